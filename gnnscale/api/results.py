@@ -30,7 +30,7 @@ from gnnscale.report.export.answers import (
     check_layer,
     num_layers_of,
 )
-from gnnscale.report.export.vertices import find_vertices
+from gnnscale.report.export.predict import find_vertices
 from gnnscale.report.export.weights import ExportConfig, Exported, export_model
 from gnnscale.report.files.summary import SUMMARY_FILE
 from gnnscale.runtime.checkpoint.history import read_history

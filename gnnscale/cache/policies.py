@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import size
 from gnnscale.cache import planner
 from gnnscale.cache.belady import Belady, Counts, belady_bytes
 from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
@@ -17,7 +18,6 @@ from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, check_choice, check_range
-from gnnscale.dataset.storage.space import size
 from gnnscale.partition import UNREACHED
 
 #: The metric that counts the run itself.

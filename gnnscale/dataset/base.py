@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.artifact.files import check_place, new_folder, store_place
+from gnnscale.artifact.files import NoSpaceError, check_place, new_folder, store_place
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range, shown
@@ -24,7 +24,6 @@ from gnnscale.dataset.storage.raw_files import (
     raw_records,
 )
 from gnnscale.dataset.storage.remote import Published, check_address, discard, download, is_remote
-from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 from gnnscale.options.found import names

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact import files
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES, vertex_dtype
 from gnnscale.core import errors, hardware, progress
 from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.core.progress import track
 from gnnscale.dataset import base, structure
-from gnnscale.dataset.storage import space, store
+from gnnscale.dataset.storage import store
 from gnnscale.dataset.storage.edge_spool import EdgeFile, EdgeSpool
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
 
@@ -332,7 +333,7 @@ class RMat(structure.Structure):
 def _check_space(graph: PlantedPartition | RMat, writer: store.StoreWriter, memory: int) -> None:
     """Refuse, before anything is drawn, a graph that needs more than there is."""
     row_bytes = graph.num_features * FEATURE_DTYPES[graph.feature_dtype or "float32"].itemsize
-    space.check_space(
+    files.check_space(
         f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "
         f"num_features={graph.num_features}",
         writer.path,

@@ -6,10 +6,10 @@ import logging
 import time
 from pathlib import Path
 
+from gnnscale.artifact.files import NoSpaceError, size
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.core.metrics import watch_peak
-from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
 from gnnscale.partition import part_store, store
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes

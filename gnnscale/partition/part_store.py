@@ -18,11 +18,10 @@ from gnnscale.artifact.arrays import (
     write_header,
     write_rows,
 )
-from gnnscale.artifact.files import new_folder
+from gnnscale.artifact.files import check_space, new_folder
 from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
 from gnnscale.core.errors import GraphError
 from gnnscale.core.progress import track
-from gnnscale.dataset.storage.space import check_space
 from gnnscale.graph import Graph
 from gnnscale.partition.partitioner import UNREACHED, Parts
 from gnnscale.partition.store import describe

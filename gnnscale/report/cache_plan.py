@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
+from gnnscale.artifact.files import size
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.core.errors import shown
-from gnnscale.dataset.storage.space import size
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 

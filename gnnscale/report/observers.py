@@ -1,9 +1,16 @@
-"""What follows a run: its report, loggers, and custom observers."""
+"""What follows a run: its report, loggers, and custom observers.
+
+Loggers of a run: CSV, MLflow and TensorBoard.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
+import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +18,196 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.core.errors import ConfigError, UserError, explain
+from gnnscale.core.files import write_atomically
+from gnnscale.core.metrics import mteps
 from gnnscale.options.user_code import load_named, name_of_code
-from gnnscale.report.loggers import CsvLogger, MlflowLogger, TensorBoardLogger
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
+
+
+def epoch_values(record: EpochRecord) -> dict[str, float]:
+    """Return the numbers of an epoch; those that it has not are left out."""
+    values: dict[str, float | None] = {
+        "train_loss": record.train_loss,
+        **{f"valid_{name}": value for name, value in record.valid_metrics.items()},
+        "lr": record.lr,
+        "epoch_time_s": record.epoch_time_s,
+        "eval_time_s": record.eval_time_s,
+        "mteps": mteps(record.num_edges, record.epoch_time_s),
+        "peak_rss_bytes": record.peak_rss_bytes,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def flat_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return resolved options as text by their dotted names; lists stay whole."""
+    return dict(_flat(options, ""))
+
+
+def _flat(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", "null" if value is None else str(value)
+
+
+CSV_FILE = "metrics.csv"
+
+
+class CsvLogger(Observer):
+    """One line for each epoch; what an epoch has not stays empty."""
+
+    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+        """Write to ``directory``; options are in ``config.yaml`` already."""
+        self._file = directory / CSV_FILE
+        self._columns: tuple[str, ...] = ()
+
+    def started(self, run: TrainResult) -> None:
+        """Write the head, and the epochs that the run goes on from."""
+        measured = [f"valid_{name}" for name in run.measures]
+        times = ("lr", "epoch_time_s", "eval_time_s", "mteps", "peak_rss_bytes")
+        self._columns = ("epoch", "train_loss", *measured, *times)
+        lines = [self._columns, *map(self._row, run.history)]
+        write_atomically(self._file, "".join(map(_line, lines)))
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Add the epoch's line."""
+        with self._file.open("a", newline="") as file:
+            file.write(_line(self._row(record)))
+
+    def _row(self, record: EpochRecord) -> list[Any]:
+        values = {"epoch": record.epoch, **epoch_values(record)}
+        return [values.get(name, "") for name in self._columns]
+
+
+def _line(row: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(row)
+    return text.getvalue()
+
+
+MLFLOW_DIR = "mlruns"
+
+#: What MLflow takes: parameters of one call, and characters of one.
+_MAX_PARAMS = 100
+
+_MAX_VALUE = 500
+
+
+class MlflowLogger(Observer):
+    """Logs to ``MLFLOW_TRACKING_URI``, or to the folder ``mlruns`` beside the run directory.
+
+    A run that is resumed is a new run of MLflow, with the epochs before.
+    """
+
+    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+        """Log the run in ``directory``.
+
+        Raises:
+            ConfigError: MLflow is not installed.
+        """
+        try:
+            import mlflow
+        except ImportError:
+            raise ConfigError("logger=mlflow: is not installed; pip install mlflow") from None
+        self._mlflow: Any = mlflow
+        self._directory = directory.resolve()
+        self._options = options
+        self._runs = False
+
+    def started(self, run: TrainResult) -> None:
+        """Begin a run with the options, and the epochs that it goes on from."""
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            self._mlflow.set_tracking_uri((self._directory.parent / MLFLOW_DIR).as_uri())
+        self._mlflow.start_run(run_name=self._directory.name)
+        self._runs = True
+        params = iter(flat_options(self._options).items())
+        while part := dict(itertools.islice(params, _MAX_PARAMS)):
+            self._mlflow.log_params({name: value[:_MAX_VALUE] for name, value in part.items()})
+        for record in run.history:
+            self.finished_epoch(record)
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Log the epoch's numbers."""
+        self._log(epoch_values(record), record.epoch)
+
+    def finished(self, run: TrainResult) -> None:
+        """Log test metrics, at the epoch whose weights were tested, and end the run."""
+        found = {f"test_{name}": each for name, each in run.test_metrics.items()}
+        known = {name: each for name, each in found.items() if each is not None}
+        self._log(known, run.best_epoch)
+        self._end("FINISHED")
+
+    def close(self) -> None:
+        """End a run that did not come to its end."""
+        self._end("FAILED")
+
+    def _log(self, values: Mapping[str, float], epoch: int | None) -> None:
+        """Log numbers, by names that MLflow takes: ``hits@10`` is none."""
+        named = {name.replace("@", "_at_"): value for name, value in values.items()}
+        self._mlflow.log_metrics(named, step=epoch)
+
+    def _end(self, status: str) -> None:
+        if self._runs:
+            self._runs = False
+            self._mlflow.end_run(status=status)
+
+
+TENSORBOARD_DIR = "tensorboard"
+
+
+class TensorBoardLogger(Observer):
+    """Scalars over epochs, and the options as a text."""
+
+    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+        """Write below ``directory``.
+
+        Raises:
+            ConfigError: TensorBoard is not installed.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError(
+                "logger=tensorboard: is not installed; pip install tensorboard"
+            ) from None
+        self._open = SummaryWriter
+        self._directory = directory / TENSORBOARD_DIR
+        self._options = options
+        self._writer: Any = None
+
+    def started(self, run: TrainResult) -> None:
+        """Write options and the epochs that the run goes on from.
+
+        What an earlier part of the run, or another run, has written to the directory is hidden.
+        """
+        self._writer = self._open(str(self._directory), purge_step=0)
+        rows = (f"| {name} | {value} |" for name, value in flat_options(self._options).items())
+        self._writer.add_text("options", "\n".join(("| option | value |", "| --- | --- |", *rows)))
+        for record in run.history:
+            self.finished_epoch(record)
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Write the epoch's numbers, which may be looked at from now on."""
+        self._add(epoch_values(record), record.epoch)
+
+    def finished(self, run: TrainResult) -> None:
+        """Write test metrics, at the epoch whose weights were tested."""
+        found = {f"test_{name}": value for name, value in run.test_metrics.items()}
+        self._add(found, run.best_epoch or 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _add(self, values: Mapping[str, float | None], epoch: int) -> None:
+        for name, value in values.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, epoch)
+        self._writer.flush()
+
 
 _LOGGERS: dict[str, type[Any]] = {
     "csv": CsvLogger,

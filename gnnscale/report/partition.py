@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gnnscale.artifact.files import size
 from gnnscale.core.errors import shown
-from gnnscale.dataset.storage.space import size
 from gnnscale.partition import Partition, PartitionFigures
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.parts import (

@@ -1,4 +1,7 @@
-"""A run, shown while it goes on, and the files in its directory, however it ends."""
+"""A run, shown while it goes on, and the files in its directory, however it ends.
+
+The files of a run that ended in any way: ``summary.json``, ``trace.json``, ``report.html``.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,69 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from gnnscale.core.errors import ConfigError, UserError, explain
+from gnnscale.core.files import write_atomically
 from gnnscale.options import found, run_directory
-from gnnscale.report.files.outcome import write_outcome
+from gnnscale.report import figures, fpga, prediction, terminal
+from gnnscale.report.files.steps import STEPS_FILE, TRACE_FILE, read_steps, write_trace
+from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.observers import Observers, open_observers
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.page.page import REPORT_FILE, render
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
+
+
+def write_outcome(
+    report: terminal.RunReport,
+    run: TrainResult,
+    *,
+    status: str,
+    error: str | None = None,
+    console: Console | None = None,
+    predictions: bool = False,
+) -> dict[str, Any]:
+    """Close ``report``, write the run's files, and print tables of the run.
+
+    They are predicted next to measured stage times if there are several devices that measured
+    any, which emulated ones were late, and what C simulation counted.
+
+    ``summary.json`` comes first: a disk that is full before the report is written has it.
+
+    Args:
+        status: ``completed``, ``interrupted`` or ``failed``.
+        console: where to print the tables, None for nowhere.
+        predictions: print predicted stage times of a single device, too, and what is not known.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        OSError: with the file's name; it could not be written.
+    """
+    report.close()
+    directory = report.directory
+    steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
+    predicted = prediction.compare(run, steps)
+    summary = summarise(
+        run, status=status, predicted=predicted, error=error, first_step_s=report.first_step_s
+    )
+    write_json(directory / SUMMARY_FILE, summary)
+    spans = report.spans.all()
+    # A run that was resumed after its last epoch has run no step; its timeline stays.
+    if len(spans) or not (directory / TRACE_FILE).exists():
+        write_trace(directory / TRACE_FILE, run.plan, spans)
+    page = render(run, summary, steps, spans, report.options)
+    write_atomically(directory / REPORT_FILE, page)
+    if console is not None:
+        measured = predicted is not None and predicted["measured_step_s"] is not None
+        if predicted is not None and (predictions or (measured and len(run.plan.shares) > 1)):
+            terminal.print_prediction(predicted, console, absent=predictions)
+        num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
+        for sentence in figures.late_sentences(summary["devices"], num_steps=num_steps):
+            console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        fpga.print_csim(summary["devices"], console)
+    return summary
+
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,12 @@ from gnnscale.core.hardware import multiplies_bfloat16, usable_cores
 from gnnscale.ops import keep_freed_memory
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
-from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.pipeline.repeatable import repeatable_operations
 from gnnscale.runtime.saving import kept_management, resume
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state.data import Data
 from gnnscale.runtime.state.device import WorkerDevice
-from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule, manages, plan_layout
 from gnnscale.runtime.state.train_state import Progress, TrainState
 from gnnscale.runtime.sync.group import Group

@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, read_slices
-from gnnscale.artifact.files import new_folder
+from gnnscale.artifact.files import check_space, new_folder, size
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_features
-from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gnnscale.runtime.checkpoint.file import LAST
-from gnnscale.runtime.checkpoint.saved_run import SavedRun, foreign
-from gnnscale.runtime.checkpoint.worker_part import WorkerPart
-from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.checkpoint.saved_run import SavedRun, WorkerPart, foreign
+from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch

@@ -11,7 +11,7 @@ from typing import Any
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.artefacts import Artefact
-from gnnscale.runtime.evaluation.validator import Validator
+from gnnscale.runtime.evaluation.examine import Validator
 from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.saving import keep_best, save_after_epoch, save_inside_epoch
 from gnnscale.runtime.settings import TrainConfig

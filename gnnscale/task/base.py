@@ -1,17 +1,22 @@
-"""A task over a graph that was opened: what a run orders, samples, builds and minimises."""
+"""A task over a graph that was opened: what a run orders, samples, builds and minimises.
+
+What a run measures of its predictions, and how good they can be.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.metrics import QUALITY
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
+from gnnscale.model.losses import label_kind
 from gnnscale.model.trainable import Objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
-
-__all__ = ["Task"]
 
 
 class Task(Protocol):
@@ -49,3 +54,36 @@ class Task(Protocol):
     def build(self, model: ModelConfig) -> TrainableModel:
         """Build the model that is trained."""
         ...
+
+
+def chosen_metrics(names: Sequence[str], graph: Graph) -> tuple[str, ...]:
+    """Return what a run measures: what was asked for, or the graph's own metric.
+
+    Args:
+        names: of ``gnnscale.core.metrics.QUALITY``; none for the graph's own.
+        graph: that is trained on.
+
+    Raises:
+        ConfigError: the graph's labels are not what a metric is of.
+    """
+    kind = label_kind(graph.labels)
+    for name in names:
+        if not _fits(name, kind, graph.num_classes):
+            known = ", ".join(each for each in QUALITY if _fits(each, kind, graph.num_classes))
+            raise ConfigError(
+                f"metrics: {name} is not defined for the labels of {graph.name}; "
+                f"allowed are {known}"
+            )
+    return tuple(names) or (graph.metric,)
+
+
+def _fits(name: str, kind: str, num_classes: int) -> bool:
+    metric = QUALITY[name]
+    if kind == "classes" and metric.two_classes and num_classes != 2:
+        return False
+    return kind in metric.labels
+
+
+def ceiling(graph: Graph, metric: str) -> float | None:
+    """Return the best test ``metric`` that the graph's generator allows, None where not known."""
+    return graph.attainable_accuracy if metric == "accuracy" else None

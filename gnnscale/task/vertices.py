@@ -14,7 +14,7 @@ from gnnscale.model.losses import AutoLoss, LossConfig
 from gnnscale.model.trainable import Objective, vertex_objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.seed_order import labelled_vertices
-from gnnscale.task.measures import chosen_metrics
+from gnnscale.task.base import chosen_metrics
 
 __all__ = ["VertexTask"]
 

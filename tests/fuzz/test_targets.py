@@ -58,7 +58,7 @@ DAMAGED_BY = {
     "gnnscale.dataset.readers": "readers",
     "gnnscale.dataset.storage": "store",
     "gnnscale.dataset.tables": "tables",
-    "gnnscale.report.export.vertices": "run",
+    "gnnscale.report.export.predict": "run",
     "gnnscale.options.found": "run",
     "gnnscale.options.file": "run",
     "gnnscale.partition.by_id": "partition",

@@ -22,7 +22,7 @@ from gnnscale.model.adapters import to_dgl_blocks
 from gnnscale.model.layer import LinearAggregationLayer, say_unweighted
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.plan import Limits
-from gnnscale.runtime.sync.p3.exchange import pack, unpack
+from gnnscale.runtime.sync.p3.split_run import pack, unpack
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler, Sampler, WeightedSampler
 
 SIZE, NUM_EDGES = 200, 2500

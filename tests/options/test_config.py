@@ -142,7 +142,7 @@ def test_target_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     before = set(sys.modules)
     for target in (
         "gnnscale.__main__.main",
-        "gnnscale.report.terminal.live.RunReport",
+        "gnnscale.report.terminal.RunReport",
         "this.s",
         "gnnscale.",
     ):

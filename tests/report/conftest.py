@@ -16,8 +16,8 @@ from rich.console import Console
 from gnnscale.core.stages import SPAN, STAGES, Access, StageTimes, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Fpga, Threads
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction
-from gnnscale.report.files.outcome import write_outcome
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.run import write_outcome
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
     DeviceStep,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.report.loggers import CsvLogger
-from gnnscale.report.observers import Observers, open_observers
+from gnnscale.report.observers import CsvLogger, Observers, open_observers
 from gnnscale.runtime.telemetry.records import Observer
 
 

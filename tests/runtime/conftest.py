@@ -20,8 +20,8 @@ from rich.console import Console
 
 from gnnscale.core.hardware import usable_cores
 from gnnscale.options.config import typed
-from gnnscale.report.files.outcome import write_outcome
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.run import write_outcome
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult

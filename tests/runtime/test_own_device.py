@@ -13,7 +13,7 @@ import pytest
 import torch
 from copying_device import PROPAGATE_S, Copying
 
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
 pytestmark = pytest.mark.timeout(120)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.processes.launch import WorkerError
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.model import CustomModel
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.command_options import CodeOfModel, EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.artifact.files import NoSpaceError
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.runtime import preaggregation

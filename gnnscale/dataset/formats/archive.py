@@ -13,9 +13,8 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from gnnscale.artifact.files import file_bytes, readable
+from gnnscale.artifact.files import NoSpaceError, file_bytes, readable
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.storage.space import NoSpaceError
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_MEMBERS = 10_000

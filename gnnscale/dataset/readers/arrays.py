@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact import files
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, check_choice
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
-from gnnscale.dataset.storage import edge_spool, space, store
+from gnnscale.dataset.storage import edge_spool, store
 
 _LOG = logging.getLogger(__name__)
 #: Slices of edges and of features that are read, converted and written.
@@ -74,10 +75,10 @@ class Needs:
             what,
             self.num_vertices,
             self.num_edges,
-            space.size(self.memory),
-            space.size(self.disk),
+            files.size(self.memory),
+            files.size(self.disk),
         )
-        space.check_space(f"{what}: preparing", folder, memory=self.memory, disk=self.disk)
+        files.check_space(f"{what}: preparing", folder, memory=self.memory, disk=self.disk)
 
 
 #: What each array may be called.

@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact import files
 from gnnscale.artifact.files import total_bytes
 from gnnscale.core import hardware, prefetch
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.storage import remote, space, store
+from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
 from gnnscale.dataset.tables.columns import LABEL_KINDS, FeatureColumns, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.ids import (
@@ -235,13 +236,13 @@ class Tables(Dataset):
         """Log and check the memory that it takes; ``num_vertices`` may be an estimate."""
         each = _VERTEX_BYTES * num_vertices
         ids = _ID_BYTES * num_vertices
-        space.check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
+        files.check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
         _LOG.info(
             "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
             "other data, %s for reading, then up to %s for edges",
             table.path,
             f"{num_vertices:,}",
-            *map(space.size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
+            *map(files.size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
         )
 
 

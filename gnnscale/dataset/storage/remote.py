@@ -18,12 +18,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from gnnscale.artifact.files import new_folder
+from gnnscale.artifact.files import NoSpaceError, check_space, new_folder, size
 from gnnscale.artifact.header import file_sha256
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
 from gnnscale.dataset.formats.archive import extract_all
-from gnnscale.dataset.storage.space import NoSpaceError, check_space, size
 
 #: File systems that an address may name. None of them opens what a file or another address says,
 #: as ``reference``, archives and caches do, and chains of several (``::``) are not taken at all.

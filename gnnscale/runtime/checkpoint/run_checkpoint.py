@@ -28,10 +28,10 @@ from gnnscale.runtime.checkpoint.file import (
     max_bytes,
     read_checkpoint,
     save_checkpoint,
+    unpack,
 )
 from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
-from gnnscale.runtime.checkpoint.tensor_file import unpack
 from gnnscale.runtime.checkpoint.writer import BackgroundWriter
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig

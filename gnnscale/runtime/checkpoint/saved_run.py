@@ -1,4 +1,7 @@
-"""What a run takes from a checkpoint, once all of it fits the run: types, shapes and sums."""
+"""What a run takes from a checkpoint, once all of it fits the run: types, shapes and sums.
+
+What only the worker of one device knows inside an epoch, as a checkpoint keeps it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,50 @@ from torch import Tensor, nn
 from gnnscale.core.errors import ConfigError, shown
 from gnnscale.core.records import Count, Positive, decode
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.checkpoint.file import load_checkpoint
+from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
 from gnnscale.runtime.checkpoint.history import check_record, is_validation_of
-from gnnscale.runtime.checkpoint.worker_part import WorkerPart
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord
 
-__all__ = ["SavedRun", "check_weights", "foreign"]
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPart:
+    """One worker's part of a checkpoint inside an epoch.
+
+    Statistics of normalisations are each device's own until the epoch ends, and so are the counts
+    that they are then combined by.
+
+    Attributes:
+        buffers: of the model that the device trains, by name.
+        rows: rows that each layer wrote in the epoch.
+        counters: figures that its kind of device has, of the epoch.
+    """
+
+    buffers: dict[str, Tensor]
+    rows: dict[Count, Count]
+    counters: dict[str, int | float]
+
+    def packed(self) -> bytes:
+        """Return it as bytes, for ``unpack``."""
+        return pack(vars(self))
+
+    @torch.no_grad()
+    def restore_buffers(self, model: nn.Module) -> None:
+        """Give ``model`` the buffers that it had.
+
+        Raises:
+            ValueError: they are another model's; nothing is changed then.
+        """
+        own = dict(model.named_buffers())
+        if own.keys() != self.buffers.keys():
+            raise ValueError("workers: buffers of another model")
+        for name, buffer in own.items():
+            kept = self.buffers[name]
+            if (kept.shape, kept.dtype) != (buffer.shape, buffer.dtype):
+                raise ValueError(f"workers: {name} is {list(kept.shape)}")
+        for name, buffer in own.items():
+            buffer.copy_(self.buffers[name])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,236 @@
-"""When dynamic resource management is asked, and from which step its answer applies."""
+"""When dynamic resource management is asked, and from which step its answer applies.
+
+One decision of dynamic resource management: a pure function of the stage times.
+
+Every worker has the same times, and comes to the same plan.
+
+What dynamic resource management remembers, as plain values that a checkpoint keeps.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from gnnscale.core.errors import shown
+from gnnscale.core.records import Count, decode
 from gnnscale.core.stages import STAGES, StageTimes
-from gnnscale.runtime.drm.rebalance import rebalance
-from gnnscale.runtime.drm.rebalancer_state import WINDOW, RebalancerState
-from gnnscale.runtime.pipeline.schedule import Schedule
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.drm import algorithm1, balance_work, task_times
+from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
+from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.move import Move, Trade
+from gnnscale.runtime.drm.task_times import CPU_TASKS, TaskTimes
+from gnnscale.runtime.pipeline.schedule import MAX_PLANS, Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What ``rebalance`` decides."""
+
+    plan: DevicePlan  #: the plan from now on; equal to the one before if nothing is to be gained
+    damping: Damping  #: to be handed to the next decision
+    move: str | None = None  #: what is done and why, one line; None if nothing is
+    #: the paper's name of the task that takes longest; None if nothing was measured
+    bottleneck: str | None = None
+
+
+def rebalance(
+    plan: DevicePlan,
+    stages: Sequence[StageTimes],
+    damping: Damping,
+    *,
+    movable: bool = True,
+    counted: bool = False,
+) -> Decision:
+    """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
+
+    Algorithm 1 chooses the move. If it chooses ``balance_thread``, work is moved instead if that
+    promises more: in the paper a CPU task serves all devices alike, here every worker has its own,
+    and what one of them is late with may be a matter of its share. Work also moves if no
+    thread can be taken, as on two cores, when every task has one.
+
+    Moves settle (see ``Damping``). One that promises less than the dead band is not made; work goes
+    a smaller part of its way after each change of direction; a trade of threads that did not make
+    its receiver faster, or made the step slower, is taken back and not tried again for a while, and
+    one that did is not reversed for a while.
+
+    Args:
+        movable: whether seeds may move between devices; threads may in any case.
+        counted: whether the times are those of counted work, which the move's line then states.
+    """
+    pairs = zip(plan.shares, stages, strict=True)
+    tasks = [task_times.TaskTimes.of_device(share, times).tasks() for share, times in pairs]
+    seconds = [max(each.values()) for each in tasks]
+    if max(seconds) <= 0:
+        return Decision(plan=plan, damping=damping)
+    longest = task_times.TaskTimes.of(plan, stages).tasks()
+    choice = algorithm1.algorithm_1(longest)
+    damping = damping.observe(plan, seconds)
+    if (failed := damping.failed_trade(tasks)) is not None:
+        proposals = [take_back(plan, failed)]
+    else:
+        thread = balance_thread(
+            plan,
+            tasks,
+            givers=choice.givers,
+            bottleneck=choice.bottleneck,
+            tabu_trades=[trade for trade, _ in damping.tabu_trades],
+        )
+        work = balance_work.propose_work(plan, damping) if movable else None
+        proposals = [each for each in (thread, work) if each is not None]
+    bottleneck = f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"
+    best = max(proposals, key=lambda each: each.promise, default=None)
+    move = None if best is None or best.promise < damping.threshold else best
+    return Decision(
+        plan=plan if move is None else move.plan,
+        damping=damping.after(move, tasks),
+        move=_describe(plan, move, f"{bottleneck} ms{' by counted work' if counted else ''}"),
+        bottleneck=choice.bottleneck,
+    )
+
+
+def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | None:
+    """Say in one line what is done and why."""
+    if move is None or move.plan == plan:
+        return None
+    names = [share.device.label for share in plan.shares]
+    if move.trade is not None:
+        ends = (move.trade.giver, move.trade.receiver)
+        giver, receiver = (f"{each.task} of {names[each.device]}" for each in ends)
+        what = f"1 thread {'back ' if move.takes_back else ''}from {giver} to {receiver}"
+    else:
+        pairs = list(zip(names, move.shift, strict=True))
+        givers = ", ".join(name for name, change in pairs if change < 0)
+        takers = ", ".join(name for name, change in pairs if change > 0)
+        moved = sum(change for change in move.shift if change > 0)
+        what = f"{'1 seed' if moved == 1 else f'{moved} seeds'} from {givers} to {takers}"
+    return f"{bottleneck} is the bottleneck: {what}"
+
+
+#: Steps whose median is looked at; one slow step is no reason to move work.
+WINDOW = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebalancerState:
+    """Where dynamic resource management stands after a step; ``RebalancerState()`` to begin with.
+
+    Attributes:
+        applies_from: the first step whose times tell something of the plan decided last.
+        window: each device's times in the steps since the last decision.
+        damping: what the last decision left.
+        pending: plans that were decided and are not in force yet, each with its first step.
+    """
+
+    applies_from: int = 0
+    window: tuple[tuple[StageTimes, ...], ...] = ()
+    damping: Damping = field(default_factory=Damping)
+    pending: tuple[tuple[int, DevicePlan], ...] = ()
+
+    def to_values(self) -> dict[str, Any]:
+        """Return plain values; the devices themselves are in the run's options."""
+        plan = self.damping.plan
+        values = asdict(replace(self, damping=replace(self.damping, plan=None), pending=()))
+        values["damping"]["plan"] = None if plan is None else plan.to_values()
+        values["pending"] = [[first, each.to_values()] for first, each in self.pending]
+        return values
+
+    @classmethod
+    def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> RebalancerState:
+        """Rebuild a state from ``to_values``.
+
+        Args:
+            plan: in force at ``step``. Its devices may hold more or fewer seeds than when the
+                values were kept; plans to come go no further than that.
+            values: what was kept.
+            step: the next step.
+
+        Raises:
+            ValueError: the values are not those of a state under ``plan``.
+        """
+        found = decode(_StateValues, values, source="drm")
+        pending = tuple((first, _plan(plan, each)) for first, each in found.pending)
+        last = pending[-1][1] if pending else plan
+        damping = _damping(last, found.damping)
+        state = cls(**{**vars(found), "damping": damping, "pending": pending})
+        state._check(plan, step)
+        return state
+
+    def _check(self, plan: DevicePlan, step: int) -> None:
+        firsts = [step, *(first for first, _ in self.pending)]
+        if sorted(set(firsts)) != firsts or len(firsts) > MAX_PLANS:
+            raise ValueError(f"drm.pending: plans from steps {shown(firsts[1:])} on, behind {step}")
+        if len(self.window) >= WINDOW or any(len(each) != len(plan.shares) for each in self.window):
+            raise ValueError(f"drm.window: not fewer than {WINDOW} steps of all devices")
+        seconds = [s for step in self.window for times in step for s in asdict(times).values()]
+        if min(seconds, default=0.0) < 0:
+            raise ValueError(f"drm.window: {shown(min(seconds))} seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DampingValues(Damping):
+    """``Damping`` with its plan as plain values."""
+
+    plan: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StateValues:
+    """``RebalancerState`` with its plans as plain values."""
+
+    applies_from: Count
+    window: tuple[tuple[StageTimes, ...], ...]
+    damping: _DampingValues
+    pending: tuple[tuple[Count, Any], ...]
+
+
+def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
+    """Rebuild what the last decision left, and make sure that the next one can read it.
+
+    Args:
+        plan: what was decided last.
+        values: what was kept.
+    """
+    known = None if values.plan is None else _plan(plan, values.plan)
+    damping = Damping(**{**vars(values), "plan": known})
+    num_devices = len(plan.shares)
+    if {len(damping.seconds), len(damping.fixed)} != {0 if known is None else num_devices}:
+        raise ValueError(f"drm.damping.seconds: not of {num_devices} devices")
+    if len(damping.shift) not in (0, num_devices):
+        raise ValueError(f"drm.damping.shift: not of {num_devices} devices")
+    if not set(damping.excluded_devices) <= set(range(num_devices)):
+        raise ValueError(f"drm.damping.excluded_devices: there are {num_devices} devices")
+    if damping.trial is not None:
+        _check_trade(damping.trial.trade, plan)
+    return damping
+
+
+def _check_trade(trade: Trade, plan: DevicePlan) -> None:
+    """Refuse a trade of threads that could not be taken back under ``plan``."""
+    for end in (trade.giver, trade.receiver):
+        device = end.device
+        known = 0 <= device < len(plan.shares) and end.task in CPU_TASKS
+        share = plan.shares[device] if known else None
+        if share is None or end.task not in TaskTimes.of_device(share, StageTimes()).tasks():
+            raise ValueError(f"drm.damping.trial: no {shown(end.task)} of device {shown(device)}")
+    trade.reverse.apply(plan)
+
+
+def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
+    """Rebuild a plan of the devices and the mini-batch of ``plan``, within their memory."""
+    found = DevicePlan.from_values([share.device for share in plan.shares], values)
+    if found.batch_size != plan.batch_size:
+        raise ValueError(f"drm: a plan shares out {found.batch_size} seeds")
+    pairs = list(zip(found.shares, plan.shares, strict=True))
+    if any((old.prefetch, old.machine) != (new.prefetch, new.machine) for old, new in pairs):
+        raise ValueError("drm: a plan prefetches in another way")
+    shares = tuple(replace(old, max_seeds=new.max_seeds, depth=new.depth) for old, new in pairs)
+    found = DevicePlan(shares=shares)
+    return found.with_split(found.within_memory(found.split))
+
 
 #: First steps whose times are not used: memory is touched for the first time.
 _WARM_UP = 2

@@ -29,8 +29,7 @@ from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.task.base import Task
-from gnnscale.task.measures import ceiling
+from gnnscale.task.base import Task, ceiling
 
 #: Groups of a run's options that are used after it. Losses and observers stay what they are, names.
 _USED = ("dataset.", "model.", "task.")

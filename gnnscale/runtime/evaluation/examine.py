@@ -1,9 +1,14 @@
-"""What a run is measured by: labels of vertices, or ranks of edges among candidates."""
+"""What a run is measured by: labels of vertices, or ranks of edges among candidates.
+
+Validation and test of a run, on rank 0, while the other workers wait.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +18,15 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.core.metrics import score
 from gnnscale.core.progress import track
+from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
 from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.runtime.pipeline.stages import running
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 from gnnscale.task.base import Task
-from gnnscale.task.links.ranking import hits_at, mean_reciprocal_rank, ranks
-from gnnscale.task.links.task import LinkTask
+from gnnscale.task.links.task import LinkTask, hits_at, mean_reciprocal_rank, ranks
 
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20
@@ -159,3 +166,57 @@ def open_examiner(task: Task, model: TrainableModel, predictor: Predictor) -> Ex
 def _places(vertices: NDArray[np.integer], wanted: NDArray[np.integer]) -> torch.Tensor:
     """Return where ``wanted`` are among ``vertices``, which ascend."""
     return torch.from_numpy(np.searchsorted(vertices, wanted))
+
+
+class Validator:
+    """Measures a model on what is held out for validation and test."""
+
+    def __init__(
+        self, config: TrainConfig, task: Task, model: TrainableModel, store: FeatureStore
+    ) -> None:
+        """Measure ``model`` at ``task``.
+
+        Args:
+            store: its features are read, unless devices trade rows or hold some of the columns: it
+                then has a part of them only, and the graph's own are read.
+        """
+        self._config = config
+        own = store if config.exchange is None and store.columns is None else None
+        predictor = Predictor(model, task.graph, config, store=own)
+        self._examiner = open_examiner(task, model, predictor)
+
+    def is_due(self, epoch: int) -> bool:
+        """Return whether ``epoch``, from 1, is validated."""
+        return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
+
+    def prepare(self) -> None:
+        """Say what validation and test take before there is anything to measure.
+
+        Raises:
+            ConfigError: one of them needs more of the disk than is free.
+        """
+        for split in ("test", "valid"):
+            self._examiner.prepare([split])
+
+    @running("validate")
+    def validate(self) -> tuple[dict[str, float | None], float]:
+        """Return the validation metrics, None for one not defined, and the seconds they took."""
+        start = time.perf_counter()
+        with self._all_threads():
+            (metrics,) = self._examiner.measure(["valid"])
+        return metrics, time.perf_counter() - start
+
+    def test(self) -> dict[str, float | None]:
+        """Return the test metrics, None for one that is not defined."""
+        with self._all_threads():
+            return self._examiner.measure(["test"])[0]
+
+    @contextmanager
+    def _all_threads(self) -> Iterator[None]:
+        """Let one process use all threads."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._config.host_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -1,8 +1,13 @@
-"""Exact inference over the whole graph, layer by layer with all neighbours."""
+"""Exact inference over the whole graph, layer by layer with all neighbours.
+
+How long exact inference will take, by trying each layer on some of its vertices.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -12,18 +17,106 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.files import size
 from gnnscale.backend.chunks import Chunk, Vertices
 from gnnscale.core.progress import track
-from gnnscale.dataset.storage.space import size
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation import estimate, layer_pass
-from gnnscale.runtime.evaluation.needed import NeededRows
-from gnnscale.runtime.evaluation.plan import Limits, Work, find_work
-from gnnscale.runtime.evaluation.rows import Workers
+from gnnscale.runtime.evaluation import layer_pass
+from gnnscale.runtime.evaluation.layer_pass import LayerPass, close
+from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work, disk_rate, find_work
+from gnnscale.runtime.evaluation.rows import EDGE_BYTES, FileRows, MemoryRows, Workers, file_bytes
 
-__all__ = ["LayerwiseInference", "Limits"]
+#: Vertices that a layer is tried on, in stretches from all over them.
+_TRIED_VERTICES, _STRETCHES = 1 << 17, 8
+#: Bytes of the rows that they read: more than caches hold, and soon made.
+_TRIED_BYTES = 128 << 20
+
+
+def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore) -> float:
+    """Return the seconds of one pass over all layers.
+
+    Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
+    be but in the same kind of place.
+    """
+    rate = disk_rate() if work.plan.temporary_bytes else math.inf
+    seconds = 0.0
+    for index, layer in enumerate(work.sizes):
+        rows = store if index == 0 else _zeros(work, index - 1, graph.num_vertices)
+        try:
+            edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph))
+        finally:
+            if index > 0:
+                close(rows)
+        # The system writes rows to the disk, and reads them ahead, while others are computed.
+        moved = _written_bytes(work, index) + _read_bytes(work, index)
+        seconds += max(edge_s * (layer.num_edges + layer.num_vertices), moved / rate)
+    return seconds
+
+
+def _some(vertices: Vertices, graph: Graph) -> NDArray[Any]:
+    """Return some of ``vertices``, in stretches from all over them."""
+    length = _TRIED_VERTICES // _STRETCHES
+    starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _STRETCHES), length))
+    return np.concatenate(
+        [np.asarray(vertices[first : first + length], graph.indices.dtype) for first in starts]
+    )
+
+
+def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> float:
+    """Return the seconds that layer ``index`` takes for an edge or a vertex."""
+    out = passes.output(index, len(vertices))
+    try:
+        seconds, count = 0.0, 1
+        # What happens the first time, such as that memory is cleared, is not to count.
+        for tried in (vertices[: len(vertices) // _STRETCHES], vertices):
+            begin, count = time.perf_counter(), len(tried)
+            for block, _ in passes.compute(index, passes.pieces(index, rows, tried), out):
+                count += block.num_edges
+            seconds = time.perf_counter() - begin
+        return seconds / max(count, 1)
+    finally:
+        close(out)
+
+
+def _zeros(work: Work, hidden: int, num_vertices: int) -> NeededRows:
+    """Return zeros for rows of a hidden layer, those of any vertex."""
+    num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
+    count = max(min(num_rows, _TRIED_BYTES // file_bytes(1, width)), 1)
+    rows: MemoryRows | FileRows
+    if work.plan.in_file[hidden]:
+        # As many stretches as there will be, and as many sums for each.
+        stretch_bytes = work.plan.stream_bytes * count // num_rows
+        rows = FileRows(count, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
+    else:
+        rows = MemoryRows(count, width, num_parts=num_parts)
+    zeros = torch.zeros(min(count, _TRIED_VERTICES), num_parts * width)
+    for first in range(0, count, len(zeros)):
+        rows.write(first, zeros[: count - first])
+    return NeededRows(rows, lambda vertices: vertices % count, num_vertices)
+
+
+def _written_bytes(work: Work, index: int) -> float:
+    """Return the bytes of layer ``index`` in a file."""
+    if index == len(work.widths) or not work.plan.in_file[index]:
+        return 0.0
+    width, num_parts = work.widths[index]
+    return file_bytes(work.sizes[index].num_vertices, width) * num_parts
+
+
+def _read_bytes(work: Work, index: int) -> float:
+    """Return the bytes that layer ``index`` reads of the disk: a file as often as sums do not fit.
+
+    One that the system has room for is read from memory.
+    """
+    plan, layer = work.plan, work.sizes[index]
+    if index == 0 or not plan.in_file[index - 1] or plan.cached:
+        return 0.0
+    width, _ = work.widths[index - 1]
+    sums = file_bytes(layer.num_vertices, width) + layer.num_edges * EDGE_BYTES
+    return file_bytes(len(work.needed[index - 1]), width) * math.ceil(sums / plan.stream_bytes)
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,7 +201,7 @@ class LayerwiseInference:
     def estimate_s(self, vertices: NDArray[Any] | None) -> float:
         """Return the seconds that ``logits`` of ``vertices`` will about take."""
         with self._passes(vertices) as (passes, work):
-            return estimate.estimated_s(passes, work, self._graph, self._store)
+            return estimated_s(passes, work, self._graph, self._store)
 
     @torch.no_grad()
     def logits(self, vertices: NDArray[Any] | None = None) -> torch.Tensor:

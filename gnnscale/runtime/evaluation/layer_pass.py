@@ -16,10 +16,8 @@ from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.gnn import ProjectedLayer
 from gnnscale.model.layer import LinearAggregationLayer
-from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES, Wanted
-from gnnscale.runtime.evaluation.needed import NeededRows
-from gnnscale.runtime.evaluation.plan import Limits, Work
-from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Workers
+from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work
+from gnnscale.runtime.evaluation.rows import EDGE_BYTES, FileRows, MemoryRows, Wanted, Workers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""What the performance model says of the plans of a run, before and after rehearsals."""
+"""What the performance model says of the plans of a run, before and after rehearsals.
+
+What the devices of a run train, as the performance model sees it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from dataclasses import replace
 import torch
 
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.cache import CachePlan
+from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, TrainableModel
 from gnnscale.model.layer import GraphLayer
@@ -17,20 +22,61 @@ from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.correction import correct
-from gnnscale.plan.perf.counted import nominal_platform
+from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize, Prediction
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.work import StepBytes, step_bytes
-from gnnscale.plan.perf.workload import CacheEffect, Workload, measure_workload
+from gnnscale.plan.perf.workload import CacheEffect, Workload, measure_workload, unmeasured_workload
 from gnnscale.plan.planner import check_parts, plan_devices, seed_limits, with_depths
 from gnnscale.plan.platform import Platform
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.planning.profile import PlanProfile, restored
-from gnnscale.runtime.planning.workloads import workloads_of
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SamplerConfig, SeedOrder
 
-__all__ = ["PlanModel", "with_measured_step"]
+
+def counted_work(
+    config: TrainConfig,
+    graph: Graph,
+    model: TrainableModel,
+    devices: Sequence[Device],
+    caches: CachePlan | None,
+    *,
+    rank: int,
+) -> CountedWork | None:
+    """Return what the work of device ``rank`` takes by count; None where seconds are measured."""
+    if not config.runtime.deterministic:
+        return None
+    effects = cache_effects(len(devices), caches)
+    workloads = workloads_of(config, unmeasured_workload(graph, model), devices, effects)
+    return CountedWork(workloads[rank], rank=rank, cores=config.host_threads)
+
+
+def workloads_of(
+    config: TrainConfig,
+    workload: Workload,
+    devices: Sequence[Device],
+    effects: Sequence[CacheEffect],
+) -> list[Workload]:
+    """Return the workload of each device.
+
+    Args:
+        config: the run's options.
+        workload: the graph and the model.
+        devices: the trainers, in the order of ranks.
+        effects: what each device's cache takes and spares.
+    """
+    workload = replace(
+        workload,
+        preaggregated=config.features.preaggregates,
+        compute_dtype=config.runtime.compute_dtype if multiplies_bfloat16() else "float32",
+    )
+    if config.partitioner.divides == "columns":
+        workload = replace(workload, num_sharing=len(devices))
+    pairs = zip(devices, effects, strict=True)
+    return [replace(workload.on(device), cache=effect) for device, effect in pairs]
+
 
 #: Steps that are timed after one to warm up, and the seconds after which no more are.
 _STEPS, _BUDGET_S = 3, 0.5

@@ -101,7 +101,7 @@ NUM_DESCRIPTORS = 4
 #: What a worker imports, at once or when it comes to it.
 _PRELOADED = (
     "gnnscale.runtime.processes.worker",
-    "gnnscale.runtime.checkpoint.tensor_file",
+    "gnnscale.runtime.checkpoint.file",
     "gnnscale.optimizer.optimizers",
     *(f"gnnscale.model.{name}" for name in ("gat", "gcn", "gin", "sage")),
     *("numpy.random", "numpy.ctypeslib", "torch.profiler"),

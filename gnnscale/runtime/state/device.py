@@ -16,10 +16,9 @@ from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import open_aggregated
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep
-from gnnscale.runtime.planning.workloads import counted_work
+from gnnscale.runtime.planning.plan_model import counted_work
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state.data import Data
-from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import Synchronizer

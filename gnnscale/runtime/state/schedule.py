@@ -1,37 +1,64 @@
-"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead."""
+"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead.
+
+Slices whose mini-batches are drawn some steps before they are needed.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+from numpy.typing import NDArray
 
 from gnnscale.cache import CachePlan
 from gnnscale.core.prefetch import Pipeline
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
-from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.runtime.drm.rebalancer_state import RebalancerState
-from gnnscale.runtime.pipeline.look_ahead import look_ahead
+from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
-from gnnscale.runtime.pipeline.stages import build_pipeline
+from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state.data import Data
 from gnnscale.runtime.state.device import WorkerDevice
-from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.records import RunLayout
 
-__all__ = ["WorkerSchedule", "manages", "plan_layout"]
+
+def look_ahead(
+    slices: Iterator[BatchSlice],
+    stages: Stages,
+    *,
+    window: int,
+    expect: Callable[[NDArray[Any] | None], None],
+) -> Iterator[BatchSlice]:
+    """Yield ``slices`` with their samples, each once the ``window`` slices after it are sampled.
+
+    Args:
+        slices: in the order of steps.
+        stages: draws the samples.
+        window: slices that are sampled ahead of the one that is yielded.
+        expect: told the input vertices of every slice in this order; None where it has no seeds.
+    """
+    waiting: deque[BatchSlice] = deque()
+    for batch in slices:
+        stages.sample(batch)
+        expect(None if batch.batch is None else batch.batch.input_vertices)
+        waiting.append(batch)
+        if len(waiting) > window:
+            yield waiting.popleft()
+    yield from waiting
+
 
 log = logging.getLogger(__name__)
 

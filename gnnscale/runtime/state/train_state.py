@@ -11,15 +11,14 @@ from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state.data import Data
 from gnnscale.runtime.state.device import WorkerDevice
-from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout, TrainResult, waited
-from gnnscale.task.measures import ceiling
+from gnnscale.task.base import ceiling
 
 __all__ = ["Progress", "TrainState"]
 

@@ -1,25 +1,226 @@
-"""What a worker records of its steps, and what rank 0 makes of all workers' records."""
+"""What a worker records of its steps, and what rank 0 makes of all workers' records.
+
+What an epoch has counted so far.
+
+What each worker alone knows of an epoch: memory, figures of its device, and spans.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.stages import Traffic
+from gnnscale.core.metrics import peak_rss_bytes
+from gnnscale.core.stages import SPAN, StageTimes, Traffic
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.counters import EpochCounters
-from gnnscale.runtime.telemetry.epoch_sums import EpochSums
-from gnnscale.runtime.telemetry.gathering import WorkerFigures
+from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
 
-__all__ = ["StepRecorder"]
+
+@dataclass(kw_only=True)
+class EpochCounters:
+    """What passed through the pipeline in an epoch, and how long it took.
+
+    Attributes:
+        num_batches: mini-batches.
+        num_seeds: vertices predicted.
+        num_edges: edges traversed, over all layers.
+        num_vertices: vertices traversed, over all layers.
+        loss: summed over the seeds.
+        start: when the epoch began, on the performance counter's clock.
+        seconds: how long it took; 0 until it is done.
+        seeds_of, stages_of, traffic_of: each device's seeds, seconds and traffic, by its rank.
+    """
+
+    num_batches: int = 0
+    num_seeds: int = 0
+    num_edges: int = 0
+    num_vertices: int = 0
+    loss: float = 0.0
+    start: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
+    seeds_of: list[int] = field(default_factory=list)
+    stages_of: list[StageTimes] = field(default_factory=list)
+    traffic_of: list[Traffic] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, num_devices: int, sums: EpochSums | None = None) -> EpochCounters:
+        """Begin to count, or count on from ``sums`` as if the epoch had begun so long ago."""
+        devices = sums.devices if sums is not None else ()
+        known = devices or [DeviceSums() for _ in range(num_devices)]
+        counters = cls(
+            seeds_of=[each.num_seeds for each in known],
+            stages_of=[replace(each.stages) for each in known],
+            traffic_of=[each.traffic for each in known],
+        )
+        if sums is None:
+            return counters
+        return replace(
+            counters,
+            num_batches=sums.num_batches,
+            num_seeds=sums.num_seeds,
+            num_edges=sums.num_edges,
+            num_vertices=sums.num_vertices,
+            loss=sums.loss,
+            start=time.perf_counter() - sums.seconds,
+        )
+
+    def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
+        """Add a mini-batch; ``loss`` is the mean over its seeds."""
+        self.num_batches += 1
+        self.num_seeds += num_seeds
+        self.num_edges += num_edges
+        self.num_vertices += num_vertices
+        self.loss += loss * num_seeds
+
+    def count_slice(
+        self, rank: int, *, num_seeds: int, stages: StageTimes, traffic: Traffic
+    ) -> None:
+        """Add a device's slice of a mini-batch."""
+        self.seeds_of[rank] += num_seeds
+        self.stages_of[rank].add(stages)
+        self.traffic_of[rank] += traffic
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss over the seeds so far."""
+        return self.loss / self.num_seeds
+
+    def elapsed(self) -> float:
+        """Return the seconds since the epoch began."""
+        return time.perf_counter() - self.start
+
+    def stop(self) -> None:
+        """End the epoch."""
+        self.seconds = self.elapsed()
+
+    def sums(self, own: Mapping[str, float]) -> EpochSums:
+        """Return what a checkpoint keeps; ``own`` are the figures of this worker's device."""
+        parts = zip(self.seeds_of, self.stages_of, self.traffic_of, strict=True)
+        return EpochSums(
+            num_batches=self.num_batches,
+            num_seeds=self.num_seeds,
+            num_edges=self.num_edges,
+            num_vertices=self.num_vertices,
+            loss=self.loss,
+            seconds=self.elapsed(),
+            devices=tuple(
+                DeviceSums(num_seeds=seeds, stages=replace(stages), traffic=traffic)
+                for seeds, stages, traffic in parts
+            ),
+            counters=dict(own),
+        )
+
+
+#: Steps of a run whose spans are kept for the trace.
+_TRACED_STEPS = 2000
+#: Steps between two gatherings at least, if devices count nothing by themselves.
+_GATHER_EVERY = 32
+#: Seconds for which a look at the proportional set holds: the kernel walks all pages for it, which
+#: takes as long as a short epoch.
+_PSS_EVERY_S = 1.0
+
+
+class WorkerFigures:
+    """Gathers what each worker knows on rank 0, not more often than it is worth.
+
+    Attributes:
+        spans: of the epoch that was ended last, from all devices; complete on rank 0.
+        of_workers: memory and figures of each worker, by rank; on rank 0.
+        counters: figures of this worker's device since they were last gathered.
+    """
+
+    def __init__(self, group: Group, start: float) -> None:
+        """Begin; spans count from ``start``, on the performance counter's clock."""
+        self.spans: NDArray[np.void] = np.empty(0, SPAN)
+        self.of_workers: list[dict[str, Any]] = []
+        self.counters: Counter[str] = Counter()
+        self._group = group
+        self._start = start
+        self._traced = 0
+        self._steps_since_gathered = _GATHER_EVERY  # those of the first epoch are needed
+        self._pss: tuple[float, int | None] = (-math.inf, None)
+        self._mine: list[tuple[int, int, int, float, float]] = []
+
+    def add(self, batch: BatchSlice) -> None:
+        """Take note of this worker's slice of a step."""
+        self._steps_since_gathered += 1
+        if batch.outcome is not None:
+            self.counters.update(batch.outcome.counters)
+        if self._traced < _TRACED_STEPS:
+            self._traced += 1
+            self._mine += [
+                (self._group.rank, stage, batch.step, start - self._start, end - self._start)
+                for stage, start, end in batch.spans
+            ]
+
+    def end_epoch(self, *, due: bool) -> None:
+        """Gather what is known if it is ``due``, there is one worker, or many steps have passed.
+
+        An epoch of few steps on processors alone otherwise keeps the memory of the one before, and
+        leaves spans and counters to the next: to gather takes longer than such an epoch.
+        """
+        if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
+            self._gather()
+            self._steps_since_gathered = 0
+        else:
+            self.spans = np.empty(0, SPAN)
+            self.of_workers = [{**each, "counters": {}} for each in self.of_workers]
+
+    def _gather(self) -> None:
+        mine = {
+            "peak_rss_bytes": peak_rss_bytes(),
+            "pss_bytes": self._pss_bytes(),
+            "counters": dict(self.counters),
+        }
+        # One message, for each costs the workers a few turns on the cores.
+        spans = np.array(self._mine, SPAN).tobytes()
+        message = json.dumps(mine).encode() + b"\n" + spans
+        found = [each.partition(b"\n") for each in self._group.gather(message)]
+        self.of_workers = [json.loads(figures) for figures, _, _ in found]
+        self.spans = np.concatenate(
+            [np.empty(0, SPAN), *(np.frombuffer(each, SPAN) for _, _, each in found)]
+        )
+        self._mine = []
+        self.counters.clear()
+
+    def _pss_bytes(self) -> int | None:
+        """This process's proportional set, as it was within the last second."""
+        now = time.perf_counter()
+        if now - self._pss[0] >= _PSS_EVERY_S:
+            self._pss = now, pss_bytes()
+        return self._pss[1]
+
+
+def pss_bytes(pid: int | str = "self") -> int | None:
+    """Return the proportional set size of a process: shared pages count in parts.
+
+    The sum over all workers of a run is what they take together; the graph store, which all of them
+    map, counts once in it.
+
+    Returns:
+        Bytes, or None if the system does not say (Linux does).
+    """
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 class StepRecorder:

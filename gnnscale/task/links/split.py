@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
+from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import check_offsets
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_ids, checked_weights
-from gnnscale.dataset.storage.space import check_space
 from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 

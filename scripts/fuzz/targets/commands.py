@@ -44,7 +44,7 @@ class Commands:
         import gnnscale.cli
         import gnnscale.plan.simulator
         import gnnscale.report.partition
-        import gnnscale.report.terminal.live
+        import gnnscale.report.terminal
         import gnnscale.runtime.evaluation.evaluate
         import gnnscale.runtime.processes.launch  # noqa: F401
 

@@ -22,8 +22,8 @@ from gnnscale.plan import DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.steps import STEPS_FILE, StepLog
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json, write_metrics
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
-from gnnscale.runtime.checkpoint.worker_part import WorkerPart
-from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.checkpoint.saved_run import WorkerPart
+from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
 from gnnscale.runtime.telemetry.records import (

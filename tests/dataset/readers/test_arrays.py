@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.artifact.files import NoSpaceError
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Arrays, from_arrays, verify_store
 from gnnscale.dataset.readers.arrays import Needs
-from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 

@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from gnnscale.report.terminal.live import RunReport, epoch_line
+from gnnscale.report.terminal import RunReport, epoch_line
 
 
 def report(directory: Path, *, terminal: bool, epochs: int = 3) -> tuple[RunReport, io.StringIO]:
@@ -68,7 +68,7 @@ def test_decisions_are_told_but_not_more_than_one_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("gnnscale.report.terminal.live.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: clock[0])
     observer, _ = report(tmp_path, terminal=False)
     observer.started(hybrid_run.started)
     with caplog.at_level(logging.INFO, logger="gnnscale"):
@@ -88,7 +88,7 @@ def test_a_long_epoch_is_not_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("gnnscale.report.terminal.live.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: clock[0])
     observer, _ = report(tmp_path, terminal=False)
     observer.started(cpu_run.started)
     with caplog.at_level(logging.INFO, logger="gnnscale"):
@@ -115,7 +115,7 @@ def test_several_devices_get_a_line_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid_run: Any
 ) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("gnnscale.report.terminal.live.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: next(seconds))
     observer, screen = report(tmp_path, terminal=True)
     hybrid_run.tell(observer)
     shown = screen.getvalue()

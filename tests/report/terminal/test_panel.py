@@ -13,9 +13,9 @@ from rich.table import Table
 from gnnscale.core.stages import STAGES, StageTimes
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.report.files.steps import StepLog, read_steps
-from gnnscale.report.prediction import compare
 from gnnscale.report.fpga import fits
-from gnnscale.report.terminal.panel import LivePanel, print_prediction
+from gnnscale.report.prediction import compare
+from gnnscale.report.terminal import LivePanel, print_prediction
 
 
 def draw(run: Any, width: int, num_steps: int) -> str:

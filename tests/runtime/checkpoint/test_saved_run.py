@@ -15,8 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
-from gnnscale.runtime.checkpoint.tensor_file import pack
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, pack, save_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.settings import TrainConfig

@@ -15,9 +15,8 @@ import pytest
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
-from gnnscale.runtime.checkpoint.tensor_file import pack, unpack
-from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.checkpoint.file import pack, unpack
+from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.sampler import ShuffledOrder
 

@@ -16,8 +16,7 @@ from gnnscale.backend.chunks import ChunkLoader, cut
 from gnnscale.feature import Aggregation
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
-from gnnscale.runtime.evaluation.edge_sums import Wanted
-from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Workers, file_bytes
+from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Wanted, Workers, file_bytes
 from gnnscale.sampler import Block
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from gnnscale.core.records import decode
-from gnnscale.runtime.checkpoint.tensor_file import unpack
-from gnnscale.runtime.checkpoint.worker_part import WorkerPart
+from gnnscale.runtime.checkpoint.file import unpack
+from gnnscale.runtime.checkpoint.saved_run import WorkerPart
 
 
 def model(seed: int) -> nn.Module:

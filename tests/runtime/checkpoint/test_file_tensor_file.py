@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.runtime.checkpoint.tensor_file import TensorFileError, pack, unpack
+from gnnscale.runtime.checkpoint.file import TensorFileError, pack, unpack
 
 
 @dataclass

@@ -11,13 +11,11 @@ import pytest
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
-from gnnscale.runtime.evaluation import estimate
-from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES
-from gnnscale.runtime.evaluation.estimate import estimated_s
-from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.evaluation import inference
+from gnnscale.runtime.evaluation.inference import LayerwiseInference, estimated_s
 from gnnscale.runtime.evaluation.layer_pass import LayerPass
 from gnnscale.runtime.evaluation.plan import Limits, find_work
-from gnnscale.runtime.evaluation.rows import Workers
+from gnnscale.runtime.evaluation.rows import EDGE_BYTES, Workers
 
 
 def test_time_is_that_of_some_vertices_times_what_there_are(
@@ -25,7 +23,7 @@ def test_time_is_that_of_some_vertices_times_what_there_are(
 ) -> None:
     graph = random_graph(400, 4000)
     model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
-    monkeypatch.setattr(estimate, "_TRIED_VERTICES", 80)
+    monkeypatch.setattr(inference, "_TRIED_VERTICES", 80)
     limits = Limits(hidden_bytes=0, stream_bytes=10_000)
     everything = range(400)
     work = find_work(model, graph, everything, limits, num_threads=2)
@@ -38,10 +36,10 @@ def test_time_is_that_of_some_vertices_times_what_there_are(
         store = HostFeatures.of(graph)
         ticks = itertools.count()  # 1 s for each layer
         monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
-        monkeypatch.setattr(estimate, "disk_rate", lambda: 1e12)
+        monkeypatch.setattr(inference, "disk_rate", lambda: 1e12)
         assert estimated_s(passes, work, graph, store) == pytest.approx(2 * parts)
         # Two parts of 16 columns of a row: a slow disk takes longer to write than they to compute.
-        monkeypatch.setattr(estimate, "disk_rate", lambda: 400 * 128 / 1000)
+        monkeypatch.setattr(inference, "disk_rate", lambda: 400 * 128 / 1000)
         assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + parts)
         # Files that the system has no room for are read as often as sums do not fit.
         work = replace(work, plan=replace(work.plan, cached=False))

@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
-from gnnscale.report.export.vertices import find_vertices
+from gnnscale.report.export.predict import find_vertices
 
 
 def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.runtime.pipeline.accumulated import Accumulated
+from gnnscale.runtime.pipeline.step import Accumulated
 
 
 def fed(accumulated: Accumulated, model: nn.Linear, step: int, seeds: int, value: float) -> bool:

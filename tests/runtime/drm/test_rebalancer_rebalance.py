@@ -14,7 +14,7 @@ from gnnscale.core.stages import StageTimes
 from gnnscale.plan import PREFETCH, Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.drm.damping import Damping
-from gnnscale.runtime.drm.rebalance import Decision, rebalance
+from gnnscale.runtime.drm.rebalancer import Decision, rebalance
 from gnnscale.runtime.drm.task_times import TaskTimes
 
 #: The stages of the paper's pipeline.

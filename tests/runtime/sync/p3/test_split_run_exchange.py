@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.runtime.sync.p3.exchange import pack, unpack
+from gnnscale.runtime.sync.p3.split_run import pack, unpack
 from gnnscale.sampler import LayerSampler, NeighborSampler
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.report.loggers import (
+from gnnscale.report.observers import (
     CSV_FILE,
     TENSORBOARD_DIR,
     CsvLogger,

@@ -8,9 +8,9 @@ import pytest
 
 from gnnscale.backend import Backend
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
-from gnnscale.runtime.pipeline.look_ahead import look_ahead
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import Stages
+from gnnscale.runtime.state.schedule import look_ahead
 from gnnscale.sampler import MiniBatch
 
 SHARE = DeviceShare(

@@ -9,7 +9,7 @@ import pytest
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
-from gnnscale.task.measures import ceiling, chosen_metrics
+from gnnscale.task.base import ceiling, chosen_metrics
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.evaluation.needed import needed_vertices
-from gnnscale.runtime.evaluation.plan import Limits
+from gnnscale.runtime.evaluation.plan import Limits, needed_vertices
 
 CHUNKS = {"chunk_edges": 64, "chunk_vertices": 8}
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gnnscale.runtime.telemetry.counters import EpochCounters
+from gnnscale.runtime.telemetry.recorder import EpochCounters
 
 
 def test_losses_are_weighted_by_seeds() -> None:

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from gnnscale.dataset.storage.space import NoSpaceError, check_space, size
+from gnnscale.artifact.files import NoSpaceError, check_space, size
 
 
 def test_sizes_by_hand():
@@ -28,7 +28,7 @@ def test_all_that_is_missing_is_told_in_one_line(tmp_path, monkeypatch):
 
 
 def test_little_memory_is_not_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr("gnnscale.dataset.storage.space.hardware.find_machine", None)
+    monkeypatch.setattr("gnnscale.artifact.files.hardware.find_machine", None)
     check_space("x", tmp_path, memory=1 << 20)
     with pytest.raises(TypeError):
         check_space("x", tmp_path, memory=1 << 30)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gnnscale.report.files.outcome import write_outcome
-from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.run import write_outcome
+from gnnscale.report.terminal import RunReport
 
 
 def observer(directory: Path) -> RunReport:

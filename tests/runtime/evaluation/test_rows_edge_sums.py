@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gnnscale.feature import Aggregation
-from gnnscale.runtime.evaluation.edge_sums import EdgeSums, Wanted
+from gnnscale.runtime.evaluation.rows import EdgeSums, Wanted
 from gnnscale.sampler import Block
 
 #: Destinations 3 and 0: the first has the rows 0, 4 and 5 as neighbours, the second has row 4.

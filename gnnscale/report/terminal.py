@@ -1,0 +1,369 @@
+"""What a terminal shows of a run in progress.
+
+The live view on a terminal: the bar of an epoch, and under it a line for each device.
+
+A run while it goes on: a bar on a terminal, plain lines elsewhere, and files of what happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from gnnscale.core.files import write_atomically
+from gnnscale.core.metrics import mteps
+from gnnscale.core.stages import STAGES
+from gnnscale.options.found import remember_own
+from gnnscale.options.run_directory import CONFIG_FILE
+from gnnscale.plan import DevicePlan, DeviceShare
+from gnnscale.report import figures, prediction
+from gnnscale.report.figures import MEASURED, gib
+from gnnscale.report.files import steps, summary
+from gnnscale.report.fpga import fits
+from gnnscale.runtime.telemetry.records import (
+    DeviceStep,
+    EpochRecord,
+    Observer,
+    StepRecord,
+    TrainResult,
+)
+
+#: Stage times shown are medians of so many steps: one step's jump too much to be read.
+_NUM_STEPS = 16
+
+_SHARE_BAR = 10
+
+#: Narrower terminals get no stage times.
+_NARROW = 78
+
+
+class LivePanel(Progress):
+    """The bar of an epoch with the devices below it, for plans that move work."""
+
+    def __init__(self, plan: DevicePlan, console: Console) -> None:
+        self._plan = plan
+        self._steps: deque[tuple[DeviceStep, ...]] = deque(maxlen=_NUM_STEPS)
+        self._stages: tuple[str, ...] = ()
+        self._decision: str | None = None
+        # Four times a second is enough for the eye, and leaves the cores to the training.
+        super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
+
+    def take(self, record: StepRecord) -> None:
+        """Remember what the devices did in a step."""
+        self._steps.append(record.devices)
+        self._stages = tuple(
+            name
+            for name in STAGES
+            if name in self._stages or any(getattr(each.stages, name) for each in record.devices)
+        )
+        if record.decision is not None:
+            self._decision = f"step {record.global_step}: {record.decision}"
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return what is drawn: the bar, the devices, and the last decision about them."""
+        yield self.make_tasks_table(self.tasks)
+        if self._steps:
+            yield self._devices()
+        if self._decision is not None:
+            yield Text(f"DRM  {self._decision}", style="cyan", no_wrap=True, overflow="ellipsis")
+
+    def _devices(self) -> Table:
+        """A line for each device, with as much of its stage times as fits."""
+        separate = self._table([f"{stage} ms" for stage in self._stages], gap=2)
+        if fits(separate, self.console):
+            return separate
+        return self._table(
+            [_combined(self._stages)] if self.console.width >= _NARROW else [], gap=1
+        )
+
+    def _table(self, headings: list[str], *, gap: int) -> Table:
+        steps = list(self._steps)
+        table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", pad_edge=False)
+        table.add_column("device", no_wrap=True)
+        table.add_column("kind", no_wrap=True)
+        for heading in ("share", "seeds", "threads", *headings):
+            table.add_column(heading, no_wrap=True, justify="right")
+        batch = sum(device.num_seeds for device in steps[-1])
+        for rank, share in enumerate(self._plan.shares):
+            mine = [step[rank] for step in steps]
+            times = _stage_times(mine, self._stages)
+            shown = times if len(headings) == len(times) else ["/".join(times)]
+            table.add_row(*_cells(share, mine, batch), *(shown if headings else ()))
+        return table
+
+
+def epoch_bar(console: Console) -> Progress:
+    """Return the bar of an epoch alone."""
+    return Progress(*_columns(), console=console, transient=True)
+
+
+def _columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn, ...]:
+    return (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+
+
+def _cells(share: DeviceShare, steps: list[DeviceStep], batch: int) -> tuple[Text | str, ...]:
+    last, device = steps[-1], share.device
+    style = "" if device.figures == figures.MEASURED else "yellow"
+    part = last.num_seeds / batch if batch else 0.0
+    filled = round(part * _SHARE_BAR)
+    bar = Text("█" * filled, style="green") + Text("░" * (_SHARE_BAR - filled), style="dim")
+    threads = last.threads
+    return (
+        device.label,
+        Text(figures.kind_label(device.kind, device.figures), style=style),
+        bar + Text(f" {figures.percent(part):>5}"),
+        f"{last.num_seeds:,}",
+        f"{threads.sample}/{threads.load}/{threads.propagate}",
+    )
+
+
+def _stage_times(steps: list[DeviceStep], stages: tuple[str, ...]) -> list[str]:
+    """Medians in milliseconds."""
+    shown = []
+    for name in stages:
+        median = statistics.median(getattr(step.stages, name) for step in steps)
+        shown.append(figures.milliseconds(median) if median else figures.ABSENT)
+    return shown
+
+
+def _combined(stages: tuple[str, ...]) -> str:
+    """The heading of all stage times in one column."""
+    names = stages if len(stages) < 4 else (*stages[:2], "…", stages[-1])
+    return f"ms {'/'.join(names)}"
+
+
+def print_prediction(predicted: dict[str, Any], console: Console, *, absent: bool = False) -> None:
+    """Print the stage times that ``compare`` returned as a table, in milliseconds a step.
+
+    A row of measured times is called by the kind of its figures, one of predicted times by the name
+    of the prediction; its errors are below. Stages that no device has are left out. ``absent`` also
+    and states what is not known, and why.
+    """
+    table = Table(title="Predicted and measured stage times, ms per step")
+    table.add_column("device", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    stages = figures.present_stages(
+        device[name]["stage_times_s"]
+        for device in predicted["devices"]
+        for name in ("measured", *figures.PREDICTIONS)
+        if device[name] is not None
+    )
+    for stage in stages:
+        table.add_column(stage, justify="right", no_wrap=True)
+    for device in predicted["devices"]:
+        label = figures.device_label(device["name"], device["kind"], device["figures"])
+        for what, cells in _rows(device, stages):
+            table.add_row(label, what, *cells)
+            label = ""
+        table.add_section()
+    if not fits(table, console):
+        table.padding = (0, 0, 0, 1)
+    console.print(table)
+    for sentence in prediction.sentences(predicted, absent=absent):
+        console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a device: what it took, and below each prediction."""
+    seen = device["measured"]["stage_times_s"]
+    yield device["figures"], [figures.milliseconds(seen[stage]) for stage in stages]
+    for name, words in figures.PREDICTIONS.items():
+        if device[name] is None:
+            continue
+        yield (
+            words,
+            [figures.milliseconds(device[name]["stage_times_s"][stage]) for stage in stages],
+        )
+        yield (
+            "  error",
+            [figures.signed_percent(device[name]["stage_errors"][stage]) for stage in stages],
+        )
+
+
+log = logging.getLogger(__name__)
+
+#: Runs and epochs shorter than this need no bar, and lines come no more often off a terminal.
+_SHOW_AFTER_S = 1.0
+#: Off a terminal, a long epoch logs its progress this often.
+_PROGRESS_EVERY_S = 10.0
+
+
+class RunReport(Observer):
+    """The observer of a run.
+
+    It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.
+
+    Args:
+        console: where to show; a terminal gets a bar, everything else lines through ``logging``.
+        began: when the command began, by ``time.monotonic``; None for now.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        epochs: int,
+        options: Mapping[str, Any],
+        console: Console,
+        began: float | None = None,
+    ) -> None:
+        self.run: TrainResult | None = None  #: the run so far, None until it has started
+        self.directory = directory  #: the run directory
+        self.options = options  #: the run's options as plain values, written to ``config.yaml``
+        self.spans = steps.Spans()  #: when the stages of the first steps ran
+        #: seconds from the start of the command until its first step was reported
+        self.first_step_s: float | None = None
+        self._began = time.monotonic() if began is None else began
+        self._epochs = epochs
+        self._console = console
+        self._steps = steps.StepLog(directory / steps.STEPS_FILE)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._start = 0.0
+        self._last_line = 0.0
+        self._last_progress = 0.0
+        self._last_decision = 0.0
+        self._num_not_logged = 0
+
+    def write_options(self) -> None:
+        """Write the run's options, whole or not at all."""
+        write_atomically(self.directory / CONFIG_FILE, OmegaConf.to_yaml(dict(self.options)))
+        remember_own(self.directory)
+
+    def started(self, run: TrainResult) -> None:
+        """Write the run's options, and the epochs after which it resumes."""
+        self.run = run
+        self._start = self._last_progress = time.monotonic()
+        self.write_options()
+        summary.write_metrics(self.directory, run.history)
+        if not run.history and not run.steps_done:
+            # What another run has left here.
+            for name in (steps.STEPS_FILE, steps.TRACE_FILE):
+                (self.directory / name).unlink(missing_ok=True)
+
+    def stepped(self, record: StepRecord) -> None:
+        """Write the step to ``steps.jsonl``, and show it."""
+        self._steps.add(record)
+        if self.first_step_s is None:
+            self.first_step_s = time.monotonic() - self._began
+        if self._console.is_terminal:
+            self._draw(record)
+        else:
+            self._log(record)
+
+    def traced(self, spans: NDArray[np.void]) -> None:
+        """Keep the spans for ``trace.json``."""
+        self.spans.add(spans)
+
+    def trained(self) -> None:
+        """Write the epoch's steps, and take the bar away; validation may show its own."""
+        # A checkpoint that follows continues after them.
+        self._steps.flush()
+        self._hide()
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Write the epoch to ``metrics.jsonl`` and show it in a line."""
+        assert self.run is not None
+        self.run = replace(self.run, history=(*self.run.history, record))
+        summary.append_metrics(self.directory, record)
+        line = epoch_line(record, epochs=self._epochs, metric=self.run.metric)
+        now = time.monotonic()
+        last = record.epoch == self._epochs
+        if now - self._last_line < _SHOW_AFTER_S and not last:
+            return
+        self._last_line = self._last_progress = now
+        if self._console.is_terminal:
+            self._console.print(line, highlight=False)
+        else:
+            log.info(line)
+
+    def close(self) -> None:
+        """Take the bar away and write what is not yet written, whatever the run was doing."""
+        self._hide()
+        self._steps.flush()
+
+    def _draw(self, record: StepRecord) -> None:
+        """Move the bar, which appears when an epoch, or a run on several devices, takes longer."""
+        assert self.run is not None
+        plan = self.run.plan
+        each_device = _shows_each_device(plan)
+        seconds = time.monotonic() - self._start if each_device else record.seconds
+        if self._bar is None and seconds < _SHOW_AFTER_S:
+            return
+        if self._bar is None:
+            self._bar = LivePanel(plan, self._console) if each_device else epoch_bar(self._console)
+            self._task = self._bar.add_task("", total=record.num_steps, figures="")
+            self._bar.start()
+        rate = mteps(record.num_edges, record.seconds)
+        if isinstance(self._bar, LivePanel):
+            self._bar.take(record)
+        self._bar.update(
+            self._task,
+            description=f"epoch {record.epoch}/{self._epochs}",
+            completed=record.step,
+            figures=f"loss {record.mean_loss:.4f}  {rate:.1f} M edges/s",
+        )
+
+    def _log(self, record: StepRecord) -> None:
+        """Log a decision, and every now and then how far a long epoch is."""
+        now = time.monotonic()
+        if record.decision is not None:
+            if now - self._last_decision < _SHOW_AFTER_S:
+                self._num_not_logged += 1
+            else:
+                more = (
+                    f" ({self._num_not_logged} before it not shown)" if self._num_not_logged else ""
+                )
+                log.info(f"step {record.global_step}: DRM: {record.decision}{more}")
+                self._last_decision, self._num_not_logged = now, 0
+        if now - self._last_progress >= _PROGRESS_EVERY_S:
+            self._last_progress = now
+            log.info(
+                f"epoch {record.epoch}/{self._epochs}  step {record.step}/{record.num_steps}"
+                f"  loss {record.mean_loss:.4f}"
+                f"  {mteps(record.num_edges, record.seconds):.1f} M edges/s"
+            )
+
+    def _hide(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+
+def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
+    """Return an epoch's figures as one line."""
+    measured = record.valid_metrics or {metric: record.valid_metric}
+    valid = "".join(
+        f"  valid {name} {value:.4f}" for name, value in measured.items() if value is not None
+    )
+    return (
+        f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}{valid}"
+        f"  {record.epoch_time_s:.2f} s"
+        f"  {mteps(record.num_edges, record.epoch_time_s):.1f} M edges/s"
+        f"  {gib(record.peak_rss_bytes)}"
+    )
+
+
+def _shows_each_device(plan: DevicePlan) -> bool:
+    """Whether devices get a line each: not if there is only the host itself."""
+    device = plan.shares[0].device
+    return len(plan.shares) > 1 or not device.on_host or device.figures != MEASURED

@@ -1,1 +1,0 @@
-"""What a terminal shows of a run in progress."""
