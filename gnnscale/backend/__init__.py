@@ -7,10 +7,10 @@ from gnnscale.backend.base import (
     DeviceError,
     DeviceMemoryError,
     HostParts,
+    open_backend,
 )
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.emulated import EmulatedBackend
-from gnnscale.backend.open import open_backend
 
 __all__ = [
     "Backend",

@@ -1,10 +1,15 @@
-"""The processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5)."""
+"""The processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5).
+
+Opens the backend of a device: the one that the registry names for its kind.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -13,10 +18,12 @@ from numpy.typing import NDArray
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache.cached_features import CachedLists
 from gnnscale.core import errors, stages
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.model.trainable import Objective
 from gnnscale.plan import Accelerator, Device, Threads
+from gnnscale.plan.registry import device_kind
 from gnnscale.sampler import MiniBatch, Sampler
 
 
@@ -192,3 +199,20 @@ class DeviceMemory:
         """Give back ``num_bytes`` that were reserved."""
         with self._lock:
             self._in_use -= num_bytes
+
+
+def open_backend(device: Device, host: HostParts) -> Backend:
+    """Open a device for training.
+
+    Raises:
+        ConfigError: its opener cannot be imported.
+        DeviceMemoryError: the model alone does not fit.
+    """
+    opener = device_kind(device.kind).opener
+    module, _, name = opener.partition(":")
+    try:
+        open_it = attrgetter(name)(import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{device.label}: {opener} cannot be imported ({error})") from error
+    opened: Backend = open_it(device, host)
+    return opened

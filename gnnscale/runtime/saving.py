@@ -10,8 +10,7 @@ from gnnscale.runtime.checkpoint.file import LAST
 from gnnscale.runtime.checkpoint.saved_run import SavedRun, WorkerPart, foreign
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.state.train_state import TrainState
-from gnnscale.runtime.telemetry.epoch_sums import EpochSums
-from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch
+from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch
 
 __all__ = ["keep_best", "kept_management", "resume", "save_after_epoch", "save_inside_epoch"]
 

@@ -64,7 +64,7 @@ class VertexPrediction(TaskConfig):
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Return the task."""
-        from gnnscale.task.vertices import VertexTask
+        from gnnscale.task.base import VertexTask
 
         return VertexTask(graph=graph, loss=loss, metrics=metrics)
 
@@ -115,7 +115,7 @@ class LinkPrediction(TaskConfig):
 
     def make(self, graph: Graph) -> Path | None:
         """Divide the edges of ``graph``, unless that is done already."""
-        from gnnscale.task.links.split import identify_split, make_split
+        from gnnscale.task.split import identify_split, make_split
 
         identity = identify_split(
             graph,
@@ -129,8 +129,8 @@ class LinkPrediction(TaskConfig):
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Open the divided edges."""
-        from gnnscale.task.links.split import open_split
-        from gnnscale.task.links.task import LinkTask
+        from gnnscale.task.links import LinkTask
+        from gnnscale.task.split import open_split
 
         assert made is not None
         return LinkTask(

@@ -92,9 +92,9 @@ def test_rows_that_exceed_memory_are_asked_for_ahead(
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
     asked, ahead = [], ops.read_ahead
-    monkeypatch.setattr("gnnscale.ops.disk._PAGES_AHEAD", 7)
+    monkeypatch.setattr("gnnscale.ops._PAGES_AHEAD", 7)
     monkeypatch.setattr(
-        "gnnscale.ops.disk.read_ahead",
+        "gnnscale.ops.read_ahead",
         lambda x, ids, **given: asked.append(ids) or ahead(x, ids, **given),
     )
     for size in (0, 7, 40):
@@ -110,7 +110,7 @@ def test_rows_that_fit_into_memory_are_read_as_they_lie(
     mapped: Callable[[int], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = mapped(1 << 30)
-    monkeypatch.setattr("gnnscale.ops.disk.read_ahead", None)
+    monkeypatch.setattr("gnnscale.ops.read_ahead", None)
     rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
     assert rows[0].tolist() == graph.features[3].tolist()
     assert not read_at_random(graph.features)
@@ -138,8 +138,8 @@ def test_aggregating_rows_that_exceed_memory(mapped: Callable[[int], Graph]) -> 
 def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows a page: each request has as many pages, whatever the order."""
     asked: list[int] = []
-    monkeypatch.setattr("gnnscale.ops.disk._PAGES_AHEAD", 8)
-    monkeypatch.setattr("gnnscale.ops.disk.read_ahead", lambda x, ids, **_: asked.append(len(ids)))
+    monkeypatch.setattr("gnnscale.ops._PAGES_AHEAD", 8)
+    monkeypatch.setattr("gnnscale.ops.read_ahead", lambda x, ids, **_: asked.append(len(ids)))
     width = mmap.PAGESIZE // 16
     features = torch.arange(256 * width, dtype=torch.float32).view(256, width)
     every = np.arange(256)

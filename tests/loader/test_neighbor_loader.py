@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale import ConfigError, Graph, GraphError, NeighborLoader, NeighborSampler
+from gnnscale import ConfigError, Graph, GraphError, NeighborLoader, NeighborSampler, ops
 from gnnscale.core.hardware import Memory
 from gnnscale.dataset import Planetoid
-from gnnscale.ops import disk
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
@@ -428,7 +427,7 @@ def test_features_that_exceed_memory_are_asked_for_ahead(
     nothing_left = Memory(total=1 << 40, available=0, installed=1 << 40)
     monkeypatch.setattr("gnnscale.feature.host.find_memory", lambda: nothing_left)
     asked = []
-    monkeypatch.setattr(disk, "read_ahead", lambda x, ids, **_: asked.append(len(ids)))
+    monkeypatch.setattr(ops, "read_ahead", lambda x, ids, **_: asked.append(len(ids)))
     np.save(tmp_path / "features.npy", graph.features)
     features = np.load(tmp_path / "features.npy", mmap_mode="r")
     (batch,) = NeighborLoader(replace(graph, features=features), [2], batch_size=300)

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core.errors import ConfigError, one_line
+from gnnscale.core.hardware import python_command
 from gnnscale.core.metrics import note_child
-from gnnscale.core.python_process import python_command
 
 #: Names of the folders begin so.
 PREFIX = "gnnscale-apart-"

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from gnnscale import ops
-from gnnscale.core.python_process import python_command
+from gnnscale.core.hardware import python_command
 from gnnscale.plan.calibration.probes import (
     StepProbe,
     StepTimes,

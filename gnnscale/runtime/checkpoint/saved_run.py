@@ -20,8 +20,7 @@ from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
 from gnnscale.runtime.checkpoint.history import check_record, is_validation_of
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.epoch_sums import EpochSums
-from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 from gnnscale.task.base import Task
-from gnnscale.task.links.task import LinkTask, hits_at, mean_reciprocal_rank, ranks
+from gnnscale.task.links import LinkTask, hits_at, mean_reciprocal_rank, ranks
 
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20

@@ -102,7 +102,7 @@ NUM_DESCRIPTORS = 4
 _PRELOADED = (
     "gnnscale.runtime.processes.worker",
     "gnnscale.runtime.checkpoint.file",
-    "gnnscale.optimizer.optimizers",
+    "gnnscale.optimizer",
     *(f"gnnscale.model.{name}" for name in ("gat", "gcn", "gin", "sage")),
     *("numpy.random", "numpy.ctypeslib", "torch.profiler"),
 )

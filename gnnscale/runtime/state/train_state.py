@@ -16,8 +16,13 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.epoch_sums import EpochSums
-from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout, TrainResult, waited
+from gnnscale.runtime.telemetry.records import (
+    EpochRecord,
+    EpochSums,
+    RunLayout,
+    TrainResult,
+    waited,
+)
 from gnnscale.task.base import ceiling
 
 __all__ = ["Progress", "TrainState"]

@@ -25,8 +25,14 @@ from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
-from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
+from gnnscale.runtime.telemetry.records import (
+    DeviceEpoch,
+    DeviceStep,
+    DeviceSums,
+    EpochRecord,
+    EpochSums,
+    StepRecord,
+)
 
 
 @dataclass(kw_only=True)

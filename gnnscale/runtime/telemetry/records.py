@@ -1,33 +1,65 @@
-"""What a training run hands to whoever reports it."""
+"""What a training run hands to whoever reports it.
+
+What an epoch has added up so far.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache import CacheFigures
 from gnnscale.core.metrics import better
+from gnnscale.core.records import Count, Positive
 from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.work import StepBytes
 
-__all__ = [
-    "DeviceEpoch",
-    "DeviceStep",
-    "EpochRecord",
-    "Observer",
-    "RunLayout",
-    "StepRecord",
-    "TrainResult",
-    "best_epoch",
-    "waited",
-]
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSums:
+    """What one device has done in an epoch so far.
+
+    Attributes:
+        num_seeds: of its slices.
+        stages: seconds in each stage.
+        traffic: what its slices moved.
+    """
+
+    num_seeds: Count = 0
+    stages: StageTimes = field(default_factory=StageTimes)
+    traffic: Traffic = field(default_factory=Traffic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochSums:
+    """An epoch that is not done: with these its record becomes that of an undisturbed one.
+
+    An epoch without steps has no sums, and no mean loss.
+
+    Attributes:
+        num_batches, num_seeds, num_edges, num_vertices: so far, over all devices.
+        loss: summed over the seeds.
+        seconds: since the epoch began, without those in which the run stood still.
+        devices: each device's part; empty where others go on than those that began.
+        counters: figures of this worker's own device; a checkpoint has them in ``workers``.
+    """
+
+    num_batches: Positive
+    num_seeds: Positive
+    num_edges: Positive
+    num_vertices: Positive
+    loss: float
+    seconds: Annotated[float, msgspec.Meta(gt=0)]
+    devices: tuple[DeviceSums, ...] = ()
+    counters: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

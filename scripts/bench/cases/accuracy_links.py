@@ -22,7 +22,7 @@ from bench.runner import composed, data_folder, show, take, tell
 from gnnscale.model.links import DotProduct
 from gnnscale.runtime.evaluation.evaluate import open_run_task
 from gnnscale.runtime.evaluation.examine import LinkExaminer
-from gnnscale.task.links.task import LinkTask
+from gnnscale.task.links import LinkTask
 
 #: Options of each row, and where a folder of raw files has its graph.
 ROWS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -23,8 +23,8 @@ from gnnscale.partition import PaGraph, write_part
 from gnnscale.report.export.answers import RowIds
 from gnnscale.runtime.preaggregation import open_rows, preaggregate
 from gnnscale.sampler import NeighborSampler, NeighborSampling, Shuffled
-from gnnscale.task.links.split import PARTS, identify_split, make_split, open_split
-from gnnscale.task.links.task import LinkTask
+from gnnscale.task.links import LinkTask
+from gnnscale.task.split import PARTS, identify_split, make_split, open_split
 
 from ..case import Input, WrongResultError
 from .folders import Stored, Valid, files_of, small_graph

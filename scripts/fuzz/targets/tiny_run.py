@@ -25,11 +25,12 @@ from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import WorkerPart
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
 from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
     DeviceStep,
+    DeviceSums,
     EpochRecord,
+    EpochSums,
     RunLayout,
     StepRecord,
     TrainResult,

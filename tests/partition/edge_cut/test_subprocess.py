@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.python_process import python_command
+from gnnscale.core.hardware import python_command
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import subprocess as apart
 from gnnscale.partition.edge_cut.subprocess import (

@@ -18,7 +18,7 @@ from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.evaluation.rows import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.task.vertices import VertexTask
+from gnnscale.task.base import VertexTask
 
 Settings = Callable[..., TrainConfig]
 

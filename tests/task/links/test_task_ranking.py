@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnscale.task.links.task import hits_at, mean_reciprocal_rank, ranks
+from gnnscale.task.links import hits_at, mean_reciprocal_rank, ranks
 
 
 def test_ranks_by_hand() -> None:

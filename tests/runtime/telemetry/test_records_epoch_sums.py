@@ -9,8 +9,8 @@ import pytest
 
 from gnnscale.core.records import decode
 from gnnscale.core.stages import Access, StageTimes, Traffic
-from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
 from gnnscale.runtime.telemetry.recorder import EpochCounters
+from gnnscale.runtime.telemetry.records import DeviceSums, EpochSums
 
 SUMS = EpochSums(
     num_batches=3,

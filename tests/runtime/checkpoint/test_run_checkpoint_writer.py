@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gnnscale.runtime.checkpoint.writer import BackgroundWriter
+from gnnscale.runtime.checkpoint.run_checkpoint import BackgroundWriter
 from gnnscale.runtime.pipeline.stages import RUNNING
 
 #: Seconds for what happens at once.

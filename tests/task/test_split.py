@@ -12,14 +12,8 @@ import pytest
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
-from gnnscale.task.links import split as module
-from gnnscale.task.links.split import (
-    EdgeSplit,
-    identify_split,
-    is_undirected,
-    make_split,
-    open_split,
-)
+from gnnscale.task import split as module
+from gnnscale.task.split import EdgeSplit, identify_split, is_undirected, make_split, open_split
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
 

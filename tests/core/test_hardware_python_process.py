@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.core.python_process import python_command
+from gnnscale.core.hardware import python_command
 from gnnscale.partition.edge_cut.subprocess import run_tool
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import STEP_PROBES

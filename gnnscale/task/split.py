@@ -23,8 +23,6 @@ from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
-__all__ = ["EdgeSplit", "SplitIdentity", "identify_split", "make_split", "open_split"]
-
 LINKS = Kind(
     name="division of edges",
     header="links.json",

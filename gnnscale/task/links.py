@@ -1,4 +1,6 @@
-"""The task of predicting edges.
+"""Link prediction: which edges are held out, and what a run makes of the others.
+
+The task of predicting edges.
 
 How high edges rank among others: mean reciprocal rank, and Hits@k (as OGB counts them).
 """
@@ -18,7 +20,7 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.model.trainable import Objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
-from gnnscale.task.links.split import EdgeSplit
+from gnnscale.task.split import EdgeSplit
 
 
 def ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
