@@ -27,8 +27,6 @@ A run is what ``gnnscale train`` makes of the same options: one worker process f
 same defaults (``gnnscale/configs``), checkpoints and run directory.
 """
 
-from __future__ import annotations
-
 from gnnscale.api.design import (
     Computation,
     Owners,

@@ -1,7 +1,5 @@
 """The design phase: partition, model and platform (HitGNN, Listing 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of a run, chosen group by group; their defaults are those of ``gnnscale/configs``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

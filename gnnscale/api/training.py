@@ -3,8 +3,6 @@
 The graph of a run that a program starts: a store, where workers find it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ A directory that appears complete or not at all, and directories that cannot be 
 Checks of room on the disk and in memory before it is filled.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The files of a graph store: what each must hold, checked before anything is taken from it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping

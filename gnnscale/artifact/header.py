@@ -3,8 +3,6 @@
 Keys of artefacts: digests of what decides how one comes out, and of files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -3,8 +3,6 @@
 Nothing in such a directory is executed. Sizes are those of the files before memory is taken.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import zlib

@@ -3,8 +3,6 @@
 Opens the backend of a device: the one that the registry names for its kind.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a layer reads for many vertices with all neighbours, chunk by chunk in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 

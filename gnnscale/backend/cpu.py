@@ -1,7 +1,5 @@
 """Cores of this machine as a training device: nothing is transferred."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

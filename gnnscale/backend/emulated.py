@@ -1,7 +1,5 @@
 """An accelerator, or a processor, that computes on the host and takes its metadata's time."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

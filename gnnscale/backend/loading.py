@@ -1,7 +1,5 @@
 """The load stage: from a mini-batch to the first layer's input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Caches: which adjacency lists and feature rows accelerators keep in their own memory."""
 
-from __future__ import annotations
-
 from gnnscale.cache.cache_plan import (
     CacheFigures,
     CachePlan,

@@ -4,8 +4,6 @@ The host can aggregate the first layer, so that |V^1| rows cross the link. Or it
 they are: (1 - β)·|V^0| of them, β being the cache's hit rate, and the first layer's block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

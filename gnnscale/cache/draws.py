@@ -4,8 +4,6 @@ Sampling is a pure function of the run's seed and the step, so the batches of ev
 before the run starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice

@@ -1,7 +1,5 @@
 """Cache plans are made once, checked and stored; from then on they are read."""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

@@ -3,8 +3,6 @@
 From vertices in the order of their hotness to what each device of a clique keeps.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Cache policies: none, static by hotness, and those that look ahead."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A stored cache plan: an array of vertices for each cache, and ``cache_plan.json``."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any

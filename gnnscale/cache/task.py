@@ -1,7 +1,5 @@
 """What a cache is planned for: a graph, devices with memory and a link, and their batches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

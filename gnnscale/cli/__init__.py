@@ -1,7 +1,5 @@
 """The command line: one Hydra application per command."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

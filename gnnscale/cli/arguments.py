@@ -5,8 +5,6 @@ Launchers and sweepers of Hydra: which may be chosen, what they may be told, wha
 Completion of ``gnnscale COMMAND OPTION`` for shells.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

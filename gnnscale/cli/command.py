@@ -1,7 +1,5 @@
 """Which command is meant, and how its arguments reach Hydra."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -4,8 +4,6 @@ No text of such a file reaches Hydra. Its values are read, checked, and handed t
 configurations, which goes along to the processes that a launcher starts.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

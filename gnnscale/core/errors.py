@@ -1,7 +1,5 @@
 """Messages for the user: one line, whatever a file or a library put into it."""
 
-from __future__ import annotations
-
 import difflib
 import unicodedata
 from collections.abc import Iterable

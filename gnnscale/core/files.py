@@ -1,7 +1,5 @@
 """The one way to write a file, whole or not at all; and folders that go unless finished."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

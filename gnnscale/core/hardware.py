@@ -3,8 +3,6 @@
 The one way to start Python: nothing in the working directory is imported.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import platform

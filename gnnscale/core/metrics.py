@@ -3,8 +3,6 @@
 The max memory of a piece of work.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Progress of long work: a bar on a terminal, plain log lines elsewhere."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

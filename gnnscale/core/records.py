@@ -1,7 +1,5 @@
 """Records from plain values or JSON that somebody else wrote: each field has its declared type."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

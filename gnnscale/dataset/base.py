@@ -1,7 +1,5 @@
 """Dataset: published or generated files become a graph store, and a store becomes a Graph."""
 
-from __future__ import annotations
-
 import logging
 import re
 from abc import ABC, abstractmethod

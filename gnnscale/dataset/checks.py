@@ -1,7 +1,5 @@
 """Checks of published files: each raises one line that names file and value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

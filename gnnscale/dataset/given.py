@@ -1,7 +1,5 @@
 """Given arrays and tensors, checked and converted for a graph in memory."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

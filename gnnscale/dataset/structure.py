@@ -1,7 +1,5 @@
 """Features, labels and a split for graphs that are published as structure alone."""
 
-from __future__ import annotations
-
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The edges of an R-MAT graph in slices: drawn, made distinct and chosen on disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

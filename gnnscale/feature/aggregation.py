@@ -1,7 +1,5 @@
 """The aggregation of one block as a linear map, written to rows of its destinations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The protocol of feature stores: rows, and rows aggregated over a block, with their traffic."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

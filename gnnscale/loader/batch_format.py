@@ -1,7 +1,5 @@
 """Sampled mini-batches in PyG's form and in DGL's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Mini-batches for a user's own training loop, in PyG's form or in DGL's."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Custom layers: scatter, gather and update (HitGNN, section IV-C, Table II)."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Differentiable aggregation over a block, with the activation before it in the same pass.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

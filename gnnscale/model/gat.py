@@ -1,7 +1,5 @@
 """Graph attention network (Veličković et al. 2018)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 GCN, GraphSAGE and GIN, layer by layer.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import cache
 from typing import Any, ClassVar

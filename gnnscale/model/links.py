@@ -1,7 +1,5 @@
 """Scores of edges: a graph neural network whose output rows are compared pair by pair."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Sums, means and maxima over the edges of each destination, with gradients in a fixed order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 The forms in which a user's module takes a mini-batch, and how to find out which it is.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

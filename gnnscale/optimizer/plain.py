@@ -1,7 +1,5 @@
 """torch's optimizers without its wrappers, and the state that a checkpoint keeps of them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Typed configuration: from what Hydra composed to frozen dataclasses that check themselves."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import math

@@ -4,8 +4,6 @@ A file is read here before Hydra or OmegaConf sees any of it. It holds a mapping
 Anchors, tags, settings of Hydra and resolvers are refused.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -9,8 +9,6 @@ Fields of options classes declare by ``names`` what their texts mean; a ``Path``
 type. Undeclared texts are places if they look like one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

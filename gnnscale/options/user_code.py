@@ -4,8 +4,6 @@ Code is imported if the command line names it, or a file that is given there (``
 if a program passes it. What a run directory names must be named again; ``found`` checks that.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

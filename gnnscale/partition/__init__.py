@@ -1,7 +1,5 @@
 """Partitions: how a graph is divided among the devices of a run."""
 
-from __future__ import annotations
-
 from gnnscale.partition.by_id import Given, Hash, Random, Range
 from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
 from gnnscale.partition.figures import PartFigures, PartitionFigures

@@ -3,8 +3,6 @@
 A given partition: the owner of every vertex is read from a file.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path

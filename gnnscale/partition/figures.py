@@ -1,7 +1,5 @@
 """Measures of a partition: sizes of its parts, their balance, and the edges between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Legion's hierarchical partitioning: an edge cut between NVLink cliques, a hash within each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Partitions are made once: predicted, measured, examined and stored; then they are read."""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The GPUs that NVLink joins, of a published machine, a file, or this machine; their cliques."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from importlib import resources

@@ -1,7 +1,5 @@
 """P3: features are divided along their dimension, and topology is everywhere."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar

@@ -4,8 +4,6 @@ Every part has all that sampling can reach from its training vertices, so its de
 part. Vertices near the training vertices of several parts are replicated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """One part of a graph as a store of its own: with global ids, and no more than the part has."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What every partitioner offers: parts of a graph, and a forecast of what making them will take."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A stored partition: ``owner.npy`` and ``hops.npy``, and ``partition.json`` with the figures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -4,8 +4,6 @@
 opens each of them, is in ``registry``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields

@@ -6,8 +6,6 @@ The model and the cache stay there, and each mini-batch takes ``batch_bytes`` fr
 until it is finished: an emulated device counts the same bytes of the mini-batches that it gets.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

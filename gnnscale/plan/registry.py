@@ -5,8 +5,6 @@ Nothing else asks which kind a device is. A custom kind takes two classes and a 
     register_device(MyAccelerator, "my_package.backend:MyBackend")
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

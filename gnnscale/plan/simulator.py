@@ -3,8 +3,6 @@
 Workloads of published graphs that are not on this machine, from their sizes alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

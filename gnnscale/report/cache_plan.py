@@ -1,7 +1,5 @@
 """``gnnscale plan-cache``: a table of the plan, and ``cache_plan.svg``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from html import escape
 

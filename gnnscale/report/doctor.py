@@ -1,7 +1,5 @@
 """``gnnscale doctor``: what was found on this machine, or in a graph store."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

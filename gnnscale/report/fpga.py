@@ -1,7 +1,5 @@
 """What C simulation counted of an FPGA, as figures of a step: cycles, engines and device memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

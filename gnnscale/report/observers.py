@@ -3,8 +3,6 @@
 Loggers of a run: CSV, MLflow and TensorBoard.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

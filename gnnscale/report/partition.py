@@ -1,7 +1,5 @@
 """``gnnscale partition``: a table of the parts, and ``partition.svg``."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table

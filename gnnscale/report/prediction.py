@@ -6,8 +6,6 @@ has corrected it: it repeats some steps of the run. ``noise_floor`` is no predic
 but how well a window of the run's steps foretells the next one.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

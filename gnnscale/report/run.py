@@ -3,8 +3,6 @@
 The files of a run that ended in any way: ``summary.json``, ``trace.json``, ``report.html``.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Sequence

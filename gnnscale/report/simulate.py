@@ -1,7 +1,5 @@
 """``gnnscale simulate``: a table, ``simulation.json`` and ``scaling.svg``."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

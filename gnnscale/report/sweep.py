@@ -1,7 +1,5 @@
 """The table at the end of a sweep (``-m``)."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

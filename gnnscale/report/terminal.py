@@ -5,8 +5,6 @@ The live view on a terminal: the bar of an epoch, and under it a line for each d
 A run while it goes on: a bar on a terminal, plain lines elsewhere, and files of what happens.
 """
 
-from __future__ import annotations
-
 import logging
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The options of ``prepare``, ``partition``, ``plan-cache`` and ``evaluate``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How a training run is opened, part by part, and how it ends."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

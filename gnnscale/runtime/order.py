@@ -1,7 +1,5 @@
 """The order of seeds of a run: the user's, or two-stage scheduling over parts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """Rows of the first layer's aggregation, computed once for a graph and kept: PaGraph's DGL+PP."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When a run is saved, inside epochs and after them, and how it is resumed from that."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The options of a training run: typed records that check themselves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

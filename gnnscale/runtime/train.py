@@ -1,7 +1,5 @@
 """The training loop of one worker: sample, load, transfer, propagate, synchronise."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

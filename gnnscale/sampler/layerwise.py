@@ -1,7 +1,5 @@
 """Layer-wise sampling (FastGCN, Chen et al. 2018), as PaGraph uses it (section 5.1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mini-batches of edges: their ends and negatives are the seeds that a sampler starts from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Neighbour sampling: uniform or by edge weights, and of all neighbours in the last hop."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

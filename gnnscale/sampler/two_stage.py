@@ -1,7 +1,5 @@
 """Two-stage task scheduling over the parts of a graph (HitGNN, section V-A, Algorithm 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from typing import Any

@@ -5,8 +5,6 @@ What a run measures of its predictions, and how good they can be.
 The task of predicting labels of vertices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

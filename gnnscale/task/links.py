@@ -5,8 +5,6 @@ The task of predicting edges.
 How high edges rank among others: mean reciprocal rank, and Hits@k (as OGB counts them).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which edges of a graph are trained, validated and tested, and which send messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace

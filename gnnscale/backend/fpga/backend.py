@@ -1,7 +1,5 @@
 """An FPGA card, or one in C simulation, as a training device."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

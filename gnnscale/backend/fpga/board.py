@@ -4,8 +4,6 @@ It imports NumPy alone. The module that talks to the driver, ``pyxrt`` or one wi
 handed in, so that the same code runs on a card, in XRT's emulation, and on a simulated card.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -5,8 +5,6 @@ are those edges of the mini-batch that lead to its seeds. If the sums of a block
 the chip at once, its rows are cut into tiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

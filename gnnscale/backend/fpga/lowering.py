@@ -3,8 +3,6 @@
 The model's weights as the kernels read them, and its gradients as they write them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A compute unit's report of a step: its status and loss, and in C simulation its counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hotness from the graph alone: out-degree, degree ratio, PageRank, random."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

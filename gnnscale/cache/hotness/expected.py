@@ -1,7 +1,5 @@
 """Hotness over a run: its first epoch as it was drawn, the others by estimates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """SALIENT++'s measure of hotness: the probability that a mini-batch includes a vertex."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Pre-sampled hotness: what the batches of an epoch read (GNNLab; Legion, section 4.2, S1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Complete sharing with local preference (Legion, Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ None of the named functions runs. A name stands for a function here that checks 
 and makes a checked record or one of Python's plain objects.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -5,8 +5,6 @@ file gives them. Here ``pickletools`` parses the file, a few operations move pla
 names of ``pickle_objects`` stand for checked records. Everything else is refused.
 """
 
-from __future__ import annotations
-
 import pickletools
 import warnings
 from collections.abc import Callable

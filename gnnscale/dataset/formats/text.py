@@ -1,7 +1,5 @@
 """Comma- or space-separated numbers in streams, parsed by Arrow block by block."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Callable, Iterator, Sequence

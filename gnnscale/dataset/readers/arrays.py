@@ -1,7 +1,5 @@
 """Your own graph as NumPy arrays: a folder of .npy files, or one .npz file."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Generator
 from contextlib import closing

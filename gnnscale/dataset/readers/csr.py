@@ -1,7 +1,5 @@
 """Structures as one NumPy archive of compressed sparse rows: ``indptr`` and ``indices``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

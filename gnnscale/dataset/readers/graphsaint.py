@@ -1,7 +1,5 @@
 """GraphSAINT (Zeng et al., 2020): Reddit, Yelp, Amazon, Flickr and PPI in the authors' files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The .npz files of Platonov et al., "A critical look at evaluation under heterophily" (2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """OGB's node property graphs, and MAG240M of its large-scale challenge."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

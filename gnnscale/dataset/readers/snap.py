@@ -1,7 +1,5 @@
 """SNAP edge lists (Leskovec & Krevl, 2014): text, one edge a line, ids with gaps."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Edges in slices of memory and of a temporary file, and weights packed beside ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -3,8 +3,6 @@
 Everything that a graph store must be, looked at in slices: slow, complete, in bounded memory.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """Files of object stores and other file systems, by fsspec: copied once, and again when changed."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """The edges of a spool → sorted in-neighbour lists, several blocks at a time in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Some rows of a table, as Arrow arrays, and their place in the file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Columns of labels and of the split, gathered batch by batch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

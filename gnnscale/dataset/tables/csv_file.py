@@ -1,7 +1,5 @@
 """CSV with a header, parsed block by block in several threads, in order and in bounded memory."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

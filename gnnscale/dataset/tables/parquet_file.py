@@ -1,7 +1,5 @@
 """Parquet, decoded batch by batch, pages as they are needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

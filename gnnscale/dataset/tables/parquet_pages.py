@@ -5,8 +5,6 @@ The footer has sizes too, but a decoder uses the headers. Both are in Thrift's c
 read the footer's columns here: it ends the process if their statistics are damaged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any

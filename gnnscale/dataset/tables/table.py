@@ -1,7 +1,5 @@
 """A table in one file or several, whatever their format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter

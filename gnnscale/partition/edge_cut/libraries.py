@@ -1,7 +1,5 @@
 """METIS and Mt-KaHyPar, and the better of those installed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -8,8 +8,6 @@ as much. So a coarse graph takes a fraction of the memory of the topology.
 An undirected graph with vertex weights, as edge-cut libraries take it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A temporary folder passes arrays as ``.npy`` files and METIS's text, and the own
 ``begin`` is the subprocess's side.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import importlib.util

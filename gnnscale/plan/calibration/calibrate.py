@@ -1,7 +1,5 @@
 """Calibration: the rates of this machine, fitted to short runs of the stages' own code."""
 
-from __future__ import annotations
-
 import logging
 import os
 import statistics

@@ -1,7 +1,5 @@
 """What only two processes at once can measure: contention, and synchronisation."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

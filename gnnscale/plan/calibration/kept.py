@@ -1,7 +1,5 @@
 """The figures of this machine that are kept: measured once, and again once the machine changes."""
 
-from __future__ import annotations
-
 import logging
 import time
 

@@ -1,7 +1,5 @@
 """Probes: short runs of the stages' own code, with what each of them asks of the host."""
 
-from __future__ import annotations
-
 import mmap
 import statistics
 import time

@@ -4,8 +4,6 @@ Rates of a platform are those of other models, measured at another time. A few m
 run itself, on all devices at once, measure their error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from gnnscale.core.stages import StageTimes

@@ -1,7 +1,5 @@
 """Stage times of mini-batches by counted work: no clock is read, so that they repeat exactly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gnnscale.core.stages import StageTimes

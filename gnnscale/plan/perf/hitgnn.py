@@ -5,8 +5,6 @@ clock and its memory's bandwidth; it knows nothing of fills, drains and conflict
 simulation counts is held against it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ while data parallelism moves input features to them. It is the cheaper one when 
 against |V^1|·f^1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

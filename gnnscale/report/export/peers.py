@@ -1,7 +1,5 @@
 """Trained models as modules of DGL and PyG."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Files of rows, written a chunk after the other: Parquet, and NumPy's .npy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

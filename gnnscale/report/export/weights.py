@@ -1,7 +1,5 @@
 """The best weights of a run in a safetensors file, under our names or those of another library."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Plots over steps and epochs: lines with their spread, and stacked areas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape

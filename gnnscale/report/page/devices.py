@@ -1,7 +1,5 @@
 """Sections of ``report.html`` about single devices: their figures and their traffic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 from typing import Any

@@ -3,8 +3,6 @@
 The sections of ``report.html`` that have plots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources

@@ -1,7 +1,5 @@
 """A picture of the parts of a graph: their sizes as bars, and the edges between them as a map."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """What every plot is made of: axes with round ticks, paths, text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

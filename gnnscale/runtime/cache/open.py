@@ -1,7 +1,5 @@
 """One worker's caches: the rows and lists that it keeps, and those that it reads at its peers."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

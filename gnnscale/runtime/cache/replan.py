@@ -5,8 +5,6 @@ pure function of the step, so that the next epochs can be drawn beforehand: what
 what these will read most.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the caches of a run are planned for: its devices, their links, and its mini-batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

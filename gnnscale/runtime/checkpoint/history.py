@@ -1,7 +1,5 @@
 """The epochs of a run in ``metrics.jsonl``: what a checkpoint has not to hold again."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Sequence

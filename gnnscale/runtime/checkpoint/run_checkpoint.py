@@ -3,8 +3,6 @@
 What writes checkpoints while training goes on: one thread, and one write at a time.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

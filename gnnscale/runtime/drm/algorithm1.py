@@ -1,7 +1,5 @@
 """Algorithm 1 of HyScale-GNN (section IV-A): which move shortens the bottleneck."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

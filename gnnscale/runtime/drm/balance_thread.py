@@ -1,7 +1,5 @@
 """``balance_thread`` (HyScale-GNN, section IV-A): a thread moves from the fastest CPU task."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from gnnscale.plan import DevicePlan

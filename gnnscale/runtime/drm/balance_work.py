@@ -1,7 +1,5 @@
 """``balance_work`` (HyScale-GNN, section IV-A): seeds move until all devices take equally long."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 

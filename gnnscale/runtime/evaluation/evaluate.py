@@ -1,7 +1,5 @@
 """How good the model of a run is: its options, its best weights, and metrics of them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Validation and test of a run, on rank 0, while the other workers wait.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

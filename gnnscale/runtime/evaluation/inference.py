@@ -3,8 +3,6 @@
 How long exact inference will take, by trying each layer on some of its vertices.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

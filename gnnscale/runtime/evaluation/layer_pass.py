@@ -1,7 +1,5 @@
 """One layer of exact inference, from the rows below it to its own, in chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial

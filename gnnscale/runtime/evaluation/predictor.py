@@ -1,7 +1,5 @@
 """Predictions for given vertices, over all neighbours or over sampled ones."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any

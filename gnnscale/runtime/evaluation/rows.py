@@ -3,8 +3,6 @@
 Sums over the edges of some destinations, of rows that come one stretch after the other.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Operations of torch that give the same bits every time, and on every processor with AVX2."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The schedule: which slice of which mini-batch a worker trains, and under which plan."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The stages of training on one device (HyScale-GNN, section III-B), timed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

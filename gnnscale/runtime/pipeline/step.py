@@ -3,8 +3,6 @@
 Gradients of several mini-batches, of which one update is made.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import replace

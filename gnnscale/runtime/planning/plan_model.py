@@ -3,8 +3,6 @@
 What the devices of a run train, as the performance model sees it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

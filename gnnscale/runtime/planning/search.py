@@ -1,7 +1,5 @@
 """The device plan that a run begins with: proposed by the performance model, and rehearsed."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ name something of it, the worker imports the program, as ``multiprocessing`` doe
 name, so that what is below ``if __name__ == "__main__":`` is not run again.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Starting one worker process per device, listening to them, and ending them all."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import pickle

@@ -1,7 +1,5 @@
 """A process that ``torchrun`` started, on one machine or on several, as a worker of the run."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """A worker process: one device of the plan, from its start to its last message."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """The state of a training run: its open parts, and where it stands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

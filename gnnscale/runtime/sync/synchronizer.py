@@ -1,7 +1,5 @@
 """The synchronizer (HyScale-GNN, section III-A): gradients of all trainers, summed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 What an epoch has added up so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any

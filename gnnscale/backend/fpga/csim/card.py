@@ -3,8 +3,6 @@
 The memory of a simulated board: banks of bytes, and buffers with a copy at the host.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

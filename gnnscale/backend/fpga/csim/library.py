@@ -1,7 +1,5 @@
 """Kernels that were compiled for the processor: the bitstream of a simulated board."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -6,8 +6,6 @@ sends them the gradient of the sum, from which each has the gradient of its weig
 push-pull parallelism). All other layers are trained data-parallel.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 P3's exchange: every device aggregates its columns for the mini-batches of all devices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
