@@ -11,28 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import (
-    FEATURE_DTYPES,
-    MAX_CLASSES,
-    MAX_FEATURES,
-    METRICS,
     map_arrays,
     read_meta,
     vertex_dtype,
     write_store,
 )
-from gnnscale.core.errors import GraphError
-
-__all__ = [
-    "FEATURE_DTYPES",
-    "MAX_CLASSES",
-    "MAX_FEATURES",
-    "METRICS",
-    "Graph",
-    "GraphError",
-    "list_sums",
-    "vertex_dtype",
-]
-
+from gnnscale.core import GraphError
 
 #: Lists whose weights are added up in one go.
 _LISTS = 1 << 18

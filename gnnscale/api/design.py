@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gnnscale.api.options import Choice, choose, name_of
-from gnnscale.core.errors import ConfigError, check_choice, shown
+from gnnscale.core import ConfigError, check_choice, shown
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig
@@ -16,19 +16,6 @@ from gnnscale.model.options import CustomModel, LayeredModel
 from gnnscale.options.user_code import name_of_code
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
-
-__all__ = [
-    "Computation",
-    "Owners",
-    "Parameters",
-    "feature_storing",
-    "gnn_computation",
-    "gnn_model",
-    "gnn_parameters",
-    "graph_partition",
-    "own_module",
-    "platform_metadata",
-]
 
 #: Architectures by the names of the paper and of their classes, and their files in ``configs``.
 _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}

@@ -7,12 +7,10 @@ from typing import Any, Generic, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gnnscale.core.errors import ConfigError, check_choice, shown
+from gnnscale.core import ConfigError, check_choice, shown
 from gnnscale.model.custom import Custom
 from gnnscale.options.compose import compose, config_groups
 from gnnscale.options.config import typed
-
-__all__ = ["Choice", "check_made", "choose", "compose_run", "name_of"]
 
 T = TypeVar("T", covariant=True)
 

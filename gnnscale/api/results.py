@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gnnscale.api.design import own_module
 from gnnscale.api.options import Choice, check_made
 from gnnscale.api.training import as_dataset, run
-from gnnscale.core.errors import ConfigError, check_choice
+from gnnscale.core import ConfigError, check_choice
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
@@ -45,8 +45,6 @@ from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.settings import INFERENCE, TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
-
-__all__ = ["Result", "evaluate", "load", "train"]
 
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Keywords of ``train``, and the options that they are on the command line.

@@ -17,9 +17,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.api.design import Owners
 from gnnscale.api.options import Choice, check_made, choose, compose_run, name_of
-from gnnscale.core.errors import ConfigError, GraphError, shown
-from gnnscale.core.files import write_atomically
-from gnnscale.core.hardware import home
+from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.graph import Graph

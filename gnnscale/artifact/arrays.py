@@ -19,23 +19,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from gnnscale.artifact.files import open_regular
-from gnnscale.core.errors import GraphError
-
-__all__ = [
-    "SLICE_BYTES",
-    "ArrayEntry",
-    "NpyError",
-    "NpyHeader",
-    "NpyWriter",
-    "check_array",
-    "map_npy",
-    "read_header",
-    "read_slices",
-    "row_slices",
-    "write_array",
-    "write_header",
-    "write_rows",
-]
+from gnnscale.core import GraphError
 
 #: About how much is read or written in one go.
 SLICE_BYTES = 64 << 20

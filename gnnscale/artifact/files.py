@@ -15,10 +15,7 @@ from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-from gnnscale.core import errors, hardware
-from gnnscale.core.errors import ConfigError, GraphError, shown
-from gnnscale.core.files import unfinished_folder
-from gnnscale.core.hardware import home
+from gnnscale.core import ConfigError, GraphError, errors, hardware, home, shown, unfinished_folder
 
 _MAX_BYTES = 2 << 30
 

@@ -15,27 +15,7 @@ from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
 from gnnscale.artifact.files import new_folder
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
-from gnnscale.core.errors import GraphError, shown
-
-__all__ = [
-    "ARRAYS",
-    "DEGREES",
-    "FEATURE_DTYPES",
-    "GRAPH_STORE",
-    "MAX_CLASSES",
-    "MAX_FEATURES",
-    "METRICS",
-    "WEIGHTS",
-    "PartEntry",
-    "StoreMeta",
-    "check_offsets",
-    "has_label",
-    "map_arrays",
-    "read_meta",
-    "vertex_dtype",
-    "write_meta",
-    "write_store",
-]
+from gnnscale.core import GraphError, shown
 
 #: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
 FEATURE_DTYPES: dict[str, np.dtype[Any]] = {

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.artifact.files import open_regular
-from gnnscale.core.errors import GraphError, printable, shown
-from gnnscale.core.progress import track
+from gnnscale.core import GraphError, printable, shown, track
 
 
 def parse_json(data: bytes, *, source: object) -> dict[str, Any]:

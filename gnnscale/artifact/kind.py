@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 from gnnscale.artifact.arrays import ArrayEntry, map_npy
 from gnnscale.artifact.files import file_bytes, new_folder, read_file, store_place
 from gnnscale.artifact.header import digest, header_text, parse_json
-from gnnscale.core.errors import GraphError, shown
-from gnnscale.core.files import write_atomically
-from gnnscale.core.hardware import home
-from gnnscale.core.records import decode
-
-__all__ = ["Form", "Kind"]
+from gnnscale.core import GraphError, decode, home, shown, write_atomically
 
 T = TypeVar("T")
 #: Type and shape of an array; None is an axis of any length.

@@ -11,15 +11,3 @@ from gnnscale.backend.base import (
 )
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.emulated import EmulatedBackend
-
-__all__ = [
-    "Backend",
-    "BatchOutcome",
-    "CpuBackend",
-    "DeviceBatch",
-    "DeviceError",
-    "DeviceMemoryError",
-    "EmulatedBackend",
-    "HostParts",
-    "open_backend",
-]

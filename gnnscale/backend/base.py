@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache.cached_features import CachedLists
-from gnnscale.core import errors, stages
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError, errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.model.trainable import Objective

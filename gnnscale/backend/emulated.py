@@ -20,7 +20,7 @@ from gnnscale.backend.base import (
 )
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.cache.cached_features import CachedLists
-from gnnscale.core.stages import Access, Traffic
+from gnnscale.core import Access, Traffic
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
 from gnnscale.plan.perf import equations, work, workload

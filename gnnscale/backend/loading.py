@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.core.hardware import multiplies_bfloat16
+from gnnscale.core import multiplies_bfloat16
 from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel

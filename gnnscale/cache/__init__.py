@@ -15,26 +15,3 @@ from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.policies import LookAheadCache, NoCache, StaticCache
 from gnnscale.cache.stored_plan import StoredPlan, read_plan
 from gnnscale.cache.task import CacheDevice, CacheTask
-
-__all__ = [
-    "PICTURE_FILE",
-    "CacheDevice",
-    "CacheFigures",
-    "CachePlan",
-    "CachePlannerConfig",
-    "CacheTask",
-    "CacheTraffic",
-    "CurvePoint",
-    "DeviceCache",
-    "Draw",
-    "Draws",
-    "Legion",
-    "LookAhead",
-    "LookAheadCache",
-    "NoCache",
-    "StaticCache",
-    "StoredPlan",
-    "check_parts",
-    "make_plan",
-    "read_plan",
-]

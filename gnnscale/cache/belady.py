@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import check_range
+from gnnscale.core import check_range
 from gnnscale.ops import NativeReplacement
 
 #: Bytes for a vertex (its slot, its last use) and for a slot (key, next use; what may leave it).

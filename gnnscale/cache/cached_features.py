@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache import belady, cache_plan
-from gnnscale.core.stages import Access, Traffic
+from gnnscale.core import Access, Traffic
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.sampler import MiniBatch
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from gnnscale.core.prefetch import Pipeline
+from gnnscale.core import Pipeline
 from gnnscale.graph import Graph
 from gnnscale.sampler import MiniBatch, NeighborSampler, Reach, SamplerConfig, SeedOrder, StepSeeds
 

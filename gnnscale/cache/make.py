@@ -17,7 +17,7 @@ from gnnscale.cache.stored_plan import (
     write_plan,
 )
 from gnnscale.cache.task import CacheTask
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 
 #: What a report may draw beside a plan.
 PICTURE_FILE = "cache_plan.svg"

@@ -18,7 +18,7 @@ from gnnscale.artifact.files import check_place
 from gnnscale.cache.cache_plan import CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.hotness import expected, presampled
 from gnnscale.cache.task import CacheDevice, CacheTask, list_bytes
-from gnnscale.core.errors import ConfigError, check_range, shown
+from gnnscale.core import ConfigError, check_range, shown
 from gnnscale.options.found import names
 from gnnscale.partition.nvlink import MACHINES
 

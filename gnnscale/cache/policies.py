@@ -14,8 +14,7 @@ from gnnscale.cache.belady import Belady, Counts, belady_bytes
 from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
-from gnnscale.core import hardware, progress
-from gnnscale.core.errors import ConfigError, check_choice, check_range
+from gnnscale.core import ConfigError, check_choice, check_range, hardware, progress
 from gnnscale.partition import UNREACHED
 
 #: The metric that counts the run itself.

@@ -25,20 +25,9 @@ from gnnscale.cache.cache_plan import (
 )
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheTask, list_bytes, row_bytes
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
-
-__all__ = [
-    "CACHE_PLAN",
-    "PlanIdentity",
-    "StoredPlan",
-    "check_plan_figures",
-    "identify",
-    "plan_place",
-    "read_plan",
-    "write_plan",
-]
 
 CACHE_PLAN = Kind(
     name="cache plan",

@@ -15,7 +15,7 @@ from gnnscale.cache.hotness.degree import out_degree, slices
 from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads, expect_reads, later_steps
 from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
-from gnnscale.core.progress import track
+from gnnscale.core import track
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
 from gnnscale.sampler import MiniBatch

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from gnnscale.cli.exits import UNREAD, Streams
 from gnnscale.runtime.processes.server import start_server, stop_server
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
-from gnnscale.core.errors import ConfigError, one_line, printable, shown
+from gnnscale.core import ConfigError, one_line, printable, shown
 from gnnscale.options.compose import config_groups
 
 #: Groups of Hydra that may be chosen from; their names are those of installed packages.

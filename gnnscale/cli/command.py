@@ -28,13 +28,17 @@ from gnnscale.cli.exits import (
 )
 from gnnscale.cli.staging import Translated, run_directory, translate
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
-from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
-from gnnscale.core.files import unfinished_folder
-from gnnscale.core.hardware import torchrun_rank
+from gnnscale.core import (
+    ConfigError,
+    explain,
+    nearest,
+    one_line,
+    shown,
+    torchrun_rank,
+    unfinished_folder,
+)
 from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.options.run_directory import taken_back
-
-__all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "prepare": "raw files to a graph store",

@@ -22,9 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gnnscale.cli.arguments import explain_missing_plugin
-from gnnscale.core.errors import explain, shown
+from gnnscale.core import explain, shown, torchrun_rank
 from gnnscale.core.files import remove_unfinished_folders
-from gnnscale.core.hardware import torchrun_rank
 from gnnscale.options.config import unknown_option
 from gnnscale.options.run_directory import resume_command
 

@@ -22,13 +22,11 @@ from gnnscale.cli.arguments import (
     directory_of,
     quoted,
 )
-from gnnscale.core.errors import ConfigError, nearest, shown
+from gnnscale.core import ConfigError, nearest, shown
 from gnnscale.options.compose import CONFIGS, config_groups
 from gnnscale.options.file import check_known, check_references, read_yaml
 from gnnscale.options.found import check_found
 from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, check_unused, read_run
-
-__all__ = ["Translated", "run_directory", "translate"]
 
 #: Where the options of a resumed run are, for Hydra to compose.
 _RESUMED = "resumed_run"

@@ -15,7 +15,7 @@ from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.errors import ConfigError, explain, one_line
+from gnnscale.core import ConfigError, explain, one_line
 from gnnscale.core.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
 from gnnscale.options.compose import register_resolvers
 from gnnscale.options.config import typed
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from gnnscale.runtime.evaluation.evaluate import Evaluation
     from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = ["TASKS", "Job", "failures", "left_by"]
 
 #: What failed jobs of this process raised.
 failures: list[Exception] = []

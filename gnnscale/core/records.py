@@ -10,8 +10,6 @@ import msgspec
 
 from gnnscale.core.errors import one_line, shown
 
-__all__ = ["Count", "Positive", "Seconds", "decode"]
-
 T = TypeVar("T")
 
 #: A number of things: an integer of 64 bits that is not negative.

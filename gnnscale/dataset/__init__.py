@@ -27,38 +27,9 @@ from gnnscale.dataset.tables.ids import read_classes, read_ids
 if TYPE_CHECKING:
     from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 
-__all__ = [
-    "Arrays",
-    "Csr",
-    "Dataset",
-    "ExistingStore",
-    "GnnBenchmark",
-    "GraphSaint",
-    "GraphSource",
-    "Heterophilous",
-    "Mag240m",
-    "Musae",
-    "Ogb",
-    "Planetoid",
-    "PlantedPartition",
-    "RMat",
-    "Snap",
-    "StoreOptions",
-    "StoreWriter",
-    "Structure",
-    "Tables",
-    "from_arrays",
-    "from_dgl",
-    "from_pyg",
-    "random_split",
-    "read_classes",
-    "read_ids",
-    "verify_store",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in ("from_arrays", "from_dgl", "from_pyg"):
         raise AttributeError(f"module 'gnnscale.dataset' has no attribute {name!r}")
     from gnnscale.dataset import interop
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.files import NoSpaceError, check_place, new_folder, store_place
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
-from gnnscale.core import progress
-from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
 from gnnscale.dataset.storage.raw_files import (
     changed_file,
     check_options,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import check_array
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, has_label
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 
 #: Where only labels say how many classes there are, so many may have no vertex.
 _SPARE_CLASSES = 1024

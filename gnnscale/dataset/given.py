@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.dataset import checks
 
 _LOG = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
-from gnnscale.core.errors import GraphError, shown
-from gnnscale.core.hardware import usable_cores
+from gnnscale.core import GraphError, shown, usable_cores
 from gnnscale.dataset import checks, given
 from gnnscale.graph import Graph
 

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.artifact import files
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES, vertex_dtype
-from gnnscale.core import errors, hardware, progress
-from gnnscale.core.errors import ConfigError, check_range
-from gnnscale.core.progress import track
+from gnnscale.core import ConfigError, check_range, errors, hardware, progress, track
 from gnnscale.dataset import base, structure
 from gnnscale.dataset.storage import store
 from gnnscale.dataset.storage.edge_spool import EdgeFile, EdgeSpool

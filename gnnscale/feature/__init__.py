@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from gnnscale.feature.host import HostFeatures, PreaggregatedFeatures, read_from_disk
     from gnnscale.feature.store import FeatureStore, check_store
 
-__all__ = [
-    "Aggregation",
-    "FeatureStore",
-    "FeatureStoreConfig",
-    "HostFeatures",
-    "HostFeaturesConfig",
-    "PreaggregatedFeatures",
-    "PreaggregatedFeaturesConfig",
-    "check_store",
-    "read_from_disk",
-]
 
 _HOMES = {
     "Aggregation": "gnnscale.feature.aggregation",

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.hardware import find_memory
-from gnnscale.core.stages import Access, Traffic
+from gnnscale.core import Access, Traffic, find_memory
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.feature.store import FeatureStore
 from gnnscale.graph import Graph

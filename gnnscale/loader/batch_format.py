@@ -13,8 +13,6 @@ from gnnscale.loader.data import LoaderData, allocate
 from gnnscale.model.adapters import import_dgl, to_dgl_blocks
 from gnnscale.sampler.minibatch import to_minibatch
 
-__all__ = ["FORMATS", "BatchFormat", "DGLFormat", "PyGFormat", "Sampling"]
-
 #: DGL's customary names of what PyG calls x and y, and of weights of edges.
 _DGL_NAMES = {"x": "feat", "y": "label"}
 _DGL_EDGE_NAMES = {"edge_weight": "weight"}

@@ -11,12 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import read_from_disk
 from gnnscale.graph import Graph
-
-__all__ = ["EdgeUse", "LoaderData", "Rows", "allocate", "read_data"]
 
 #: Row types that the native gather hands out as they are.
 _GATHERED = {torch.float32: "float32", torch.bfloat16: "bfloat16"}

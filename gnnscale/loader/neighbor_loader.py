@@ -12,16 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.core.errors import ConfigError, GraphError, nearest
-from gnnscale.core.hardware import usable_cores
-from gnnscale.core.prefetch import Pipeline
+from gnnscale.core import ConfigError, GraphError, Pipeline, nearest, usable_cores
 from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph
 from gnnscale.loader.batch_format import FORMATS, Sampling
 from gnnscale.loader.data import EdgeUse, read_data
 from gnnscale.sampler import ShuffledOrder
-
-__all__ = ["FIXED", "WITHOUT_EFFECT", "NeighborLoader"]
 
 #: Arguments of others with a single value that this loader can honour: PyG's, torch's, DGL's.
 FIXED: dict[str, Any] = {

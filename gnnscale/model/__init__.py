@@ -10,21 +10,9 @@ if TYPE_CHECKING:
     from gnnscale.model.gnn import GNN
     from gnnscale.model.trainable import Inputs, TrainableModel
 
-__all__ = [
-    "GAT",
-    "GCN",
-    "GIN",
-    "GNN",
-    "CustomModel",
-    "GraphSAGE",
-    "Inputs",
-    "ModelConfig",
-    "TrainableModel",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in ("GNN", "Inputs", "TrainableModel"):
         raise AttributeError(f"module 'gnnscale.model' has no attribute {name!r}")
     from gnnscale.model import gnn
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core import ConfigError, shown
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.functional import Activation, relu_dropout
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.core.errors import ConfigError, one_line
+from gnnscale.core import ConfigError, one_line
 from gnnscale.feature import FeatureStore
 from gnnscale.model import trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer

@@ -16,14 +16,6 @@ from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
 from gnnscale.model.trainable import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = [
-    "GNN",
-    "Inputs",
-    "ProjectedLayer",
-    "TrainableModel",
-    "make_norm",
-]
-
 _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 

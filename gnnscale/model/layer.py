@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale.core.errors import GraphError
-from gnnscale.core.stages import Traffic
+from gnnscale.core import GraphError, Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.model.cost import LayerCost

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core import ConfigError, shown
 from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name, load_named
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.options import found, user_code
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gnnscale.core.stages import Traffic
+from gnnscale.core import Traffic
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import cost, losses

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.errors import ConfigError, check_choice, check_range
-from gnnscale.core.metrics import better
+from gnnscale.core import ConfigError, better, check_choice, check_range
 
 if TYPE_CHECKING:
     import torch

@@ -10,13 +10,11 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from gnnscale.core.errors import ConfigError, shown
-from gnnscale.core.hardware import usable_cores
+from gnnscale.core import ConfigError, shown, usable_cores
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["CONFIGS", "compose", "config_groups", "register_resolvers", "resolved_now"]
 
 CONFIGS = "gnnscale.configs"
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gnnscale.core.errors import ConfigError, nearest, printable, shown
+from gnnscale.core import ConfigError, nearest, printable, shown
 
 T = TypeVar("T")
 

@@ -15,15 +15,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnscale.core.errors import ConfigError, nearest, one_line, printable, shown
-
-__all__ = [
-    "check_known",
-    "check_references",
-    "load_yaml",
-    "read_regular",
-    "read_yaml",
-]
+from gnnscale.core import ConfigError, nearest, one_line, printable, shown
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 24

@@ -22,9 +22,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from gnnscale.core.errors import ConfigError, one_line, shown
-from gnnscale.core.files import check_private, write_atomically
-from gnnscale.core.hardware import home
+from gnnscale.core import ConfigError, check_private, home, one_line, shown, write_atomically
 from gnnscale.options.config import options_class
 from gnnscale.options.file import read_regular, read_yaml
 from gnnscale.options.run_directory import CONFIG_FILE

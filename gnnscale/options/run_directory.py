@@ -12,25 +12,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.files import write_atomically
+from gnnscale.core import ConfigError, write_atomically
 from gnnscale.options.file import check_known, check_references, read_yaml
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = [
-    "CONFIG_FILE",
-    "METRICS_FILE",
-    "check_run_directory",
-    "check_store_of_run",
-    "check_unused",
-    "logged",
-    "made_directory",
-    "read_run",
-    "resume_command",
-    "taken_back",
-]
 
 #: The options of a run, in its directory.
 CONFIG_FILE = "config.yaml"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gnnscale.core.errors import ConfigError, one_line, shown
+from gnnscale.core import ConfigError, one_line, shown
 
 
 def check_name(name: Any, *, option: str) -> tuple[str, str]:

@@ -17,31 +17,3 @@ from gnnscale.partition.partitioner import (
     Parts,
 )
 from gnnscale.partition.store import Partition, read_partition
-
-__all__ = [
-    "NO_PART",
-    "P3",
-    "PICTURE_FILE",
-    "UNREACHED",
-    "EdgeCut",
-    "Forecast",
-    "Given",
-    "Hash",
-    "Hierarchical",
-    "Metis",
-    "MtKaHyPar",
-    "NoPartitioner",
-    "PaGraph",
-    "PartFigures",
-    "Partition",
-    "PartitionFigures",
-    "PartitionerConfig",
-    "Parts",
-    "Random",
-    "Range",
-    "make_partition",
-    "read_partition",
-    "view_of_part",
-    "write_part",
-    "write_parts",
-]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core.errors import MAX_SEED, ConfigError, GraphError, check_range, shown
+from gnnscale.core import MAX_SEED, ConfigError, GraphError, check_range, shown
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import errors, hardware
-from gnnscale.core.progress import track
+from gnnscale.core import errors, hardware, track
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.partitioner import UNREACHED, Parts

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, check_choice
+from gnnscale.core import ConfigError, check_choice
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.partition.by_id import mixed

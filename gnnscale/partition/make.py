@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 
 from gnnscale.artifact.files import NoSpaceError, size
-from gnnscale.core import hardware, progress
-from gnnscale.core.errors import ConfigError, check_range
+from gnnscale.core import ConfigError, check_range, hardware, progress
 from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
 from gnnscale.partition import part_store, store

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, nearest, one_line, shown
+from gnnscale.core import ConfigError, nearest, one_line, shown
 
 #: Published machines whose links ship with the package.
 MACHINES = ("dgx_a100", "dgx_v100", "siton")

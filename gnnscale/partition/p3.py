@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts
 

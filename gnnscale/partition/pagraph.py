@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import check_range
+from gnnscale.core import check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed

@@ -18,14 +18,11 @@ from gnnscale.artifact.arrays import (
 )
 from gnnscale.artifact.files import check_space, new_folder
 from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
-from gnnscale.core.errors import GraphError
-from gnnscale.core.progress import track
+from gnnscale.core import GraphError, track
 from gnnscale.graph import Graph
 from gnnscale.partition.partitioner import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampler.seed_order import labelled_vertices
-
-__all__ = ["view_of_part", "write_part"]
 
 _SLICE_EDGES = 1 << 22
 _MAX_DEGREE = (1 << 32) - 1

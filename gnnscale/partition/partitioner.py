@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.files import check_place
-from gnnscale.core.errors import ConfigError, check_range, shown
+from gnnscale.core import ConfigError, check_range, shown
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices

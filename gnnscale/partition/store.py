@@ -13,28 +13,11 @@ from msgspec import Meta
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
 from gnnscale.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.artifact.kind import Form, Kind
-from gnnscale.core.errors import GraphError, shown
-from gnnscale.core.progress import track
+from gnnscale.core import GraphError, shown, track
 from gnnscale.graph import Graph
 from gnnscale.partition.figures import PartFigures, PartitionFigures
 from gnnscale.partition.partitioner import MAX_PARTS, PartitionerConfig, Parts, problem_of
 from gnnscale.sampler.seed_order import labelled_vertices
-
-__all__ = [
-    "PARTITION",
-    "GraphIdentity",
-    "Identity",
-    "Partition",
-    "PartitionMeta",
-    "check_figures",
-    "check_graph",
-    "describe",
-    "identify",
-    "partition_place",
-    "read_meta",
-    "read_partition",
-    "write_partition",
-]
 
 PARTITION = Kind(
     name="partition",

@@ -10,18 +10,3 @@ from gnnscale.plan.device_plan import (
     Threads,
 )
 from gnnscale.plan.registry import register_device
-
-__all__ = [
-    "MAX_THREADS",
-    "PREFETCH",
-    "Accelerator",
-    "Cpu",
-    "Device",
-    "DevicePlan",
-    "DevicePlanConfig",
-    "DeviceShare",
-    "Emulated",
-    "Fpga",
-    "Threads",
-    "register_device",
-]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.options.found import names
 
 #: Devices of a plan or a platform.

@@ -6,22 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnscale.core.errors import MAX_COUNT, ConfigError, check_choice, check_range
-from gnnscale.core.records import decode
+from gnnscale.core import MAX_COUNT, ConfigError, check_choice, check_range, decode
 from gnnscale.options.found import names
 from gnnscale.plan.device import MAX_DEVICES, Device
 from gnnscale.plan.registry import device_options, parse_devices
-
-__all__ = [
-    "MAX_THREADS",
-    "PREFETCH",
-    "DevicePlan",
-    "DevicePlanConfig",
-    "DeviceShare",
-    "Threads",
-    "apportion",
-    "cap_split",
-]
 
 #: How far stages run ahead: not at all; as one stage before propagation; load and transfer
 #: separately (two-stage feature prefetching, HyScale-GNN section IV-B).

@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from gnnscale.core.errors import ConfigError, check_choice
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import ConfigError, StageTimes, check_choice
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import (
     PREFETCH,

@@ -15,9 +15,7 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
-from gnnscale.core.errors import ConfigError, check_range
-from gnnscale.core.files import write_atomically
-from gnnscale.core.hardware import find_machine, home, installed
+from gnnscale.core import ConfigError, check_range, find_machine, home, installed, write_atomically
 from gnnscale.options.config import typed
 from gnnscale.options.file import check_references, read_yaml
 from gnnscale.options.found import names

@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.options.config import typed
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
 

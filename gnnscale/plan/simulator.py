@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range, shown
-from gnnscale.core.metrics import mteps
-from gnnscale.core.stages import STAGES
+from gnnscale.core import MAX_SEED, STAGES, ConfigError, check_choice, check_range, mteps, shown
 from gnnscale.dataset import GraphSource
 from gnnscale.model import ModelConfig
 from gnnscale.plan import device, planner

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gnnscale.artifact.files import size
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
-from gnnscale.core.errors import shown
+from gnnscale.core import shown
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from gnnscale import ops
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import load_pyxrt
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.core.hardware import Machine, cuda_devices, find_machine, installed
 from gnnscale.dataset.storage.raw_files import verify_store
 from gnnscale.plan.platform import Processor

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES
 
 ABSENT = "–"
 

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, UserError, explain
-from gnnscale.core.files import write_atomically
-from gnnscale.core.metrics import mteps
+from gnnscale.core import ConfigError, UserError, explain, mteps, write_atomically
 from gnnscale.options.user_code import load_named, name_of_code
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult

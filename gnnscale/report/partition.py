@@ -5,7 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gnnscale.artifact.files import size
-from gnnscale.core.errors import shown
+from gnnscale.core import shown
 from gnnscale.partition import Partition, PartitionFigures
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.parts import (

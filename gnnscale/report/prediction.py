@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.metrics import mteps
-from gnnscale.core.stages import STAGES, StageTimes
+from gnnscale.core import STAGES, StageTimes, mteps
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milliseconds

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from gnnscale.core.errors import ConfigError, UserError, explain
-from gnnscale.core.files import write_atomically
+from gnnscale.core import ConfigError, UserError, explain, write_atomically
 from gnnscale.options import found, run_directory
 from gnnscale.report import figures, fpga, prediction, terminal
 from gnnscale.report.files.steps import STEPS_FILE, TRACE_FILE, read_steps, write_trace

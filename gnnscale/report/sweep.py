@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.files import write_atomically
+from gnnscale.core import ConfigError, write_atomically
 from gnnscale.options.file import load_yaml, read_regular
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.report.figures import MEASURED

@@ -22,9 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from gnnscale.core.files import write_atomically
-from gnnscale.core.metrics import mteps
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES, mteps, write_atomically
 from gnnscale.options.found import remember_own
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.plan import DevicePlan, DeviceShare

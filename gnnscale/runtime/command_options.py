@@ -4,22 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core.errors import check_choice, check_range
+from gnnscale.core import check_choice, check_range
 from gnnscale.dataset import GraphSource
 from gnnscale.options.found import names
 from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.plan import MAX_THREADS
 from gnnscale.runtime.settings import INFERENCE, BatchesConfig
-
-__all__ = [
-    "CodeOfModel",
-    "EvaluateConfig",
-    "FoundRun",
-    "PartitionConfig",
-    "PlacesOfData",
-    "PlanCacheConfig",
-    "PrepareConfig",
-]
 
 #: Parts if neither options nor the devices of a run say how many.
 _NUM_PARTS = 4

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gnnscale.core.hardware import multiplies_bfloat16, usable_cores
+from gnnscale.core import multiplies_bfloat16, usable_cores
 from gnnscale.ops import keep_freed_memory
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
@@ -21,8 +21,6 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule, manages, plan_layout
 from gnnscale.runtime.state.train_state import Progress, TrainState
 from gnnscale.runtime.sync.group import Group
-
-__all__ = ["open_run"]
 
 log = logging.getLogger(__name__)
 

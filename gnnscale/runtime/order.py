@@ -10,8 +10,6 @@ from gnnscale.runtime.settings import BatchesConfig
 from gnnscale.sampler import SeedOrder, TwoStageOrder
 from gnnscale.sampler.seed_order import CheckedOrder
 
-__all__ = ["checked_order"]
-
 
 def checked_order(config: BatchesConfig, seeds: NDArray[Any], parts: Parts | None) -> CheckedOrder:
     """Return the order of the run; its first epoch is looked at before any device starts.

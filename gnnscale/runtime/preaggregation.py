@@ -13,8 +13,7 @@ from gnnscale.artifact.files import check_space, new_folder, size
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
-from gnnscale.core.errors import GraphError
-from gnnscale.core.progress import track
+from gnnscale.core import GraphError, track
 from gnnscale.dataset.checks import check_features
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
@@ -23,8 +22,6 @@ from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.model.options import LayeredModel
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 from gnnscale.sampler import Block
-
-__all__ = ["PREAGGREGATED", "AggregatedRows", "Identity", "identify", "open_rows", "preaggregate"]
 
 _LOG = logging.getLogger(__name__)
 PREAGGREGATED = Kind(

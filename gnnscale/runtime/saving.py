@@ -10,8 +10,6 @@ from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch
 
-__all__ = ["keep_best", "kept_management", "resume", "save_after_epoch", "save_inside_epoch"]
-
 log = logging.getLogger(__name__)
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.cache import CachePlannerConfig, NoCache
-from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range
-from gnnscale.core.hardware import usable_cores
-from gnnscale.core.metrics import QUALITY
+from gnnscale.core import MAX_SEED, QUALITY, ConfigError, check_choice, check_range, usable_cores
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.model import ModelConfig
@@ -23,15 +21,6 @@ from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
 from gnnscale.task import TaskConfig, VertexPrediction
-
-__all__ = [
-    "COMPUTE_DTYPES",
-    "INFERENCE",
-    "LOGGERS",
-    "BatchesConfig",
-    "RuntimeConfig",
-    "TrainConfig",
-]
 
 #: Types in which matrix products may be computed; bfloat16 is lossy and never the default.
 COMPUTE_DTYPES = ("float32", "bfloat16")

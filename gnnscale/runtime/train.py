@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.examine import Validator
 from gnnscale.runtime.opening import open_run
@@ -19,8 +19,6 @@ from gnnscale.runtime.sync.pulse import OWN, TRAINS
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
-
-__all__ = ["train"]
 
 
 def train(

@@ -19,26 +19,3 @@ from gnnscale.sampler.seed_order import (
     StepSeeds,
 )
 from gnnscale.sampler.two_stage import TwoStageOrder
-
-__all__ = [
-    "Block",
-    "LayerSampler",
-    "LayerSampling",
-    "LeavingOutLastHop",
-    "MiniBatch",
-    "NeighborSampler",
-    "NeighborSampling",
-    "Reach",
-    "Sampler",
-    "SamplerConfig",
-    "SeedOrder",
-    "SeedOrderConfig",
-    "Shuffled",
-    "ShuffledOrder",
-    "StepSeeds",
-    "TwoStageOrder",
-    "WeightedSampler",
-    "WeightedSampling",
-    "WithoutLastHop",
-    "without_last_hop",
-]

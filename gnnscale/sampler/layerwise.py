@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, check_range
+from gnnscale.core import ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampler.minibatch import (

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import MAX_COUNT, ConfigError, check_range
+from gnnscale.core import MAX_COUNT, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampler.minibatch import (

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import has_label
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core import ConfigError, GraphError
 from gnnscale.graph import Graph
 
 log = logging.getLogger(__name__)

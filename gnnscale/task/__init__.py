@@ -1,5 +1,3 @@
 """Group ``task``: what is predicted, labels of vertices or edges. Read without torch."""
 
 from gnnscale.task.options import LinkPrediction, TaskConfig, VertexPrediction
-
-__all__ = ["LinkPrediction", "TaskConfig", "VertexPrediction"]

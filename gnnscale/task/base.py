@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.metrics import QUALITY
+from gnnscale.core import QUALITY, ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.model.losses import AutoLoss, LossConfig, label_kind

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.graph import Graph
 from gnnscale.model.losses import LossConfig
 
 if TYPE_CHECKING:
     from gnnscale.task.base import Task
 
-__all__ = ["DECODERS", "LinkPrediction", "TaskConfig", "VertexPrediction"]
 
 #: From the rows of two vertices to the score of an edge: their dot product, or a small network.
 DECODERS = ("dot", "mlp")

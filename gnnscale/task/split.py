@@ -15,8 +15,7 @@ from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import check_offsets
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
-from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.core.progress import track
+from gnnscale.core import ConfigError, GraphError, track
 from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe

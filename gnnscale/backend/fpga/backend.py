@@ -23,9 +23,7 @@ from gnnscale.backend.base import (
 from gnnscale.backend.fpga import board, lowering, outcome
 from gnnscale.backend.fpga.csim.build import Design, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.hardware import find_memory
-from gnnscale.core.stages import Traffic
+from gnnscale.core import ConfigError, Traffic, find_memory
 from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.model.losses import label_kind
 from gnnscale.plan import Fpga, Threads

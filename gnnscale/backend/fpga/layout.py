@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.fpga.lowering import LANES, Product, WeightLayout, coefficients, words
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
 from gnnscale.ops import ArrangedBlock, EdgeTiles

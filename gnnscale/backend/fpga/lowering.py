@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.model import GNN, functional, segments
 from gnnscale.model.custom import CustomLayer
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer

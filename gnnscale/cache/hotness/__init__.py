@@ -3,13 +3,3 @@
 from gnnscale.cache.hotness.degree import degree_ratio, out_degree, pagerank, uniform
 from gnnscale.cache.hotness.inclusion import inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
-
-__all__ = [
-    "Presampled",
-    "degree_ratio",
-    "inclusion",
-    "out_degree",
-    "pagerank",
-    "presample",
-    "uniform",
-]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import MAX_COUNT, GraphError
+from gnnscale.core import MAX_COUNT, GraphError
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.degree import slices, sum_at
-from gnnscale.core.errors import MAX_COUNT
+from gnnscale.core import MAX_COUNT
 
 #: Vertices of which halves of an epoch are compared.
 _MAX_COMPARED = 1 << 20

@@ -12,7 +12,7 @@ from gnnscale.cache.legion.cost_model import CliqueCost, best_num_lists, curve
 from gnnscale.cache.legion.cslp import Candidates, Kept, candidates
 from gnnscale.cache.planner import CachePlannerConfig, feature_cache, traffic
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
-from gnnscale.core.errors import check_choice, check_range
+from gnnscale.core import check_choice, check_range
 
 _HOTNESS = ("expected", "presampled")
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from gnnscale.artifact.files import NoSpaceError, file_bytes, readable
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_MEMBERS = 10_000

@@ -19,7 +19,7 @@ from gnnscale.artifact.arrays import (
     read_header,
     row_slices,
 )
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset.formats.archive import Archive
 
 #: What an array that is read whole may take, beyond a multiple of its size in the archive. Links

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import check_array
 from gnnscale.artifact.files import read_file
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.dataset.checks import quoted
 from gnnscale.dataset.formats.pickle_objects import (
     CALLS,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import check_array, row_slices
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset.checks import check_num_features, quoted
 from gnnscale.dataset.formats.npz import NpzReader
 

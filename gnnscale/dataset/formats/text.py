@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core.errors import GraphError, one_line, shown
+from gnnscale.core import GraphError, one_line, shown
 
 _BLOCK_BYTES = 16 << 20
 #: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.

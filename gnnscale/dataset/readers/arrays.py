@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact import files
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
-from gnnscale.core.errors import GraphError, check_choice
+from gnnscale.core import GraphError, check_choice
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges

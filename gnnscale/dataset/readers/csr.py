@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnscale.artifact.files import file_bytes
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset import checks, structure
 from gnnscale.dataset.formats import sparse
 from gnnscale.dataset.formats.npz import NpzReader

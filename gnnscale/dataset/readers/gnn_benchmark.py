@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gnnscale.artifact.files import file_bytes
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats import sparse
 from gnnscale.dataset.formats.npz import NpzReader

@@ -11,7 +11,7 @@ from gnnscale.artifact.arrays import map_npy, row_slices
 from gnnscale.artifact.files import read_file, total_bytes
 from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.artifact.header import parse_json
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import (
     check_num_features,

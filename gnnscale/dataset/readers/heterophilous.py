@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.files import file_bytes
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core import ConfigError, GraphError
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage import remote, store

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.files import read_file, total_bytes
 from gnnscale.artifact.header import parse_json
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import map_npy, row_slices
 from gnnscale.artifact.files import file_bytes, total_bytes
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats import pickled
 from gnnscale.dataset.formats.archive import Archive

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.files import file_bytes
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import quoted, whole_numbers
 from gnnscale.dataset.formats import sparse, text

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.dataset.formats.text import csv_columns, head_lines
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure

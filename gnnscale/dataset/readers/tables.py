@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact import files
 from gnnscale.artifact.files import total_bytes
-from gnnscale.core import hardware, prefetch
-from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
+from gnnscale.core import ConfigError, GraphError, check_choice, hardware, prefetch, shown
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core import errors, hardware
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError, errors, hardware
 
 _SLICE_EDGES = 1 << 20
 #: Collects the few edges of small slices, so that each is not a write of its own.

@@ -28,8 +28,7 @@ from gnnscale.artifact.graph_store import (
     read_meta,
 )
 from gnnscale.artifact.header import file_sha256, header_text, parse_json
-from gnnscale.core.errors import GraphError, one_line
-from gnnscale.core.progress import track
+from gnnscale.core import GraphError, one_line, track
 from gnnscale.dataset.tables.ids import check_ids_file, read_ids
 from gnnscale.graph import Graph
 

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 from gnnscale.artifact.files import NoSpaceError, check_space, new_folder, size
 from gnnscale.artifact.header import file_sha256
-from gnnscale.core import hardware, progress
-from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
+from gnnscale.core import ConfigError, GraphError, check_choice, hardware, one_line, progress, shown
 from gnnscale.dataset.formats.archive import extract_all
 
 #: File systems that an address may name. None of them opens what a file or another address says,

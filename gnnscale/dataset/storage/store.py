@@ -19,12 +19,12 @@ from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import (
     FEATURE_DTYPES,
     MAX_CLASSES,
+    METRICS,
     WEIGHTS,
     vertex_dtype,
     write_meta,
 )
-from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range
-from gnnscale.core.progress import track
+from gnnscale.core import ConfigError, GraphError, check_choice, check_range, track
 from gnnscale.dataset.checks import (
     check_features,
     check_ids,
@@ -38,7 +38,6 @@ from gnnscale.dataset.checks import (
 from gnnscale.dataset.storage.edge_spool import SELF_LOOPS, EdgeSpool
 from gnnscale.dataset.storage.raw_files import RawFile
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
-from gnnscale.graph import METRICS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.files import file_bytes
-from gnnscale.core.errors import GraphError, one_line, shown
+from gnnscale.core import GraphError, one_line, shown
 
 
 @dataclass(frozen=True)

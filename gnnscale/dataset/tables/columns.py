@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import MAX_CLASSES, has_label
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_text, plain, refuse_nulls
 from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.dataset.tables.table import Table

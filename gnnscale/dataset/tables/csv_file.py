@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import hardware, prefetch
-from gnnscale.core.errors import GraphError, one_line, shown
+from gnnscale.core import GraphError, hardware, one_line, prefetch, shown
 from gnnscale.dataset.formats.text import bad_line, head_lines, line_blocks, opened_text
 from gnnscale.dataset.tables.batch import Batch, with_texts
 

@@ -17,7 +17,7 @@ from gnnscale.artifact.arrays import map_npy, write_array
 from gnnscale.artifact.files import file_bytes
 from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_CLASSES, read_meta
 from gnnscale.artifact.header import file_sha256
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, is_text, plain, refuse_nulls, text_buffers
 from gnnscale.dataset.tables.parquet_file import ParquetFile
 from gnnscale.graph import Graph

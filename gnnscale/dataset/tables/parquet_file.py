@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.artifact.files import file_bytes, readable
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, with_texts
 from gnnscale.dataset.tables.parquet_pages import Chunk, read_footer, read_pages
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 #: Numbers of the fields of a header that say more of a page of each type.

@@ -6,7 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gnnscale.core.errors import GraphError, nearest, shown
+from gnnscale.core import GraphError, nearest, shown
 from gnnscale.dataset.tables.batch import Batch, is_parquet
 from gnnscale.dataset.tables.csv_file import CsvFile
 from gnnscale.dataset.tables.parquet_file import ParquetFile

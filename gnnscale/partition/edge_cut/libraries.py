@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
 from gnnscale.partition.edge_cut.subprocess import (

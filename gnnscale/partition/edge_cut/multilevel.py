@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.graph import Graph
 from gnnscale.sampler.seed_order import labelled_vertices
 

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import ConfigError, one_line
-from gnnscale.core.hardware import python_command
+from gnnscale.core import ConfigError, one_line, python_command
 from gnnscale.core.metrics import note_child
 
 #: Names of the folders begin so.

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.hardware import cache_bytes, find_machine, multiplies_bfloat16, usable_cores
-from gnnscale.core.progress import track
+from gnnscale.core import cache_bytes, find_machine, multiplies_bfloat16, track, usable_cores
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair

@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import TCPStore
 
 from gnnscale import ops
-from gnnscale.core.hardware import python_command
+from gnnscale.core import python_command
 from gnnscale.plan.calibration.probes import (
     StepProbe,
     StepTimes,

@@ -3,7 +3,7 @@
 import logging
 import time
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.core.hardware import busy_seconds, usable_cores
 from gnnscale.plan.platform import Platform, estimate_file, platform_file, read_platform
 

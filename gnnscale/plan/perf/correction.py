@@ -6,7 +6,7 @@ run itself, on all devices at once, measure their error.
 
 from collections.abc import Mapping, Sequence
 
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import StageTimes
 from gnnscale.plan.device_plan import DevicePlan
 from gnnscale.plan.perf.predict import Correction, host_seconds, predict
 from gnnscale.plan.perf.workload import Workload

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import StageTimes
 from gnnscale.plan import device_plan, platform
 from gnnscale.plan.perf import equations, predict
 from gnnscale.plan.perf.workload import Workload

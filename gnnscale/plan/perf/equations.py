@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import StageTimes
 from gnnscale.model.cost import LayerWork
 from gnnscale.sampler import MiniBatch
 

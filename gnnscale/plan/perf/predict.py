@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gnnscale.core.stages import STAGES, StageTimes
+from gnnscale.core import STAGES, StageTimes
 from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare

@@ -12,20 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES
-from gnnscale.core.hardware import cache_bytes
+from gnnscale.core import cache_bytes
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.cost import BYTES_PER_FEATURE, CountedCost, LayerCost
 from gnnscale.plan.device import Device
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
-
-__all__ = [
-    "CacheEffect",
-    "Workload",
-    "measure_workload",
-    "unmeasured_workload",
-]
 
 #: Seconds after which sampling is not timed again, once it was in ``_MIN_ROUNDS``.
 _BUDGET_S = 0.2

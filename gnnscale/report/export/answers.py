@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, check_choice
+from gnnscale.core import ConfigError, check_choice
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 

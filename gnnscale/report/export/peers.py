@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core import ConfigError, shown
 from gnnscale.model import GNN
 from gnnscale.model.options import LayeredModel
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.files import check_space
-from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.options.found import names

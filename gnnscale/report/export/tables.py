@@ -9,11 +9,9 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core import ConfigError, shown
 from gnnscale.core.files import whole_file
 from gnnscale.report.export.answers import EMBEDDINGS, RowIds, answer
-
-__all__ = ["SUFFIXES", "Layout", "Table", "check_file", "check_ids", "open_table", "row_bytes"]
 
 SUFFIXES = (".parquet", ".npy")
 #: Rows of about so many bytes are a row group, which readers take at once.

@@ -8,8 +8,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
-from gnnscale.core.errors import ConfigError, check_choice, shown
-from gnnscale.core.files import write_atomically
+from gnnscale.core import ConfigError, check_choice, shown, write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, foreign_module, links
 from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG

@@ -33,9 +33,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.files import write_atomically
-from gnnscale.core.records import Count
-from gnnscale.core.stages import SPAN, STAGES
+from gnnscale.core import SPAN, STAGES, Count, write_atomically
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 

@@ -10,10 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.files import write_atomically
-from gnnscale.core.hardware import find_machine, installed
+from gnnscale.core import STAGES, Traffic, find_machine, installed, write_atomically
 from gnnscale.core.metrics import mteps, nvtps
-from gnnscale.core.stages import STAGES, Traffic
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import least_real
@@ -23,14 +21,6 @@ if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
     from gnnscale.partition import PartitionFigures
     from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
 
-__all__ = [
-    "METRICS_FILE",
-    "SUMMARY_FILE",
-    "append_metrics",
-    "summarise",
-    "write_json",
-    "write_metrics",
-]
 
 SUMMARY_FILE = "summary.json"
 

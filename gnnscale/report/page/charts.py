@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import PREDICTIONS, device_label, milliseconds, signed_percent
 from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks

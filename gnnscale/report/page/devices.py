@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import ABSENT, count, gib, percent
 from gnnscale.report.files.steps import Steps

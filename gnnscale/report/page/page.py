@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 from gnnscale.report.figures import ABSENT, MEASURED, count, gib

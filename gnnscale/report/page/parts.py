@@ -8,24 +8,6 @@ from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import ABSENT, MEASURED, short
 from gnnscale.report.page.svg import number, text
 
-__all__ = [
-    "MAX_ROWS",
-    "Drawing",
-    "Panel",
-    "Row",
-    "badge",
-    "card",
-    "device_css",
-    "device_title",
-    "edge_map",
-    "grid",
-    "grid_for",
-    "nothing",
-    "picture",
-    "size_bars",
-    "table",
-]
-
 #: More parts than that no picture can show.
 MAX_ROWS = 64
 

@@ -22,7 +22,7 @@ from gnnscale.cache.cached_features import (
     slots_of,
 )
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.plan import Accelerator, Device

@@ -19,7 +19,7 @@ from gnnscale import ops
 from gnnscale.cache import CachePlan, Draws
 from gnnscale.cache.hotness import degree, presampled
 from gnnscale.cache.planner import split_by_owner
-from gnnscale.core.stages import Traffic
+from gnnscale.core import Traffic
 from gnnscale.graph import Graph
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device_plan import apportion

@@ -16,7 +16,7 @@ from gnnscale.cache import (
     read_plan,
 )
 from gnnscale.cache.task import row_bytes
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.cost import BYTES_PER_FEATURE
@@ -30,13 +30,6 @@ from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 from gnnscale.sampler import NeighborSampling
 from gnnscale.sampler.seed_order import labelled_vertices
-
-__all__ = [
-    "cache_budget",
-    "cache_task",
-    "check_given_plan",
-    "plan_caches",
-]
 
 
 def cache_budget(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
-from gnnscale.core.errors import GraphError
+from gnnscale.core import GraphError
 from gnnscale.graph import Graph
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.store import Partition, read_partition
@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
     from gnnscale.task.base import Task
 
-__all__ = [
-    "CACHE_PLAN",
-    "GRAPH_STORE",
-    "LINKS",
-    "PARTITION",
-    "PREAGGREGATED",
-    "Artefact",
-    "divide",
-    "make_artefacts",
-    "make_of_graph",
-    "open_aggregated",
-    "open_cache_plan",
-    "open_graph",
-    "open_partition",
-    "open_task",
-]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from gnnscale.core.errors import ConfigError, one_line, shown
+from gnnscale.core import ConfigError, one_line, shown
 from gnnscale.core.files import remove_unfinished, write_atomically
 from gnnscale.options.config import differences
 from gnnscale.options.file import read_regular

@@ -7,13 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.records import decode
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES, ConfigError, decode
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.runtime.telemetry.records import EpochRecord
-
-__all__ = ["check_record", "is_validation_of", "num_recorded", "read_history"]
 
 #: Bytes of a line that could be one of a run.
 _MAX_LINE = 1 << 20

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.optimizer.plain import restore_optimizer

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnscale.core.errors import ConfigError, shown
-from gnnscale.core.records import Count, Positive, decode
+from gnnscale.core import ConfigError, Count, Positive, decode, shown
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
 from gnnscale.runtime.checkpoint.history import check_record, is_validation_of

@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnscale.core.errors import shown
-from gnnscale.core.records import Count, decode
-from gnnscale.core.stages import STAGES, StageTimes
+from gnnscale.core import STAGES, Count, StageTimes, decode, shown
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm import algorithm1, balance_work, task_times
 from gnnscale.runtime.drm.balance_thread import balance_thread, take_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import StageTimes
 from gnnscale.plan import DevicePlan, DeviceShare
 
 #: What Algorithm 1 sorts, by the paper's names.

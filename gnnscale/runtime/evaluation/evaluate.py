@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.options import found, run_directory

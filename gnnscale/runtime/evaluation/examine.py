@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core import track
 from gnnscale.core.metrics import score
-from gnnscale.core.progress import track
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.artifact.files import size
 from gnnscale.backend.chunks import Chunk, Vertices
-from gnnscale.core.progress import track
+from gnnscale.core import track
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel

@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 from gnnscale.artifact.files import size
 from gnnscale.backend import chunks, loading
 from gnnscale.backend.chunks import Vertices, cut
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.hardware import find_memory
-from gnnscale.core.stages import Traffic
+from gnnscale.core import ConfigError, Traffic, find_memory
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel

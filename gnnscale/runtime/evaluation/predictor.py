@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.chunks import Vertices
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.core.progress import track
+from gnnscale.core import track
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel

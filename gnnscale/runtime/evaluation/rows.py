@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.backend.chunks import Chunk
-from gnnscale.core.stages import Traffic
+from gnnscale.core import Traffic
 from gnnscale.feature import Aggregation, FeatureStore, HostFeatures
 from gnnscale.feature.aggregation import write_aggregated
 from gnnscale.sampler import Block

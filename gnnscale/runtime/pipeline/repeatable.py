@@ -10,8 +10,6 @@ from torch.utils import deterministic
 
 from gnnscale.ops import supported_simd_level
 
-__all__ = ["fix_instruction_set", "repeatable_operations"]
-
 log = logging.getLogger(__name__)
 
 #: What makes torch, and the libraries of its products, compute with AVX2. Each is read once, by

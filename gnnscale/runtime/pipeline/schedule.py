@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import StageTimes
 from gnnscale.model import Inputs
 from gnnscale.plan import DevicePlan
 from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
-
-__all__ = ["MAX_PLANS", "BatchSlice", "Schedule"]
 
 #: Plans that are remembered; the trainer is never further behind the schedule.
 MAX_PLANS = 8

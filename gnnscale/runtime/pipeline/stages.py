@@ -6,13 +6,11 @@ from contextlib import contextmanager
 from threading import get_ident
 
 from gnnscale.backend import Backend, DeviceMemoryError
+from gnnscale.core import STAGES
 from gnnscale.core.prefetch import Pipeline, StageGroup
-from gnnscale.core.stages import STAGES
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.pulse import OWN
-
-__all__ = ["RUNNING", "Stages", "build_pipeline", "measured", "running"]
 
 #: What each thread of this process is in, by its identifier: a stage, ``validate`` or
 #: ``checkpoint``; a thread that is in none of them is missing.

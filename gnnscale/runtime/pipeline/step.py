@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.backend import Backend
-from gnnscale.core.stages import STAGES
+from gnnscale.core import STAGES
 from gnnscale.model import TrainableModel
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice

@@ -11,7 +11,7 @@ import torch
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache import CachePlan
-from gnnscale.core.hardware import multiplies_bfloat16
+from gnnscale.core import multiplies_bfloat16
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, TrainableModel
 from gnnscale.model.layer import GraphLayer

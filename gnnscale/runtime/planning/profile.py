@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gnnscale.backend import Backend
-from gnnscale.core.stages import StageTimes
+from gnnscale.core import StageTimes
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.perf.equations import pipeline_seconds
 from gnnscale.runtime.drm.rebalancer import medians
@@ -22,8 +22,6 @@ from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.sampler import SeedOrder, StepSeeds
-
-__all__ = ["PlanProfile", "profile_plan", "rehearsed_steps", "restored"]
 
 #: Steps that do not count: memory is touched for the first time, and stages fill.
 _WARM_UP = 3

@@ -16,8 +16,6 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SeedOrder
 
-__all__ = ["PlanSearch", "agree_on_plan"]
-
 log = logging.getLogger(__name__)
 
 #: Plans that are rehearsed at most, the seconds that each takes, or the steps if these are

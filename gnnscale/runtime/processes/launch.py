@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts

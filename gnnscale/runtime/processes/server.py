@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnscale.core.hardware import python_command
+from gnnscale.core import python_command
 from gnnscale.runtime.processes.fork_server import NUMBER
 
 if TYPE_CHECKING:

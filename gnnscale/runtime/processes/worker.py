@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core import ConfigError, GraphError
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into

@@ -23,8 +23,6 @@ from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 
-__all__ = ["WorkerDevice"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDevice:

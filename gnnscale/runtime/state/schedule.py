@@ -17,7 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from gnnscale.cache import CachePlan
-from gnnscale.core.prefetch import Pipeline
+from gnnscale.core import Pipeline
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState

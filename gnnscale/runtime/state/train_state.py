@@ -23,8 +23,6 @@ from gnnscale.runtime.telemetry.records import (
 )
 from gnnscale.task.base import ceiling
 
-__all__ = ["Progress", "TrainState"]
-
 
 @dataclass(kw_only=True)
 class Progress:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import (  # type: ignore[attr-defined]
+from torch.distributed import (
     FileStore,
     PrefixStore,
     Store,
@@ -25,7 +25,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
     rendezvous,
 )
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
 from gnnscale.runtime.sync.pulse import OWN
 

@@ -19,21 +19,6 @@ from threading import get_ident
 
 from gnnscale.core.progress import num_advances
 
-__all__ = [
-    "MAX_LOOK_S",
-    "OWN",
-    "PULSE_BYTES",
-    "TRAINS",
-    "Own",
-    "Pulse",
-    "Stall",
-    "Watch",
-    "beating",
-    "ended_by",
-    "is_gone",
-    "waiting_line",
-]
-
 #: What a process does. Only training has a limit: the rest may take hours, and reports that itself.
 TRAINS = "training"
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gnnscale.backend import Backend, BatchOutcome
-from gnnscale.core.stages import STAGES, StageTimes, Traffic
+from gnnscale.core import STAGES, StageTimes, Traffic
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core import SPAN, StageTimes, Traffic
 from gnnscale.core.metrics import peak_rss_bytes
-from gnnscale.core.stages import SPAN, StageTimes, Traffic
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group

@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache import CacheFigures
-from gnnscale.core.metrics import better
-from gnnscale.core.records import Count, Positive
-from gnnscale.core.stages import StageTimes, Traffic
+from gnnscale.core import Count, Positive, StageTimes, Traffic, better
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import PlanPredictions

@@ -634,7 +634,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }
 #: What draws the arguments of a valid call, by the name of what is called.
 MAKERS: dict[str, Callable[[Calls], Args]] = {
-    **{name: maker for name, maker in vars(Calls).items() if name in ops.__all__},
+    **{name: maker for name, maker in vars(Calls).items() if hasattr(ops, name)},
     **dict.fromkeys(("simd_level", "supported_simd_level", "keep_freed_memory"), lambda _: {}),
     "gather_from_disk": Calls.gather,
     **{"NativeReplacement": Calls.native_replacement, "RankedSlots": Calls.ranked_slots},

@@ -18,10 +18,7 @@ from typing import Any
 
 import gnnscale
 from gnnscale.backend.fpga.csim.library import Library, seal
-from gnnscale.core.errors import ConfigError, check_range
-from gnnscale.core.files import check_private, write_atomically
-from gnnscale.core.hardware import home
-from gnnscale.core.progress import track
+from gnnscale.core import ConfigError, check_private, check_range, home, track, write_atomically
 
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000

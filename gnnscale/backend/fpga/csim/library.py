@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core import ConfigError
 from gnnscale.options.file import read_regular
 
 #: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not read it.

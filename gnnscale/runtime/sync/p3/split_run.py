@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.core.stages import Access, Traffic
+from gnnscale.core import Access, Traffic
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
