@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import (
     map_arrays,
@@ -16,13 +14,13 @@ from gnnscale.artifact.graph_store import (
     vertex_dtype,
     write_store,
 )
-from gnnscale.core import GraphError
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, UInt32Array
 
 #: Lists whose weights are added up in one go.
 _LISTS = 1 << 18
 
 
-def list_sums(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float32]:
+def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
     """Return the sum of each list's values, ``[num_lists]`` float32, added up in float64.
 
     Args:
@@ -71,22 +69,22 @@ class Graph:
     """
 
     name: str
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.integer]
-    features: NDArray[Any]
+    indptr: Int64Array
+    indices: IntArray
+    features: Array
     feature_dtype: str
-    labels: NDArray[np.integer]
+    labels: IntArray
     num_classes: int
-    train_idx: NDArray[np.integer]
-    valid_idx: NDArray[np.integer]
-    test_idx: NDArray[np.integer]
+    train_idx: IntArray
+    valid_idx: IntArray
+    test_idx: IntArray
     metric: str = "accuracy"
     path: Path | None = None
     attainable_accuracy: float | None = None
     content: str | None = None
-    degrees: NDArray[np.uint32] | None = None
-    edge_weights: NDArray[np.float32] | None = None
-    edge_ids: NDArray[np.int64] | None = None
+    degrees: UInt32Array | None = None
+    edge_weights: Float32Array | None = None
+    edge_ids: Int64Array | None = None
 
     @property
     def num_vertices(self) -> int:
@@ -114,7 +112,7 @@ class Graph:
         return self.labels.dtype.kind == "f"
 
     @cached_property
-    def weight_sums(self) -> NDArray[np.float32] | None:
+    def weight_sums(self) -> Float32Array | None:
         """``[num_vertices]`` the sum of the weights of each vertex's in-edges, or None.
 
         They are added up when they are first asked for: the weights are read once, and four bytes

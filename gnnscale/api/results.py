@@ -11,30 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.api.design import own_module
 from gnnscale.api.options import Choice, check_made
 from gnnscale.api.training import as_dataset, run
-from gnnscale.core import ConfigError, check_choice
+from gnnscale.core import Array, ConfigError, Float32Array, check_choice
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.foreign_module import ForeignModel
+from gnnscale.model import TrainableModel, foreign_module
 from gnnscale.options.file import read_regular
-from gnnscale.report.export.answers import (
-    EMBEDDINGS,
-    VALUES,
-    answer,
-    check_labels,
-    check_layer,
-    num_layers_of,
-)
+from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import find_vertices
-from gnnscale.report.export.weights import ExportConfig, Exported, export_model
 from gnnscale.report.files.summary import SUMMARY_FILE
+from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.history import read_history
-from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import (
     Evaluation,
     load_best,
@@ -43,7 +33,6 @@ from gnnscale.runtime.evaluation.evaluate import (
 )
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.evaluation.predictor import Predictor
-from gnnscale.runtime.settings import INFERENCE, TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
 
 _MAX_SUMMARY_BYTES = 16 << 20
@@ -75,13 +64,13 @@ class Result:
     """
 
     directory: Path
-    config: TrainConfig
+    config: settings.TrainConfig
     history: tuple[EpochRecord, ...]
     test_metric: float | None
     metric: str
 
     @classmethod
-    def of(cls, config: TrainConfig, directory: Path, run: TrainResult) -> Result:
+    def of(cls, config: settings.TrainConfig, directory: Path, run: TrainResult) -> Result:
         """Return what came of a run that has just ended."""
         return cls(
             directory=directory,
@@ -111,7 +100,7 @@ class Result:
             GraphError: its graph store is not usable.
         """
         model = self._best[1]
-        return model.module if isinstance(model, ForeignModel) else model
+        return model.module if isinstance(model, foreign_module.ForeignModel) else model
 
     @property
     def graph(self) -> Graph:
@@ -125,7 +114,7 @@ class Result:
 
     def predict(
         self, vertices: Any = None, *, what: str | None = None, inference: str = "exact"
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Return what the model says of ``vertices``, in their order.
 
         Args:
@@ -143,11 +132,11 @@ class Result:
             ConfigError: an id is no vertex, or an option is none of those above.
             GraphError: the graph store, or a file of ids, is not usable.
         """
-        check_labels(what, self.graph)
-        what = VALUES if self.graph.regression else what or "classes"
+        answers.check_labels(what, self.graph)
+        what = answers.VALUES if self.graph.regression else what or "classes"
         return self._rows(vertices, layer=-1, what=what, inference=inference)
 
-    def embeddings(self, vertices: Any = None, *, layer: int = -2) -> NDArray[np.float32]:
+    def embeddings(self, vertices: Any = None, *, layer: int = -2) -> Float32Array:
         """Return the rows of a hidden layer, over all neighbours, as the next layer sees them.
 
         Args:
@@ -161,11 +150,11 @@ class Result:
             ConfigError: an id is no vertex, or the model has no such layer.
             GraphError: as ``predict`` does.
         """
-        return self._rows(vertices, layer=layer, what=EMBEDDINGS, inference="exact")
+        return self._rows(vertices, layer=layer, what=answers.EMBEDDINGS, inference="exact")
 
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False
-    ) -> Exported:
+    ) -> weights.Exported:
         """Write the weights of ``best_epoch``, as ``gnnscale export`` does.
 
         Args:
@@ -181,18 +170,25 @@ class Result:
             GraphError: as ``model`` does.
             OSError: the file cannot be written.
         """
-        config = ExportConfig(run=self.directory, format=format, out=Path(file), force=force)
-        return export_model(config, self.config.model, self._best[1])
+        config = weights.ExportConfig(
+            run=self.directory, format=format, out=Path(file), force=force
+        )
+        return weights.export_model(config, self.config.model, self._best[1])
 
-    def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> NDArray[Any]:
-        check_choice("inference", inference, INFERENCE)
+    def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> Array:
+        check_choice("inference", inference, settings.INFERENCE)
         graph, model = self._best
-        asked = None if what in (EMBEDDINGS, VALUES) else what
-        num_layers = check_layer(layer, num_layers_of(model), inference=inference, what=asked)
+        asked = None if what in (answers.EMBEDDINGS, answers.VALUES) else what
+        num_layers = answers.check_layer(
+            layer, answers.num_layers_of(model), inference=inference, what=asked
+        )
         config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
         predictor = Predictor(model, graph, config, num_layers=num_layers)
         wanted = find_vertices(vertices, graph, read_ids(graph))
-        made = [answer(what, rows, multilabel=graph.multilabel) for rows in predictor.rows(wanted)]
+        made = [
+            answers.answer(what, rows, multilabel=graph.multilabel)
+            for rows in predictor.rows(wanted)
+        ]
         return np.concatenate(made)
 
     @cached_property
@@ -334,7 +330,9 @@ def evaluate(
     """
     found = run if isinstance(run, Result) else load(run)
     threads = found.config.num_threads if num_threads is None else num_threads
-    config = EvaluateConfig(run=found.directory, num_threads=threads, inference=inference)
+    config = command_options.EvaluateConfig(
+        run=found.directory, num_threads=threads, inference=inference
+    )
     before = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=[]):

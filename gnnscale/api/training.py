@@ -24,8 +24,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.options.config import typed
 from gnnscale.options.run_directory import made_directory, read_run
-from gnnscale.partition import Given, PartitionerConfig
-from gnnscale.partition.by_id import check_owners
+from gnnscale.partition import Given, PartitionerConfig, by_id
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.report.figures import least_real
 from gnnscale.report.run import train_and_report
@@ -303,7 +302,7 @@ def _owned(owners: Owners, dataset: GraphSource, num_parts: int) -> Choice[Parti
     found = owners.function(graph, num_parts)
     source = f"graph_partition: {getattr(owners.function, '__name__', 'the function')}"
     content = io.BytesIO()
-    np.save(content, check_owners(found, graph, num_parts, source=source))
+    np.save(content, by_id.check_owners(found, graph, num_parts, source=source))
     folder = home() / "owners"
     folder.mkdir(parents=True, exist_ok=True)
     # Named after its content, so that the same owners make the same partition.

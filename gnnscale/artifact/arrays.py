@@ -16,10 +16,9 @@ from typing import IO, Annotated, Any, Protocol
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import open_regular
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError
 
 #: About how much is read or written in one go.
 SLICE_BYTES = 64 << 20
@@ -98,7 +97,7 @@ class NpyWriter:
         # NumPy pads the header for the first axis to grow, so that its size stays the same.
         write_header(self._file, (self._num_rows, *self._row_shape), self._dtype)
 
-    def append(self, rows: NDArray[Any]) -> None:
+    def append(self, rows: Array) -> None:
         """Write ``rows``, converted to the file's type."""
         data = np.ascontiguousarray(rows, dtype=self._dtype)
         assert data.shape[1:] == self._row_shape
@@ -137,7 +136,7 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) 
 
 def write_rows(
     file: Path,
-    chunks: Iterable[NDArray[Any]],
+    chunks: Iterable[Array],
     dtype: np.dtype[Any],
     row_shape: tuple[int, ...] = (),
 ) -> ArrayEntry:
@@ -148,7 +147,7 @@ def write_rows(
         return writer.close()
 
 
-def write_array(file: Path, array: NDArray[Any]) -> ArrayEntry:
+def write_array(file: Path, array: Array) -> ArrayEntry:
     """Write a .npy file slice by slice, so that a mapped array is not read as a whole."""
     slices = row_slices(len(array), array[:1].nbytes)
     return write_rows(file, (array[part] for part in slices), array.dtype, array.shape[1:])
@@ -187,7 +186,7 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
     return NpyHeader(shape=shape, dtype=dtype, offset=8 + len(size_field) + size)
 
 
-def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> NDArray[Any]:
+def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
     """Map a .npy file read-only.
 
     Args:
@@ -219,8 +218,8 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
 
 
 def read_slices(
-    file: Path, array: NDArray[Any], slice_bytes: int = SLICE_BYTES
-) -> Iterator[tuple[int, NDArray[Any]]]:
+    file: Path, array: Array, slice_bytes: int = SLICE_BYTES
+) -> Iterator[tuple[int, Array]]:
     """Yield slices of a mapped array, and the number of their first row.
 
     They are read from ``file``: mapped pages would count as memory of this process.

@@ -11,11 +11,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from gnnscale.artifact import files, header, kind
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
-from gnnscale.artifact.files import new_folder
-from gnnscale.artifact.header import digest
-from gnnscale.artifact.kind import Form, Kind
-from gnnscale.core import GraphError, shown
+from gnnscale.core import Array, BoolArray, GraphError, Int64Array, IntArray, UInt32Array, shown
 
 #: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
 FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
@@ -34,7 +32,7 @@ WEIGHTS = "edge_weights"
 #: More classes than that no model here can tell apart; longer rows fit no layer.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
-GRAPH_STORE = Kind(
+GRAPH_STORE = kind.Kind(
     name="graph store",
     header="meta.json",
     version=5,
@@ -53,7 +51,7 @@ def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
     return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
 
 
-def has_label(labels: NDArray[Any]) -> NDArray[np.bool_]:
+def has_label(labels: Array) -> BoolArray:
     """Return ``[n]``, whether each row of ``labels`` says what its vertex is.
 
     Args:
@@ -61,7 +59,7 @@ def has_label(labels: NDArray[Any]) -> NDArray[np.bool_]:
             if one is unknown; or zeros and ones, which always do.
     """
     if labels.dtype.kind == "f":
-        known: NDArray[np.bool_] = ~np.isnan(labels)
+        known: BoolArray = ~np.isnan(labels)
         return known if labels.ndim == 1 else np.asarray(known.all(axis=1))
     if labels.ndim == 2:
         return np.ones(len(labels), np.bool_)
@@ -125,7 +123,7 @@ class StoreMeta:
     @property
     def content(self) -> str:
         """Hex digest of shapes, types and checksums, which differs if the data do."""
-        return digest(
+        return header.digest(
             [
                 (name, entry.shape, entry.dtype, entry.crc32)
                 for name, entry in sorted(self.arrays.items())
@@ -166,7 +164,7 @@ def write_meta(
     GRAPH_STORE.write_header(folder, {"name": name, **sizes, **more, "arrays": arrays})
 
 
-def write_store(path: Path, arrays: Mapping[str, NDArray[Any]], **entries: Any) -> None:
+def write_store(path: Path, arrays: Mapping[str, Array], **entries: Any) -> None:
     """Write a graph that is in memory as a store, and check it before it appears at ``path``.
 
     Args:
@@ -178,7 +176,7 @@ def write_store(path: Path, arrays: Mapping[str, NDArray[Any]], **entries: Any) 
         GraphError: ``path`` holds something, or cannot be written; or a store must not hold that.
     """
     path = Path(os.path.abspath(path))
-    with new_folder(path) as folder:
+    with files.new_folder(path) as folder:
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
         written = {name: write_array(folder / f"{name}.npy", each) for name, each in arrays.items()}
@@ -202,7 +200,7 @@ def _check_written(folder: Path) -> None:
             )
 
 
-def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
+def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     """Map all arrays of a store read-only, and check all but ``indices``, features and weights.
 
     Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` are
@@ -223,10 +221,10 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _forms(meta: StoreMeta) -> dict[str, Form]:
+def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
     """Return type and shape that each array must have; a split's length is free."""
     rows, ids = meta.num_vertices, vertex_dtype(meta.num_vertices)
-    forms: dict[str, Form] = {
+    forms: dict[str, kind.Form] = {
         "indptr": (np.dtype(np.int64), (rows + 1,)),
         "indices": (ids, (meta.num_edges,)),
         "features": (FEATURE_DTYPES[meta.feature_dtype], (rows, meta.num_features)),
@@ -240,7 +238,7 @@ def _forms(meta: StoreMeta) -> dict[str, Form]:
     return forms
 
 
-def _label_form(meta: StoreMeta) -> Form:
+def _label_form(meta: StoreMeta) -> kind.Form:
     labels = meta.arrays.get("labels")
     rows, columns = meta.num_vertices, meta.num_classes
     matrix = labels is not None and len(labels.shape) == 2
@@ -251,14 +249,14 @@ def _label_form(meta: StoreMeta) -> Form:
     return np.dtype(np.int64), (rows,)
 
 
-def _slices(array: NDArray[Any], overlap: int = 0) -> Iterator[tuple[int, NDArray[Any]]]:
+def _slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
     """Yield the rows of ``array`` and the first one's number, in slices of bounded memory."""
     step = max(1, _SLICE_ENTRIES // math.prod(array.shape[1:]))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]
 
 
-def check_offsets(file: Path, indptr: NDArray[np.int64], num_edges: int) -> None:
+def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
     """Raise GraphError unless ``indptr`` rises from 0 to ``num_edges``; names ``file``."""
     if indptr[0] != 0 or indptr[-1] != num_edges:
         raise GraphError(
@@ -275,7 +273,7 @@ def check_offsets(file: Path, indptr: NDArray[np.int64], num_edges: int) -> None
             )
 
 
-def _check_degrees(file: Path, degrees: NDArray[np.uint32], indptr: NDArray[np.int64]) -> None:
+def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None:
     """Refuse degrees that differ from the lengths of the lists that are there."""
     for first, part in _slices(degrees):
         lengths = np.diff(indptr[first : first + len(part) + 1])
@@ -288,7 +286,7 @@ def _check_degrees(file: Path, degrees: NDArray[np.uint32], indptr: NDArray[np.i
             )
 
 
-def _check_labels(file: Path, labels: NDArray[np.integer], num_classes: int) -> None:
+def _check_labels(file: Path, labels: IntArray, num_classes: int) -> None:
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
     for first, part in _slices(labels):
         if part.min() < low or part.max() > high:
@@ -309,7 +307,7 @@ def _check_targets(file: Path, labels: NDArray[np.floating]) -> None:
             )
 
 
-def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: int) -> None:
+def _check_splits(path: Path, arrays: Mapping[str, Array], num_vertices: int) -> None:
     """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex.
 
     All three may be empty: the graph has no split then.
@@ -335,14 +333,14 @@ def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: 
         _check_disjoint(path, arrays, first, min(first + _SLICE_ENTRIES, num_vertices))
 
 
-def _check_labelled(file: Path, ids: NDArray[Any], labels: NDArray[Any]) -> None:
+def _check_labelled(file: Path, ids: Array, labels: Array) -> None:
     for _, part in _slices(ids):
         missing = ~has_label(labels[part])
         if missing.any():
             raise GraphError(f"{file}: vertex {part[missing.argmax()]} has no label")
 
 
-def _check_disjoint(path: Path, arrays: Mapping[str, NDArray[Any]], first: int, last: int) -> None:
+def _check_disjoint(path: Path, arrays: Mapping[str, Array], first: int, last: int) -> None:
     """Refuse a vertex of [first, last) in two parts; the ids of each part rise."""
     seen = np.zeros(last - first, np.bool_)
     for name in SPLIT_ARRAYS:

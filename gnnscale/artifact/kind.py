@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, map_npy
 from gnnscale.artifact.files import file_bytes, new_folder, read_file, store_place
 from gnnscale.artifact.header import digest, header_text, parse_json
-from gnnscale.core import GraphError, decode, home, shown, write_atomically
+from gnnscale.core import Array, GraphError, decode, home, shown, write_atomically
 
 T = TypeVar("T")
 #: Type and shape of an array; None is an axis of any length.
@@ -171,7 +170,7 @@ class Kind:
         forms: Mapping[str, Form],
         *,
         load: bool = False,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Return the arrays of the artefact at ``path``.
 
         Args:
@@ -193,7 +192,7 @@ class Kind:
             for name, form in forms.items()
         }
 
-    def _array(self, file: Path, entry: ArrayEntry, form: Form, load: bool) -> NDArray[Any]:
+    def _array(self, file: Path, entry: ArrayEntry, form: Form, load: bool) -> Array:
         try:
             if (size := file_bytes(file)) != entry.bytes:
                 raise GraphError(

@@ -8,19 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache.cached_features import CachedLists
-from gnnscale.core import ConfigError, errors, stages
+from gnnscale.core import Array, ConfigError, errors, stages
 from gnnscale.graph import Graph
-from gnnscale.model import Inputs, TrainableModel
-from gnnscale.model.trainable import Objective
-from gnnscale.plan import Accelerator, Device, Threads
-from gnnscale.plan.registry import device_kind
+from gnnscale.model import Inputs, TrainableModel, trainable
+from gnnscale.plan import Accelerator, Device, Threads, registry
 from gnnscale.sampler import MiniBatch, Sampler
 
 
@@ -38,7 +35,7 @@ class HostParts:
 
     graph: Graph  #: that is trained on
     model: TrainableModel  #: the host's weights, which the optimizer updates
-    objective: Objective  #: the loss of a mini-batch
+    objective: trainable.Objective  #: the loss of a mini-batch
     sampler: Sampler  #: the host's sampler
     loader: FeatureLoader  #: reads the host's features, or the device's cache if it has one
     #: where a device that samples by itself finds adjacency lists; None for all of them at the host
@@ -88,7 +85,7 @@ class Backend(Protocol):
         """The device of the plan that this is."""
         ...
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``."""
         ...
 
@@ -205,7 +202,7 @@ def open_backend(device: Device, host: HostParts) -> Backend:
         ConfigError: its opener cannot be imported.
         DeviceMemoryError: the model alone does not fit.
     """
-    opener = device_kind(device.kind).opener
+    opener = registry.device_kind(device.kind).opener
     module, _, name = opener.partition(":")
     try:
         open_it = attrgetter(name)(import_module(module))

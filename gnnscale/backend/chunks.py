@@ -5,9 +5,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.backend.loading import in_degrees
+from gnnscale.core import Array
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model.layer import Degrees, GraphLayer
@@ -20,11 +20,11 @@ CHUNK_VERTICES = 1 << 14
 #: Vertices that are cut into chunks together.
 _PIECE = 1 << 20
 #: Distinct ids; those of a whole graph need no array.
-Vertices: TypeAlias = "NDArray[Any] | range"
+Vertices: TypeAlias = "Array | range"
 #: All neighbours of some vertices, and what a layer needs of them.
 Chunk = tuple[Block, torch.Tensor]
 #: Sources, block, and the sources' in-degrees if they are used.
-Neighbours = tuple[NDArray[Any], Block, Degrees]
+Neighbours = tuple[Array, Block, Degrees]
 
 
 class ChunkLoader:
@@ -59,7 +59,7 @@ class ChunkLoader:
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
-    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: NDArray[Any]) -> Chunk:
+    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> Chunk:
         """Return a block of all neighbours of ``vertices``, and the layer's ``load`` result.
 
         It may be called from several threads at once.
@@ -71,7 +71,7 @@ class ChunkLoader:
         )
         return block, x
 
-    def neighbours(self, vertices: NDArray[Any], *, distinct: bool) -> Neighbours:
+    def neighbours(self, vertices: Array, *, distinct: bool) -> Neighbours:
         """Return all neighbours of ``vertices``.
 
         Args:
@@ -90,7 +90,7 @@ class ChunkLoader:
             sources, block = self._lists(vertices)
         return sources, block, in_degrees(self._graph, sources) if self._uses_degrees else None
 
-    def _lists(self, vertices: NDArray[Any]) -> tuple[NDArray[Any], Block]:
+    def _lists(self, vertices: Array) -> tuple[Array, Block]:
         """Return the lists of consecutive vertices."""
         first, end = int(vertices[0]), int(vertices[-1]) + 1
         indptr = np.asarray(self._graph.indptr[first : end + 1], dtype=np.int64)
@@ -109,13 +109,11 @@ class ChunkLoader:
         return sources, block
 
 
-def _consecutive(vertices: NDArray[Any]) -> bool:
+def _consecutive(vertices: Array) -> bool:
     return len(vertices) > 0 and bool((np.diff(vertices) == 1).all())
 
 
-def cut(
-    graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int
-) -> Iterator[NDArray[Any]]:
+def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
     """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
     least = max(num_edges // num_vertices, 1)
@@ -133,7 +131,7 @@ def cut(
     yield _ids(vertices[first:], dtype)
 
 
-def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
     if isinstance(vertices, range):
         return np.arange(vertices.start, vertices.stop, dtype=dtype)
     return vertices

@@ -1,11 +1,9 @@
 """Cores of this machine as a training device: nothing is transferred."""
 
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.core import Array
 from gnnscale.model import Inputs
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch
@@ -23,7 +21,7 @@ class CpuBackend:
         self._loader = host.loader
         self._loss = 0.0
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``."""
         return self._sampler.sample(seeds, step)
 

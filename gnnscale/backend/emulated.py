@@ -5,22 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from gnnscale.backend.base import (
-    BatchOutcome,
-    DeviceBatch,
-    DeviceMemory,
-    DeviceMemoryError,
-    HostParts,
-)
-from gnnscale.backend.cpu import CpuBackend
+from gnnscale.backend import base, cpu
 from gnnscale.cache.cached_features import CachedLists
-from gnnscale.core import Access, Traffic
+from gnnscale.core import Access, Array, Traffic
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
 from gnnscale.plan.perf import equations, work, workload
@@ -66,14 +57,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Resident(DeviceBatch):
+class _Resident(base.DeviceBatch):
     """A mini-batch on the device."""
 
     #: of the parts in which it is trained, one after the other; one if it fits
     sizes: tuple[equations.BatchSize, ...]
 
 
-class EmulatedBackend(CpuBackend):
+class EmulatedBackend(cpu.CpuBackend):
     """Every stage ends no sooner than the performance model predicts for the mini-batch at hand.
 
     The answers are the host's own, exact; only time and memory are the emulated device's. If the
@@ -85,12 +76,12 @@ class EmulatedBackend(CpuBackend):
     whole.
     """
 
-    def __init__(self, device: Accelerator, host: HostParts) -> None:
+    def __init__(self, device: Accelerator, host: base.HostParts) -> None:
         """Open ``device`` over the parts of the host."""
         super().__init__(device, host)
         self._accelerator = device
         self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)
-        self._memory = DeviceMemory(device)
+        self._memory = base.DeviceMemory(device)
         self._counters = host.counters
         self._lists = host.lists or CachedLists.none(device.link_request_bytes)
         #: What sampling read of each step that is on its way.
@@ -104,7 +95,7 @@ class EmulatedBackend(CpuBackend):
         self._memory.keep(self._workload.num_weights * equations.BYTES_PER_PARAMETER, "the model")
         self._memory.keep(host.cache_bytes, "the cache")
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Sample on the host; a device that samples by itself takes its own time and its link's."""
         start = time.perf_counter()
         batch = super().sample(seeds, step)
@@ -135,7 +126,7 @@ class EmulatedBackend(CpuBackend):
         self._wait(start, seconds)
         return inputs
 
-    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
         """Take the link's time for the mini-batch (eq. 8), and device memory."""
         start = time.perf_counter()
         device = self._accelerator
@@ -167,7 +158,7 @@ class EmulatedBackend(CpuBackend):
             ),
         )
 
-    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+    def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
         """Compute on the host; take the device's time (eq. 10 to 12)."""
         assert isinstance(batch, _Resident)
         device = self._accelerator
@@ -185,7 +176,7 @@ class EmulatedBackend(CpuBackend):
         super().propagate(batch, weight)
         self._wait(start, seconds)
 
-    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+    def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
         """Free the batch's memory, and report how late the host was since the last time."""
         self._memory.free(batch.num_bytes)
         with self._lock:
@@ -227,7 +218,7 @@ class EmulatedBackend(CpuBackend):
             lambda size: work.batch_bytes(self._workload, size) <= room,
         )
         if found is None:
-            raise DeviceMemoryError(
+            raise base.DeviceMemoryError(
                 f"{label}: out of device memory: a seed of a mini-batch needs more than the "
                 f"{room / 1e6:,.1f} MB that the model and the cache leave of memory_bytes="
                 f"{self._accelerator.memory_bytes}; fewer neighbours or a smaller cache take less"

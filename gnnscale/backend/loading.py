@@ -1,19 +1,16 @@
 """The load stage: from a mini-batch to the first layer's input."""
 
-from typing import Any
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from gnnscale.core import multiplies_bfloat16
+from gnnscale.core import Float32Array, Int64Array, IntArray, UInt32Array, multiplies_bfloat16
 from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
 
-def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
     """Return the in-degrees of ``vertices`` ``[n]``, ``[n]`` float32.
 
     They are read from the graph's arrays, which workers share; a table of all of them would be one
@@ -22,10 +19,10 @@ def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.f
     Of one part of a graph: that in the whole graph; 0 if the part does not have the vertex.
     """
     if graph.degrees is not None:
-        known: NDArray[np.uint32] = np.asarray(graph.degrees)[vertices]
+        known: UInt32Array = np.asarray(graph.degrees)[vertices]
         return known.astype(np.float32)
     indptr = np.asarray(graph.indptr)
-    degrees: NDArray[np.int64] = indptr[1:][vertices] - indptr[vertices]
+    degrees: Int64Array = indptr[1:][vertices] - indptr[vertices]
     return degrees.astype(np.float32)
 
 
@@ -81,9 +78,7 @@ class FeatureLoader:
         """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
         return len(batch.input_vertices) * self.store.row_bytes
 
-    def degrees_of(
-        self, vertices: NDArray[np.integer[Any]], block: Block
-    ) -> NDArray[np.float32] | None:
+    def degrees_of(self, vertices: IntArray, block: Block) -> Float32Array | None:
         """Return the in-degrees in the whole graph that the model needs, None if it needs none.
 
         Args:

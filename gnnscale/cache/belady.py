@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gnnscale.core import check_range
+from gnnscale.core import Array, Int32Array, check_range
 from gnnscale.ops import NativeReplacement
 
 #: Bytes for a vertex (its slot, its last use) and for a slot (key, next use; what may leave it).
@@ -47,8 +43,8 @@ class Replaced:
 
     counts: Counts  #: where its rows were, before anything changed
     #: ``[m]`` int32 rows of the batch that are to be copied into the cache
-    positions: NDArray[np.int32]
-    slots: NDArray[np.int32]  #: ``[m]`` int32, the slot of each
+    positions: Int32Array
+    slots: Int32Array  #: ``[m]`` int32, the slot of each
 
 
 class Belady:
@@ -74,7 +70,7 @@ class Belady:
         capacity: int,  # rows that the cache holds; at most ``num_vertices``
         *,
         window: int,  # N, the steps that are known beyond the one that is served
-        priority: NDArray[np.int32],  # ``[num_vertices]`` int32, e.g. out-degrees; used in place
+        priority: Int32Array,  # ``[num_vertices]`` int32, e.g. out-degrees; used in place
         match: bool = False,  # whether the rows of the batch before are still on the device
         num_threads: int,  # does not change the result
     ) -> None:
@@ -96,7 +92,7 @@ class Belady:
         self.window = window
 
     @property
-    def slots(self) -> NDArray[np.int32]:
+    def slots(self) -> Int32Array:
         """``[num_vertices]`` int32 slot of each vertex, -1 for none; a read-only view."""
         return self._native.slots
 
@@ -115,7 +111,7 @@ class Belady:
             + _SERVED_BYTES * max(self._num_rows, default=0)
         )
 
-    def expect(self, vertices: NDArray[Any]) -> None:
+    def expect(self, vertices: Array) -> None:
         """Append the next batch: ``vertices`` ``[n]``, int32 or int64, distinct; copied.
 
         Raises:
@@ -129,7 +125,7 @@ class Belady:
         self._native.expect(vertices, num_threads=self._num_threads)
         self._num_rows.append(len(vertices))
 
-    def look_up(self) -> NDArray[np.int32]:
+    def look_up(self) -> Int32Array:
         """Return ``[n]`` int32, the slot of each row of the oldest expected batch, -1 for none.
 
         Raises:
@@ -161,12 +157,12 @@ def belady_bytes(num_vertices: int, capacity: int, *, window: int, batch_rows: i
 
 
 def count_hits(
-    batches: Iterable[NDArray[Any]],
+    batches: Iterable[Array],
     *,
     num_vertices: int,
     capacity: int,
     window: int,
-    priority: NDArray[np.int32],
+    priority: Int32Array,
     match: bool = False,
     num_threads: int,
 ) -> Counts:

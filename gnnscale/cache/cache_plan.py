@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
-from numpy.typing import NDArray
+
+from gnnscale.core import Array
 
 #: Counters of a cache are called by where rows come from: a device by its name, or the host.
 ROWS_FROM, HOST = "rows from ", "the host"
@@ -49,8 +50,8 @@ class DeviceCache:
     name: str  #: what reports call it
     budget_bytes: int  #: memory that it may take
     #: ``[n]`` vertices whose feature rows it keeps from the start, hottest first
-    features: NDArray[Any]
-    topology: NDArray[Any]  #: ``[m]`` vertices whose adjacency lists it keeps, hottest first
+    features: Array
+    topology: Array  #: ``[m]`` vertices whose adjacency lists it keeps, hottest first
     #: feature_bytes, topology_bytes: memory that these take
     feature_bytes: int
     topology_bytes: int

@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache import belady, cache_plan
-from gnnscale.core import Access, Traffic
+from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.sampler import MiniBatch
 
 
-def slots_of(num_vertices: int, caches: Sequence[NDArray[Any]]) -> ops.RankedSlots:
+def slots_of(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
     """Return the slot of each vertex among the rows of all ``caches``, one array per clique member.
 
     The slots of a member come after those of the members before it. One cache of ascending vertices
@@ -61,7 +60,7 @@ class CachedFeatures(_OverHost):
     def __init__(
         self,
         host: HostFeatures,
-        caches: Sequence[NDArray[Any]],
+        caches: Sequence[Array],
         slots: ops.RankedSlots,
         *,
         own: int,
@@ -86,7 +85,7 @@ class CachedFeatures(_OverHost):
         self._found = [0] * (len(caches) + 1)
 
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``, each read where it is found."""
         out = ops.empty((len(vertices), self.width), dtype)
@@ -105,7 +104,7 @@ class CachedFeatures(_OverHost):
             self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
         return out, found_rows(counts, own=self._own, row_bytes=self.row_bytes)
 
-    def replace(self, caches: Sequence[NDArray[Any]], slots: ops.RankedSlots) -> None:
+    def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
         """Read other rows in the caches of the same members from now on."""
         self._content = (list(caches), slots)
 
@@ -152,7 +151,7 @@ class LookAheadFeatures(_OverHost):
         host: HostFeatures,
         policy: cache_plan.LookAhead,
         *,
-        priority: NDArray[np.int32],
+        priority: Int32Array,
         num_threads: int = 1,
     ) -> None:
         """Wrap ``host``; the cache is empty at first.
@@ -167,8 +166,8 @@ class LookAheadFeatures(_OverHost):
         self._previous = np.empty((0, host.width), rows.dtype)
         #: Expected steps, and those before them that ``_belady`` knows, beginning with the next to
         #: be gathered. None for a step that reads nothing.
-        self._expected: deque[NDArray[Any] | None] = deque()
-        self._known: deque[NDArray[Any] | None] = deque()
+        self._expected: deque[Array | None] = deque()
+        self._known: deque[Array | None] = deque()
         self._belady = belady.Belady(
             host.num_rows,
             policy.num_rows,
@@ -183,7 +182,7 @@ class LookAheadFeatures(_OverHost):
         """Steps that are looked ahead."""
         return self._policy.window
 
-    def expect(self, vertices: NDArray[Any] | None) -> None:
+    def expect(self, vertices: Array | None) -> None:
         """Append the input vertices of the next step, ``[n]``; None if it reads nothing.
 
         ``gather`` recognises the batch by this very array.
@@ -191,7 +190,7 @@ class LookAheadFeatures(_OverHost):
         self._expected.append(vertices)
 
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``, and replace rows of the cache."""
         self._look_ahead()
@@ -224,13 +223,13 @@ class LookAheadFeatures(_OverHost):
                 return
             self._known.popleft()
 
-    def _replace(self, vertices: NDArray[Any], num_threads: int) -> None:
+    def _replace(self, vertices: Array, num_threads: int) -> None:
         replaced = self._belady.advance()
         self._copy(vertices[replaced.positions], self._rows, replaced.slots, num_threads)
         if self._policy.match:
             self._keep_matching(vertices, num_threads)
 
-    def _keep_matching(self, vertices: NDArray[Any], num_threads: int) -> None:
+    def _keep_matching(self, vertices: Array, num_threads: int) -> None:
         """Keep the rows of a batch that the next one shares, or all if that is unknown yet."""
         if len(self._previous) < len(vertices):
             self._previous = np.empty((len(vertices), self.width), self._rows.dtype)
@@ -243,9 +242,9 @@ class LookAheadFeatures(_OverHost):
 
     def _copy(
         self,
-        vertices: NDArray[Any],
-        target: NDArray[Any],
-        slots: NDArray[np.int32],
+        vertices: Array,
+        target: Array,
+        slots: Int32Array,
         num_threads: int,
     ) -> None:
         """Copy rows as they are stored; a device has them in its memory."""
@@ -263,7 +262,7 @@ class RowsAddress:
     num_rows: int  #: number of rows
 
 
-def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], RowsAddress]:
+def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, RowsAddress]:
     """Return new rows ``[num_rows, width]`` of zeros, and their address for other processes.
 
     The memory has no name, and is freed with the last process that maps it, however that ends.
@@ -277,7 +276,7 @@ def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[NDArray
     return rows, RowsAddress(process=os.getpid(), file=file, num_rows=num_rows)
 
 
-def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> Array:
     """Map the rows of another process of this machine, read-only.
 
     Raises:
@@ -290,13 +289,11 @@ def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> NDArray[
         os.close(file)
 
 
-def _mapped(
-    file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writable: bool
-) -> NDArray[Any]:
+def _mapped(file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writable: bool) -> Array:
     num_bytes = max(1, math.prod((num_rows, width)) * dtype.itemsize)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     memory = mmap.mmap(file, num_bytes, access=access)
-    rows: NDArray[Any] = np.frombuffer(memory, dtype, count=num_rows * width)
+    rows: Array = np.frombuffer(memory, dtype, count=num_rows * width)
     return rows.reshape(num_rows, width)
 
 
@@ -309,7 +306,7 @@ class CachedLists:
 
     def __init__(
         self,
-        places: ops.RankedSlots | NDArray[np.int32] | None,
+        places: ops.RankedSlots | Int32Array | None,
         *,
         num_members: int,
         own: int,

@@ -7,11 +7,9 @@ before the run starts.
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from numpy.typing import NDArray
-
-from gnnscale.core import Pipeline
+from gnnscale.core import Array, Pipeline
 from gnnscale.graph import Graph
 from gnnscale.sampler import MiniBatch, NeighborSampler, Reach, SamplerConfig, SeedOrder, StepSeeds
 
@@ -29,7 +27,7 @@ class Draw:
 
     step: int  #: the step's number in the run, from 0
     device: int  #: the device's position in the plan
-    seeds: NDArray[Any]  #: its seeds
+    seeds: Array  #: its seeds
     batch: MiniBatch = field(init=False)  #: what was drawn for them
 
 
@@ -40,7 +38,7 @@ class Reached:
     #: step, device, seeds: as in ``Draw``
     step: int
     device: int
-    seeds: NDArray[Any]
+    seeds: Array
     reach: Reach = field(init=False)  #: what it reads
 
 
@@ -140,7 +138,7 @@ class Draws:
         self,
         kind: Callable[..., _Kind],
         sample: Callable[[_Kind], None],
-        slices: Iterator[tuple[int, int, NDArray[Any]]],
+        slices: Iterator[tuple[int, int, Array]],
         devices: Container[int] | None,
         together: int = 1,
     ) -> Iterator[_Kind]:
@@ -165,9 +163,7 @@ class Draws:
             for some in drawn:
                 yield from some
 
-    def _slices(
-        self, epoch: int, num_steps: int | None = None
-    ) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    def _slices(self, epoch: int, num_steps: int | None = None) -> Iterator[tuple[int, int, Array]]:
         """Yield step, device and seeds of the batches of ``epoch``, or of its first steps."""
         first = epoch * self._order.steps_per_epoch
         for step, each in enumerate(islice(self._order.epoch(epoch), num_steps), first):

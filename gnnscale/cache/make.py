@@ -5,17 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gnnscale.cache.aggregate_or_cache import choose_cheaper
+from gnnscale.cache import aggregate_or_cache, stored_plan
 from gnnscale.cache.planner import CachePlannerConfig
-from gnnscale.cache.stored_plan import (
-    CACHE_PLAN,
-    PlanIdentity,
-    StoredPlan,
-    identify,
-    plan_place,
-    read_plan,
-    write_plan,
-)
 from gnnscale.cache.task import CacheTask
 from gnnscale.core import GraphError, shown
 
@@ -46,28 +37,28 @@ def make_plan(
         GraphError: ``planner.store`` holds something else, or the directory cannot be written.
             Nothing is left there.
     """
-    identity = identify(planner, task, partition=partition, run=run)
-    path = plan_place(planner, identity, policy=planner.policy)
+    identity = stored_plan.identify(planner, task, partition=partition, run=run)
+    path = stored_plan.plan_place(planner, identity, policy=planner.policy)
 
     def fits() -> None:
-        check_plan(read_plan(path, task.graph), identity)
+        check_plan(stored_plan.read_plan(path, task.graph), identity)
 
-    with CACHE_PLAN.making(path, fits=fits, force=force) as folder:
+    with stored_plan.CACHE_PLAN.making(path, fits=fits, force=force) as folder:
         if folder is not None:
             _LOG.info(f"planning the caches of {len(task.devices)} devices in {path}")
             began = time.perf_counter()
-            plan = choose_cheaper(task, planner.plan(task))
-            write_plan(folder, identity, plan, seconds=time.perf_counter() - began)
+            plan = aggregate_or_cache.choose_cheaper(task, planner.plan(task))
+            stored_plan.write_plan(folder, identity, plan, seconds=time.perf_counter() - began)
     return path
 
 
-def check_plan(stored: StoredPlan, wanted: PlanIdentity) -> None:
+def check_plan(stored: stored_plan.StoredPlan, wanted: stored_plan.PlanIdentity) -> None:
     """Raise GraphError, naming what differs, unless ``stored`` was made for ``wanted``."""
     check_parts(stored, wanted.partition)
-    CACHE_PLAN.check_same(stored.path, _named(wanted), _named(stored.identity))
+    stored_plan.CACHE_PLAN.check_same(stored.path, _named(wanted), _named(stored.identity))
 
 
-def _named(identity: PlanIdentity) -> dict[str, object]:
+def _named(identity: stored_plan.PlanIdentity) -> dict[str, object]:
     return {
         "planner": identity.planner,
         "cliques": identity.cliques,
@@ -77,7 +68,7 @@ def _named(identity: PlanIdentity) -> dict[str, object]:
     }
 
 
-def check_parts(stored: StoredPlan, partition: str | None) -> None:
+def check_parts(stored: stored_plan.StoredPlan, partition: str | None) -> None:
     """Raise GraphError, naming both, unless a plan is for ``partition`` (a hash; None if whole)."""
     found = stored.identity.partition
     if found != partition:

@@ -8,22 +8,21 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.files import check_place
 from gnnscale.cache.cache_plan import CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.hotness import expected, presampled
 from gnnscale.cache.task import CacheDevice, CacheTask, list_bytes
-from gnnscale.core import ConfigError, check_range, shown
+from gnnscale.core import Array, ConfigError, Int64Array, check_range, shown
 from gnnscale.options.found import names
 from gnnscale.partition.nvlink import MACHINES
 
 
-def hottest_rows(task: CacheTask, hotness: NDArray[Any], num_rows: int) -> NDArray[Any]:
+def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
     """Return the ``num_rows`` hottest vertices, equally hot ones by out-degree.
 
     Vertices that no batch of an estimate has may yet be read: they come last, by out-degree.
@@ -39,10 +38,10 @@ def hottest_rows(task: CacheTask, hotness: NDArray[Any], num_rows: int) -> NDArr
 
 def share_out(
     task: CacheTask,
-    order: NDArray[Any],
-    local: Sequence[NDArray[Any]],
-    capacities: Sequence[int] | NDArray[np.int64],
-) -> list[NDArray[Any]]:
+    order: Array,
+    local: Sequence[Array],
+    capacities: Sequence[int] | Int64Array,
+) -> list[Array]:
     """Share rows out by local preference (Legion, Algorithm 1); see ``ops.share_out``."""
     shared = ops.share_out(
         order,
@@ -54,7 +53,7 @@ def share_out(
     return split_by_owner(order, shared.member, len(capacities), num_threads=task.num_threads)
 
 
-def deal(order: NDArray[Any], capacities: Sequence[int]) -> list[NDArray[Any]]:
+def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
     """Deal vertices, hottest first, to devices in turn up to ``capacities`` rows each.
 
     This is Quiver's hash within a clique. Returns each device's vertices, hottest first.
@@ -67,16 +66,14 @@ def deal(order: NDArray[Any], capacities: Sequence[int]) -> list[NDArray[Any]]:
     return split_by_owner(order[: len(seats)], seats, len(capacities))
 
 
-def split_by_owner(
-    order: NDArray[Any], owner: NDArray[Any], num: int, *, num_threads: int = 1
-) -> list[NDArray[Any]]:
+def split_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1) -> list[Array]:
     """Return the vertices of each of ``num`` owners in the order of ``order``; -1 owns none."""
     member = owner.astype(np.int16, copy=False)
     return ops.split_by_member(order, member, num_members=num, num_threads=num_threads)
 
 
 def feature_cache(
-    task: CacheTask, device: CacheDevice, features: NDArray[Any], topology: NDArray[Any]
+    task: CacheTask, device: CacheDevice, features: Array, topology: Array
 ) -> DeviceCache:
     """Return the cache of ``device`` with these vertices."""
     return DeviceCache(

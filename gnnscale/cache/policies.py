@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import size
-from gnnscale.cache import planner
-from gnnscale.cache.belady import Belady, Counts, belady_bytes
+from gnnscale.cache import belady, planner
 from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
-from gnnscale.core import ConfigError, check_choice, check_range, hardware, progress
+from gnnscale.core import Array, ConfigError, check_choice, check_range, hardware, progress
 from gnnscale.partition import UNREACHED
 
 #: The metric that counts the run itself.
@@ -98,7 +96,7 @@ class StaticCache(planner.CachePlannerConfig):
             for member, rows in zip(members, kept, strict=True)
         ]
 
-    def _hotness(self, task: CacheTask, clique: Sequence[int]) -> NDArray[Any]:
+    def _hotness(self, task: CacheTask, clique: Sequence[int]) -> Array:
         whose = list(task.device_at) if self.scope == "all" else clique
         return measure(self.hotness, task, whose)
 
@@ -192,7 +190,7 @@ class LookAheadCache(planner.CachePlannerConfig):
         allowed = hardware.find_machine().memory.available / max(len(task.devices), 1)
         if self.window is None:
             return int(min(_WINDOW, max(1, _PART * allowed // max(each, 1))))
-        needed = self.window * each + belady_bytes(
+        needed = self.window * each + belady.belady_bytes(
             task.graph.num_vertices,
             _num_rows(task, device),
             window=self.window,
@@ -231,7 +229,7 @@ def _predict_hits(
 ) -> tuple[CacheTraffic, ...]:
     """Serve the run's batches from caches without rows, and count the hits."""
     caches = {
-        position: Belady(
+        position: belady.Belady(
             task.graph.num_vertices,
             policy.num_rows,
             window=policy.window,
@@ -243,7 +241,7 @@ def _predict_hits(
     }
     #: The steps that each cache knows. One whose device has no seeds counts in the window.
     known: dict[int, deque[int]] = {position: deque() for position in caches}
-    counts = dict.fromkeys(caches, Counts())
+    counts = dict.fromkeys(caches, belady.Counts())
     reads = dict.fromkeys(caches, 0)
     batches = task.draws.steps_per_epoch * epochs * len(caches)
     with progress.track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
@@ -267,7 +265,9 @@ def _predict_hits(
     )
 
 
-def _traffic(task: CacheTask, device: CacheDevice, counts: Counts, reads: int) -> CacheTraffic:
+def _traffic(
+    task: CacheTask, device: CacheDevice, counts: belady.Counts, reads: int
+) -> CacheTraffic:
     rows = [0] * (task.num_devices + 1)
     rows[device.position] = counts.num_hits + counts.num_previous
     rows[-1] = counts.num_misses
@@ -280,7 +280,7 @@ def _traffic(task: CacheTask, device: CacheDevice, counts: Counts, reads: int) -
     )
 
 
-def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+def measure(name: str, task: CacheTask, devices: Sequence[int]) -> Array:
     """Return ``[num_vertices]``, how hot each vertex is for ``devices`` by metric ``name``.
 
     Raises:
@@ -289,7 +289,7 @@ def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return _METRICS[name](task, devices)
 
 
-def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+def _inclusion(task: CacheTask, devices: Sequence[int]) -> Array:
     if task.fanouts is None:
         raise ConfigError(
             "cache_planner.hotness=inclusion: is worked out for sampler=neighbor and full alone"
@@ -302,7 +302,7 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return total.astype(np.float32)
 
 
-def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> NDArray[Any]:
+def _within(task: CacheTask, devices: Sequence[int], hotness: Array) -> Array:
     """Return ``hotness``, with 0 for vertices that no part of ``devices`` has."""
     if task.parts is None or task.parts.hops is None:
         return hotness
@@ -310,7 +310,7 @@ def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> N
     return np.where(reached, hotness, 0)
 
 
-_METRICS: dict[str, Callable[[Any, Sequence[int]], NDArray[Any]]] = {
+_METRICS: dict[str, Callable[[Any, Sequence[int]], Array]] = {
     "out_degree": lambda task, devices: _within(task, devices, task.out_degrees),
     "degree_ratio": lambda task, devices: _within(task, devices, degree_ratio(task.graph)),
     "pagerank": lambda task, devices: pagerank(

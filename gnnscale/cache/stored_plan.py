@@ -6,26 +6,15 @@ from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, write_array
 from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.artifact.kind import Form, Kind
-from gnnscale.cache.cache_plan import (
-    BatchBytes,
-    Bytes,
-    CachePlan,
-    CacheTraffic,
-    CurvePoint,
-    DeviceCache,
-    LookAhead,
-    Reads,
-    Share,
-)
+from gnnscale.cache import cache_plan
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheTask, list_bytes, row_bytes
-from gnnscale.core import GraphError, shown
+from gnnscale.core import Array, GraphError, shown
 from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
@@ -119,7 +108,7 @@ class StoredPlan:
         content: hash of what it holds.
     """
 
-    plan: CachePlan
+    plan: cache_plan.CachePlan
     identity: PlanIdentity
     seconds: float
     path: Path
@@ -132,14 +121,14 @@ class _Device:
 
     device: Annotated[int, Meta(ge=0)]
     name: str
-    budget_bytes: Bytes
+    budget_bytes: cache_plan.Bytes
     topology_bytes: int
     feature_bytes: int
     num_cached_topology: int
     num_cached_features: int
-    look_ahead: LookAhead | None = None
+    look_ahead: cache_plan.LookAhead | None = None
     host_aggregates: bool = False
-    batch_bytes: BatchBytes | None = None
+    batch_bytes: cache_plan.BatchBytes | None = None
     matched_bytes: int = 0
 
 
@@ -148,7 +137,7 @@ class _Clique:
     """An entry of ``cliques``."""
 
     devices: Annotated[tuple[int, ...], Meta(min_length=1)]
-    alpha: Share | None
+    alpha: cache_plan.Share | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +148,9 @@ class _Predicted:
     link_bytes: int | None
     feature_hit_rate: float | None
     topology_hit_rate: float | None
-    num_epochs: Reads
+    num_epochs: cache_plan.Reads
     exact: bool
-    devices: tuple[CacheTraffic, ...] | None
+    devices: tuple[cache_plan.CacheTraffic, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,14 +161,16 @@ class _Header:
     cliques: tuple[_Clique, ...]
     devices: tuple[_Device, ...]
     predicted: _Predicted
-    curve: tuple[CurvePoint, ...]
+    curve: tuple[cache_plan.CurvePoint, ...]
     seconds: Annotated[float, Meta(ge=0, le=1e12)]
     notes: tuple[str, ...]
     identity: PlanIdentity
     arrays: dict[str, ArrayEntry]
 
 
-def write_plan(folder: Path, identity: PlanIdentity, plan: CachePlan, *, seconds: float) -> None:
+def write_plan(
+    folder: Path, identity: PlanIdentity, plan: cache_plan.CachePlan, *, seconds: float
+) -> None:
     """Write arrays and header into ``folder``, which exists."""
     arrays = {
         f"{kind}_{cache.device}": getattr(cache, kind) for cache in plan.devices for kind in _CACHED
@@ -202,7 +193,7 @@ def write_plan(folder: Path, identity: PlanIdentity, plan: CachePlan, *, seconds
     CACHE_PLAN.write_header(folder, entries)
 
 
-def _device(cache: DeviceCache) -> _Device:
+def _device(cache: cache_plan.DeviceCache) -> _Device:
     return _Device(
         num_cached_topology=len(cache.topology),
         num_cached_features=len(cache.features),
@@ -210,7 +201,7 @@ def _device(cache: DeviceCache) -> _Device:
     )
 
 
-def _predicted(plan: CachePlan) -> _Predicted:
+def _predicted(plan: cache_plan.CachePlan) -> _Predicted:
     total = plan.predicted_total
     return _Predicted(
         pcie_transactions=None if total is None else total.transactions,
@@ -282,7 +273,7 @@ def _device_problem(header: _Header, graph: Graph) -> str | None:
     return None
 
 
-def _arrays(path: Path, header: _Header, graph: Graph) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path, header: _Header, graph: Graph) -> dict[str, Array]:
     dtype = vertex_dtype(graph.num_vertices)
     forms: dict[str, Form] = {
         f"{kind}_{each.device}": (dtype, (getattr(each, f"num_cached_{kind}"),))
@@ -299,8 +290,8 @@ def _arrays(path: Path, header: _Header, graph: Graph) -> dict[str, NDArray[Any]
     return arrays
 
 
-def _plan(header: _Header, arrays: dict[str, NDArray[Any]]) -> CachePlan:
-    return CachePlan(
+def _plan(header: _Header, arrays: dict[str, Array]) -> cache_plan.CachePlan:
+    return cache_plan.CachePlan(
         planner=header.planner,
         cliques=tuple(clique.devices for clique in header.cliques),
         devices=tuple(_cache(each, arrays) for each in header.devices),
@@ -313,12 +304,14 @@ def _plan(header: _Header, arrays: dict[str, NDArray[Any]]) -> CachePlan:
     )
 
 
-def _cache(each: _Device, arrays: dict[str, NDArray[Any]]) -> DeviceCache:
+def _cache(each: _Device, arrays: dict[str, Array]) -> cache_plan.DeviceCache:
     kept = {name: value for name, value in vars(each).items() if not name.startswith("num_")}
-    return DeviceCache(**kept | {kind: arrays[f"{kind}_{each.device}"] for kind in _CACHED})
+    return cache_plan.DeviceCache(
+        **kept | {kind: arrays[f"{kind}_{each.device}"] for kind in _CACHED}
+    )
 
 
-def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
+def check_plan_figures(file: Path, plan: cache_plan.CachePlan, graph: Graph) -> None:
     """Refuse figures that no plan for ``graph`` can have.
 
     Args:
@@ -343,7 +336,7 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
         )
 
 
-def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
+def _check_sizes(file: Path, cache: cache_plan.DeviceCache, graph: Graph) -> None:
     """Refuse a cache that takes more or less memory than what it holds."""
     rows, all_rows, ahead = len(cache.features), graph.num_vertices, cache.look_ahead
     of = f"devices.{cache.device}"

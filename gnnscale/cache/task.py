@@ -4,10 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
 from gnnscale.cache.draws import Draws
@@ -15,11 +13,10 @@ from gnnscale.cache.hotness.degree import out_degree, slices
 from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads, expect_reads, later_steps
 from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
-from gnnscale.core import track
+from gnnscale.core import Array, Int32Array, Int64Array, track
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
-from gnnscale.sampler import MiniBatch
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.sampler import MiniBatch, seed_order
 
 #: Bytes of an adjacency list in a cache beside its neighbours (Legion, eq. 3).
 BYTES_PER_LIST = 8
@@ -89,12 +86,12 @@ class CacheTask:
         """Threads to use; the result does not depend on it."""
         return self.draws.num_threads
 
-    def train_vertices(self, devices: Sequence[int]) -> NDArray[Any]:
+    def train_vertices(self, devices: Sequence[int]) -> Array:
         """Return the training vertices of ``devices``; those of all if they may train any of them.
 
         A device whose part has none helps the others (HitGNN, Algorithm 3).
         """
-        train_idx = labelled_vertices(self.graph, "train")
+        train_idx = seed_order.labelled_vertices(self.graph, "train")
         if self.parts is None or self.parts.owner is None:
             return train_idx
         own = [self.parts.train_vertices(train_idx)[each] for each in devices]
@@ -121,7 +118,7 @@ class CacheTask:
         return {device.position: device for device in self.devices}
 
     @cached_property
-    def out_degrees(self) -> NDArray[np.int32]:
+    def out_degrees(self) -> Int32Array:
         """``[num_vertices]`` the lists that each vertex is in; the order of equally hot ones."""
         return out_degree(self.graph)
 
@@ -199,18 +196,18 @@ def row_bytes(graph: Graph) -> int:
     return graph.num_features * FEATURE_DTYPES[graph.feature_dtype].itemsize
 
 
-def list_bytes(graph: Graph, vertices: NDArray[Any]) -> int:
+def list_bytes(graph: Graph, vertices: Array) -> int:
     """Return the memory that the adjacency lists of ``vertices`` take (Legion, eq. 3)."""
     parts = slices(len(vertices))
     return sum(int(sizes_of_lists(graph, vertices[part]).sum()) for part in parts)
 
 
-def sizes_of_lists(graph: Graph, vertices: NDArray[Any]) -> NDArray[np.int64]:
+def sizes_of_lists(graph: Graph, vertices: Array) -> Int64Array:
     """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
-    num_neighbors: NDArray[np.int64] = graph.indptr[vertices + 1] - graph.indptr[vertices]
+    num_neighbors: Int64Array = graph.indptr[vertices + 1] - graph.indptr[vertices]
     return num_neighbors * graph.indices.itemsize + BYTES_PER_LIST
 
 
-def no_vertices(graph: Graph) -> NDArray[Any]:
+def no_vertices(graph: Graph) -> Array:
     """Return the vertices of an empty cache."""
     return np.empty(0, vertex_dtype(graph.num_vertices))

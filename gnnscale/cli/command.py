@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
+from gnnscale.cli import exits, staging
 from gnnscale.cli.arguments import (
     check_flags,
     complete,
@@ -19,24 +20,9 @@ from gnnscale.cli.arguments import (
     lets_jobs_stop,
     quoted,
 )
-from gnnscale.cli.exits import (
-    INTERRUPTED,
-    explain_hydra,
-    interrupt_on_signals,
-    last_words,
-    tell_interrupted,
-)
-from gnnscale.cli.staging import Translated, run_directory, translate
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
-from gnnscale.core import (
-    ConfigError,
-    explain,
-    nearest,
-    one_line,
-    shown,
-    torchrun_rank,
-    unfinished_folder,
-)
+from gnnscale.core import torchrun_rank, unfinished_folder
+from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
 from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.options.run_directory import taken_back
 
@@ -84,7 +70,7 @@ def main() -> int:
     if command not in COMMANDS:
         known = f"; commands are {', '.join(COMMANDS)}"
         guess = nearest(command[:100], COMMANDS) or known
-        print(f"{shown(command)}: unknown command{guess}", file=last_words())
+        print(f"{shown(command)}: unknown command{guess}", file=exits.last_words())
         return 2
     status = _run(command, arguments[1:])
     if torchrun_rank() is not None:
@@ -109,10 +95,10 @@ def _command_list() -> str:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
-    interrupt_on_signals()
+    exits.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
-        translated = translate(command, arguments)
+        translated = staging.translate(command, arguments)
         check_flags(flags_first(translated.arguments))
         with _elsewhere() as folder:
             if translated.sweep or any(
@@ -122,13 +108,13 @@ def _run(command: str, arguments: Sequence[str]) -> int:
             else:
                 _single(command, translated, folder)
     except KeyboardInterrupt:
-        tell_interrupted()
-        return INTERRUPTED
+        exits.tell_interrupted()
+        return exits.INTERRUPTED
     except Exception as error:
         message = explain(error)
         if message is None:
             raise
-        print(one_line(message), file=last_words())
+        print(one_line(message), file=exits.last_words())
         return 1
     return 0
 
@@ -146,7 +132,7 @@ def _elsewhere() -> Iterator[str | None]:
         yield folder
 
 
-def _single(command: str, translated: Translated, elsewhere: str | None) -> None:
+def _single(command: str, translated: staging.Translated, elsewhere: str | None) -> None:
     """Compose the options of a command, and run its task.
 
     Raises:
@@ -163,7 +149,7 @@ def _single(command: str, translated: Translated, elsewhere: str | None) -> None
         )
         configure_log(hydra.hydra.job_logging, hydra.hydra.verbose)
     except Exception as error:  # whatever was typed
-        raise ConfigError(explain_hydra(error)) from error
+        raise ConfigError(exits.explain_hydra(error)) from error
     HydraConfig.instance().set_config(hydra)
     try:
         TASKS[command](options)
@@ -171,7 +157,7 @@ def _single(command: str, translated: Translated, elsewhere: str | None) -> None
         raise left_by(leave) from leave
 
 
-def _hydra(command: str, translated: Translated, elsewhere: str | None) -> None:
+def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) -> None:
     """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep.
 
     Raises:
@@ -183,7 +169,7 @@ def _hydra(command: str, translated: Translated, elsewhere: str | None) -> None:
     arguments = list(translated.arguments)
     folder = None
     if translated.sweep:
-        asked = elsewhere or translated.output or run_directory(command, sweep=True)
+        asked = elsewhere or translated.output or staging.run_directory(command, sweep=True)
         # Hydra makes it before it composes the jobs.
         folder = None if elsewhere else resolved_now(asked)
         arguments.append(f"hydra.sweep.dir={quoted(folder or asked)}")
@@ -206,6 +192,6 @@ def _hydra(command: str, translated: Translated, elsewhere: str | None) -> None:
     # What a job raises is caught there; this is Hydra, composing whatever was typed.
     except Exception as error:
         if not failures:
-            raise ConfigError(explain_hydra(error)) from error
+            raise ConfigError(exits.explain_hydra(error)) from error
     if failures:
         raise SystemExit(1)

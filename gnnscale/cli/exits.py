@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from gnnscale.cli.arguments import explain_missing_plugin
 from gnnscale.core import explain, shown, torchrun_rank
 from gnnscale.core.files import remove_unfinished_folders
-from gnnscale.options.config import unknown_option
-from gnnscale.options.run_directory import resume_command
+from gnnscale.options import config, run_directory
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -228,7 +227,7 @@ def tell_interrupted() -> None:
 
 
 def _last_words() -> str:
-    command = resume_command()
+    command = run_directory.resume_command()
     if command is None or torchrun_rank():
         return "interrupted"
     if torchrun_rank() is not None:
@@ -263,7 +262,7 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, OSError):
         return explain(cause) or str(cause)
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
-        return unknown_option(shown(cause.full_key), _options(cause))
+        return config.unknown_option(shown(cause.full_key), _options(cause))
     if isinstance(cause, OmegaConfBaseException):
         # The lines behind the first one tell the key and its type once more.
         lines = str(cause).strip().splitlines()[:1]

@@ -23,9 +23,8 @@ from gnnscale.cli.arguments import (
     quoted,
 )
 from gnnscale.core import ConfigError, nearest, shown
-from gnnscale.options.compose import CONFIGS, config_groups
+from gnnscale.options import compose, found
 from gnnscale.options.file import check_known, check_references, read_yaml
-from gnnscale.options.found import check_found
 from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, check_unused, read_run
 
 #: Where the options of a resumed run are, for Hydra to compose.
@@ -174,7 +173,7 @@ def _packaged(name: str) -> Any:
     """Return what a configuration that ships holds."""
     import yaml  # type: ignore[import-untyped]
 
-    return yaml.safe_load((resources.files(CONFIGS) / f"{name}.yaml").read_text())
+    return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
 
 
 def _configs(value: str) -> str:
@@ -185,7 +184,7 @@ def _configs(value: str) -> str:
 
 def _experiment(name: str, number: int) -> str:
     """Return the name of an experiment; that of a user's own file, which becomes one."""
-    known = config_groups()["experiment"]
+    known = compose.config_groups()["experiment"]
     if name in known:
         return name
     file = Path(name)
@@ -219,7 +218,9 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     if not isinstance(entries, list):
         raise ConfigError(f"{file}: defaults={shown(entries)}: must be a list of {allowed}")
     for entry in entries:
-        if isinstance(entry, str) and (entry == "_self_" or entry in config_groups()["experiment"]):
+        if isinstance(entry, str) and (
+            entry == "_self_" or entry in compose.config_groups()["experiment"]
+        ):
             continue
         pair = (
             next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", "")
@@ -264,7 +265,7 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
     given = {option: value for option, value in given.items() if not value.startswith("{")}
     if "device_plan" in given:
         given["device_plan.devices"] = given["device_plan"]
-    check_found(
+    found.check_found(
         values,
         TrainConfig,
         directory=directory,
@@ -284,7 +285,7 @@ def _resumes(argument: str) -> bool:
 
 def _loggers(value: str) -> str:
     """Return the option that sets the loggers of a run that goes on, in place of those it had."""
-    known = [name for name in config_groups()["logger"] if name != "none"]
+    known = [name for name in compose.config_groups()["logger"] if name != "none"]
     wanted = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
     for name in wanted:
         if name not in ("", "none", *known):
@@ -298,7 +299,7 @@ def _device_plan(name: str) -> list[str]:
 
     It and the loggers are the only groups of a run that may change.
     """
-    known = config_groups()["device_plan"]
+    known = compose.config_groups()["device_plan"]
     if name not in known:
         raise ConfigError(f"device_plan={shown(name)}: no such device plan{nearest(name, known)}")
     # JSON is what Hydra's grammar reads, but for its quoted keys.

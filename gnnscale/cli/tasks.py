@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, explain, one_line
 from gnnscale.core.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
-from gnnscale.options.compose import register_resolvers
+from gnnscale.options import compose, run_directory
 from gnnscale.options.config import typed
-from gnnscale.options.run_directory import logged, made_directory
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -282,7 +281,7 @@ class Job:
         Returns:
             The figure that sweepers look at; None where there is none, or the job failed.
         """
-        register_resolvers()
+        compose.register_resolvers()
         try:
             return TASKS[self.command](options)
         except (Exception, SystemExit) as raised:
@@ -307,13 +306,15 @@ def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
     from hydra.core.hydra_config import HydraConfig
 
     if _in_sweep():
-        with logged(_job_directory()) if log else nullcontext():
+        with run_directory.logged(_job_directory()) if log else nullcontext():
             yield _job_directory()
         return
     hydra: Any = HydraConfig.get()
     typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
     fresh = not typed and options.get("resume") is None
-    with made_directory(hydra.run.dir, options, hydra, fresh=fresh, log=log) as directory:
+    with run_directory.made_directory(
+        hydra.run.dir, options, hydra, fresh=fresh, log=log
+    ) as directory:
         yield directory
 
 

@@ -1,5 +1,19 @@
 """What all packages use: stages, errors, files, progress, the machine."""
 
+from gnnscale.core.arrays import (
+    Array,
+    BoolArray,
+    Float32Array,
+    Float64Array,
+    Int16Array,
+    Int32Array,
+    Int64Array,
+    IntArray,
+    StructArray,
+    UInt8Array,
+    UInt32Array,
+    UInt64Array,
+)
 from gnnscale.core.errors import (
     MAX_COUNT,
     MAX_SEED,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gnnscale.core.arrays import Array, Float64Array
 
 
 def mteps(num_edges: int, seconds: float) -> float:
@@ -29,7 +29,7 @@ def peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def accuracy(scores: Array, labels: Array) -> float:
     """Fraction of right decisions: one for each vertex, or one for each of its possible labels.
 
     Args:
@@ -42,7 +42,7 @@ def accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return float(np.mean(scores.argmax(axis=1) == labels))
 
 
-def micro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def micro_f1(scores: Array, labels: Array) -> float:
     """F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 if nothing is or should be chosen.
 
     Arguments as for ``accuracy``, which equals micro-F1 if a vertex has one label.
@@ -55,7 +55,7 @@ def micro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return 2 * true_positives / decisions if decisions else 0.0
 
 
-def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def roc_auc(scores: Array, labels: Array) -> float:
     """Area under the ROC curve: the chance that a positive outranks a negative, ties half.
 
     Args:
@@ -71,9 +71,9 @@ def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def _mean_over_labels(
-    measure: Callable[[NDArray[Any], NDArray[Any]], float],
-    scores: NDArray[Any],
-    labels: NDArray[Any],
+    measure: Callable[[Array, Array], float],
+    scores: Array,
+    labels: Array,
 ) -> float:
     """Return the measure of two classes, or its mean over the labels for which it is defined."""
     if labels.ndim == 2:
@@ -85,7 +85,7 @@ def _mean_over_labels(
     return measure(scores, labels)
 
 
-def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def _rank_auc(scores: Array, labels: Array) -> float:
     """The Mann-Whitney statistic; equal scores share the mean of their ranks."""
     positive = labels > 0
     num_positive = int(np.count_nonzero(positive))
@@ -100,7 +100,7 @@ def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return (rank_sum - smallest) / (num_positive * num_negative)
 
 
-def macro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def macro_f1(scores: Array, labels: Array) -> float:
     """Mean over classes of F1, 2 TP / (2 TP + FP + FN), each class with equal weight.
 
     Args:
@@ -122,7 +122,7 @@ def macro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return float(np.mean(2 * right / np.maximum(decisions, 1)))
 
 
-def average_precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def average_precision(scores: Array, labels: Array) -> float:
     """Sum of precisions at each threshold times the growth of the recall; NaN without any label.
 
     Arguments as for ``roc_auc``. Of several labels, classes that some vertex has count.
@@ -130,7 +130,7 @@ def average_precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return _mean_over_labels(_precision, scores, labels)
 
 
-def _precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def _precision(scores: Array, labels: Array) -> float:
     """Average precision of one class; equal scores are one threshold."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(labels[order] > 0)
@@ -141,7 +141,7 @@ def _precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return float(np.sum(np.diff(right, prepend=0) * right / chosen) / right[-1])
 
 
-def rmse(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def rmse(scores: Array, labels: Array) -> float:
     """Mean over columns of the root mean squared error; NaN if no label is known.
 
     Args:
@@ -151,14 +151,12 @@ def rmse(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return _of_columns(lambda errors: float(np.sqrt(np.mean(errors**2))), scores, labels)
 
 
-def mae(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def mae(scores: Array, labels: Array) -> float:
     """Mean absolute error of each column, and their mean; arguments and result as of ``rmse``."""
     return _of_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
 
 
-def _of_columns(
-    measure: Callable[[NDArray[np.float64]], float], scores: NDArray[Any], labels: NDArray[Any]
-) -> float:
+def _of_columns(measure: Callable[[Float64Array], float], scores: Array, labels: Array) -> float:
     """Measure the errors of each column whose labels are known, and return the mean."""
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels
@@ -172,7 +170,7 @@ class Metric:
     """How good predictions are."""
 
     #: from ``[n, width]`` float32 outputs and labels
-    function: Callable[[NDArray[Any], NDArray[Any]], float]
+    function: Callable[[Array, Array], float]
     #: the labels that it is of: ``classes``, ``several`` of a vertex, ``numbers``
     labels: tuple[str, ...]
     lower_is_better: bool = False  #: an error, and no score
@@ -192,7 +190,7 @@ QUALITY = {
 }
 
 
-def score(metric: str, scores: NDArray[Any], labels: NDArray[Any]) -> float:
+def score(metric: str, scores: Array, labels: Array) -> float:
     """Compute ``metric``, one of ``QUALITY``; NaN if it is not defined."""
     return QUALITY[metric].function(scores, labels)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import NoSpaceError, check_place, new_folder, store_place
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
+from gnnscale.core.arrays import Array, Int64Array
 from gnnscale.dataset.storage.raw_files import (
     changed_file,
     check_options,
@@ -261,7 +261,7 @@ def _check_fractions(fractions: tuple[float, float]) -> None:
         raise ConfigError(f"{_named(fractions)}: both must be above 0, their sum below 1")
 
 
-def _check_parts(parts: Sequence[NDArray[np.int64]], fractions: tuple[float, float]) -> None:
+def _check_parts(parts: Sequence[Int64Array], fractions: tuple[float, float]) -> None:
     sizes = [len(part) for part in parts]
     if not all(sizes):
         raise ConfigError(
@@ -293,8 +293,8 @@ def _expanded(raw: str) -> Path:
 
 
 def random_split(
-    labels: NDArray[Any], fractions: tuple[float, float], *, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    labels: Array, fractions: tuple[float, float], *, seed: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Draw train, valid and test vertices from those that have a label; the rest is test."""
     known = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)

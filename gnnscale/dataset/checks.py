@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import check_array
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, has_label
-from gnnscale.core import GraphError, shown
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, shown
 
 #: Where only labels say how many classes there are, so many may have no vertex.
 _SPARE_CLASSES = 1024
@@ -41,7 +39,7 @@ def check_num_features(num_features: int, source: object) -> None:
         )
 
 
-def check_ids(ids: NDArray[Any], num_vertices: int, source: object) -> None:
+def check_ids(ids: Array, num_vertices: int, source: object) -> None:
     """Raise GraphError unless ``ids`` are whole numbers in ``[0, num_vertices)``."""
     if ids.ndim != 1:
         raise GraphError(f"{source}: vertex ids are {list(ids.shape)}, they must have one axis")
@@ -58,7 +56,7 @@ def check_ids(ids: NDArray[Any], num_vertices: int, source: object) -> None:
         )
 
 
-def check_features(rows: NDArray[Any], first: int, source: object) -> None:
+def check_features(rows: Array, first: int, source: object) -> None:
     """Raise GraphError unless ``rows`` are rows of finite numbers; ``first`` is their first row."""
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     finite = np.isfinite(rows)
@@ -70,7 +68,7 @@ def check_features(rows: NDArray[Any], first: int, source: object) -> None:
         )
 
 
-def checked_weights(weights: NDArray[Any], num_edges: int, source: object) -> NDArray[np.float32]:
+def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Array:
     """Return weights ``[num_edges]``, finite and at least 0, as float32; else raise GraphError."""
     check_array(weights, axes=1, kinds="iuf", source=source)
     if len(weights) != num_edges:
@@ -87,7 +85,7 @@ def checked_weights(weights: NDArray[Any], num_edges: int, source: object) -> ND
     return converted
 
 
-def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:
+def class_labels(column: Array, source: object) -> Int64Array:
     """Return ``[num_vertices]`` classes, integers or floats with NaN, as int64, -1 for unknown."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
@@ -105,7 +103,7 @@ def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:
     return np.where(known, column, -1).astype(np.int64)
 
 
-def _refuse_label(column: NDArray[Any], good: NDArray[np.bool_], source: object) -> None:
+def _refuse_label(column: Array, good: BoolArray, source: object) -> None:
     vertex = int(np.flatnonzero(~good)[0])
     raise GraphError(
         f"{source}: label {column[vertex]} of vertex {vertex} is not a class, "
@@ -113,7 +111,7 @@ def _refuse_label(column: NDArray[Any], good: NDArray[np.bool_], source: object)
     )
 
 
-def count_classes(labels: NDArray[Any], source: object) -> int:
+def count_classes(labels: Array, source: object) -> int:
     """Return how many classes ``labels`` have: the columns, or one more than the largest class.
 
     Raises:
@@ -141,9 +139,7 @@ def count_classes(labels: NDArray[Any], source: object) -> int:
     return num_classes
 
 
-def checked_labels(
-    labels: NDArray[Any], *, num_vertices: int, num_classes: int, source: object
-) -> NDArray[Any]:
+def checked_labels(labels: Array, *, num_vertices: int, num_classes: int, source: object) -> Array:
     """Return labels as a Graph holds them.
 
     ``labels`` are ``[num_vertices]`` whole numbers, -1 if unknown, or ``[num_vertices,
@@ -167,7 +163,7 @@ def checked_labels(
     return labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
 
 
-def is_regression(labels: NDArray[Any], metric: str | None) -> bool:
+def is_regression(labels: Array, metric: str | None) -> bool:
     """Whether labels, one or k for each vertex, are targets of regression, not classes.
 
     A ``metric`` decides. Without, floating point numbers are targets, except a matrix of zeros and
@@ -180,9 +176,7 @@ def is_regression(labels: NDArray[Any], metric: str | None) -> bool:
     return labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all()
 
 
-def checked_targets(
-    labels: NDArray[Any], *, num_vertices: int, source: object
-) -> NDArray[np.float32]:
+def checked_targets(labels: Array, *, num_vertices: int, source: object) -> Float32Array:
     """Return targets of regression, one or k for each vertex, NaN if unknown, as float32."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != num_vertices:
@@ -203,7 +197,7 @@ def checked_targets(
 
 
 def check_split(
-    split: Mapping[str, NDArray[Any]], labels: NDArray[Any], num_vertices: int, source: object
+    split: Mapping[str, Array], labels: Array, num_vertices: int, source: object
 ) -> None:
     """Raise GraphError unless the parts are non-empty, in range, disjoint and labelled.
 
@@ -234,12 +228,12 @@ def check_split(
                 raise GraphError(f"{source}: vertex {vertex} of the {name} split has no label")
 
 
-def _slices(ids: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def _slices(ids: Array) -> Iterator[Array]:
     for first in range(0, len(ids), _SLICE_IDS):
         yield ids[first : first + _SLICE_IDS]
 
 
-def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64]:
+def whole_numbers(values: object, source: object, what: str) -> Int64Array:
     """Return a list of Python integers (no booleans) from JSON or a pickle as an array."""
     if not isinstance(values, list):
         raise GraphError(f"{source}: {what} must be a list, not {quoted(values)}")
@@ -259,7 +253,7 @@ def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64
     )
 
 
-def vertex_keys(keys: Iterable[str], *, source: object) -> NDArray[np.int64]:
+def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
     """Return the vertex ids that an object's keys name; "7" and "07" are one vertex."""
     names = list(keys)
     for name in names:

@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
-from gnnscale.core import GraphError, shown
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
 from gnnscale.dataset import checks
 
 _LOG = logging.getLogger(__name__)
 _PARTS = ("train", "valid", "test")
 
 
-def as_array(values: Any, what: str) -> NDArray[Any]:
+def as_array(values: Any, what: str) -> Array:
     """Return a tensor in main memory, an array or a list as a NumPy array."""
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
@@ -34,7 +33,7 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
         )
 
 
-def vertex_ids(values: Any, num_vertices: int, what: str) -> NDArray[np.integer]:
+def vertex_ids(values: Any, num_vertices: int, what: str) -> IntArray:
     """Return vertex ids, one axis, in range, in the type that holds them."""
     ids = as_array(values, what)
     if ids.ndim != 1:
@@ -46,7 +45,7 @@ def vertex_ids(values: Any, num_vertices: int, what: str) -> NDArray[np.integer]
     return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
 
 
-def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[NDArray[np.integer]]:
+def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[IntArray]:
     """Return sorted ids of the three parts of a split, which may be empty and must not overlap.
 
     Each of ``parts`` is ids, or a mask ``[num_vertices]`` of booleans, or None for no vertex.
@@ -69,7 +68,7 @@ def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[ND
     return found
 
 
-def _unmasked(values: Any, num_vertices: int, what: str) -> NDArray[Any]:
+def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
     """Return the ids that a part of a split names, by themselves or by a mask."""
     part = as_array([] if values is None else values, what)
     if part.dtype.kind != "b":
@@ -83,7 +82,7 @@ def _unmasked(values: Any, num_vertices: int, what: str) -> NDArray[Any]:
 
 def graph_labels(
     values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
-) -> tuple[NDArray[Any], int]:
+) -> tuple[Array, int]:
     """Return labels as a Graph holds them, and how many classes or targets there are."""
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
@@ -117,8 +116,8 @@ def graph_labels(
 
 
 def _targets(
-    labels: NDArray[Any], num_classes: int | None, num_vertices: int, what: str
-) -> tuple[NDArray[np.float32], int]:
+    labels: Array, num_classes: int | None, num_vertices: int, what: str
+) -> tuple[Float32Array, int]:
     num_targets = 1 if labels.ndim == 1 else labels.shape[1]
     if num_classes not in (None, num_targets):
         raise GraphError(f"{what}: {num_targets} targets, num_classes is {num_classes}")
@@ -127,7 +126,7 @@ def _targets(
     return checks.checked_targets(labels, num_vertices=num_vertices, source=what), num_targets
 
 
-def feature_rows(features: Any, name: str) -> tuple[NDArray[Any], str]:
+def feature_rows(features: Any, name: str) -> tuple[Array, str]:
     """Return the rows as a NumPy array, and their entry of ``FEATURE_DTYPES``."""
     what = f"{name}: features"
     if isinstance(features, torch.Tensor):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
-from gnnscale.core import GraphError, shown, usable_cores
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, shown, usable_cores
 from gnnscale.dataset import checks, given
 from gnnscale.graph import Graph
 
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     import torch_geometric.data
 
 
-def in_neighbors(
-    src: NDArray[Any], dst: NDArray[Any], num_vertices: int
-) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
     """Sort edges from ``src`` to ``dst``, ``[num_edges]`` int32 or int64, into in-neighbour lists.
 
     Returns ``indptr`` ``[num_vertices + 1]`` int64, and ``indices`` ``[num_edges]`` of the type of
@@ -33,9 +30,7 @@ def in_neighbors(
     return ops.csc_sort(indptr, indices, False, usable_cores()), indices
 
 
-def edge_order(
-    src: NDArray[Any], dst: NDArray[Any], num_vertices: int
-) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
     """Return the order of the edges in the in-neighbour lists.
 
     At its peak it takes about four arrays of ``num_edges`` numbers, of 8 bytes from 2^31 edges or
@@ -53,7 +48,7 @@ def edge_order(
     return indptr, order
 
 
-def _list_starts(dst: NDArray[Any], num_vertices: int) -> NDArray[np.int64]:
+def _list_starts(dst: Array, num_vertices: int) -> Int64Array:
     """Return the start of the list of each vertex, and the end of the last."""
     indptr = np.zeros(num_vertices + 1, np.int64)
     ops.count_in_degrees(dst, indptr[1:])
@@ -61,17 +56,17 @@ def _list_starts(dst: NDArray[Any], num_vertices: int) -> NDArray[np.int64]:
 
 
 def from_arrays(
-    edges: tuple[NDArray[Any] | torch.Tensor, NDArray[Any] | torch.Tensor],
-    features: NDArray[Any] | torch.Tensor,
-    labels: NDArray[Any] | torch.Tensor | None = None,
+    edges: tuple[Array | torch.Tensor, Array | torch.Tensor],
+    features: Array | torch.Tensor,
+    labels: Array | torch.Tensor | None = None,
     *,
-    train_idx: NDArray[Any] | torch.Tensor | None = None,
-    valid_idx: NDArray[Any] | torch.Tensor | None = None,
-    test_idx: NDArray[Any] | torch.Tensor | None = None,
+    train_idx: Array | torch.Tensor | None = None,
+    valid_idx: Array | torch.Tensor | None = None,
+    test_idx: Array | torch.Tensor | None = None,
     num_classes: int | None = None,
     metric: str | None = None,
     name: str = "graph",
-    edge_weights: NDArray[Any] | torch.Tensor | None = None,
+    edge_weights: Array | torch.Tensor | None = None,
     number_edges: bool = False,
 ) -> Graph:
     """Make a Graph from an edge list and arrays. Features are shared, not copied.
@@ -127,7 +122,7 @@ def _check_metric(metric: str | None, name: str) -> None:
         raise GraphError(f"{name}: metric {shown(metric)!r}, allowed are {', '.join(METRICS)}")
 
 
-def _metric_of(labels: NDArray[Any]) -> str:
+def _metric_of(labels: Array) -> str:
     """Return what a graph with these labels is measured by, if nothing else is said."""
     if labels.dtype.kind == "f":
         return "rmse"
@@ -136,7 +131,7 @@ def _metric_of(labels: NDArray[Any]) -> str:
 
 def _read_edges(
     edges: Any, edge_weights: Any, num_vertices: int, name: str
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32] | None]:
+) -> tuple[Array, Array, Float32Array | None]:
     """Return sources, destinations and weights, as many of each."""
     if len(edges) != 2:
         raise GraphError(f"{name}: edges have {len(edges)} rows, allowed are 2: (src, dst)")
@@ -248,7 +243,7 @@ def from_pyg(
     )
 
 
-def _edge_weights(fields: Any, key: str, name: str) -> NDArray[Any]:
+def _edge_weights(fields: Any, key: str, name: str) -> Array:
     """Return the weights, one axis, from the fields of edges of a peer's graph."""
     values = fields.get(key)
     if values is None:
@@ -263,7 +258,7 @@ def _edge_weights(fields: Any, key: str, name: str) -> NDArray[Any]:
 
 def _from_peer(
     fields: Any,
-    edges: tuple[NDArray[Any], NDArray[Any]],
+    edges: tuple[Array, Array],
     features: str,
     labels: str,
     *,
@@ -286,7 +281,7 @@ def _from_peer(
     )
 
 
-def _masked(mask: Any, num_vertices: int, what: str) -> NDArray[np.int64] | None:
+def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
     """Return the vertices that a mask, or the first of several masks, its columns, names."""
     if mask is None:
         return None
@@ -301,10 +296,10 @@ def _masked(mask: Any, num_vertices: int, what: str) -> NDArray[np.int64] | None
 
 
 def _topology(
-    src: NDArray[Any],
-    dst: NDArray[Any],
+    src: Array,
+    dst: Array,
     num_vertices: int,
-    weights: NDArray[np.float32] | None,
+    weights: Float32Array | None,
     number_edges: bool,
 ) -> dict[str, Any]:
     if weights is None and not number_edges:

@@ -4,14 +4,12 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.artifact.arrays import row_slices
-from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
-from gnnscale.core import errors, progress
+from gnnscale.artifact import arrays, graph_store
+from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArray, errors, progress
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage.store import StoreWriter
 
@@ -41,8 +39,8 @@ class Structure(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        errors.check_range("dataset.num_features", self.num_features, 1, MAX_FEATURES)
-        errors.check_range("dataset.num_classes", self.num_classes, 2, MAX_CLASSES)
+        errors.check_range("dataset.num_features", self.num_features, 1, graph_store.MAX_FEATURES)
+        errors.check_range("dataset.num_classes", self.num_classes, 2, graph_store.MAX_CLASSES)
         errors.check_range("dataset.signal", self.signal, 0, 1e6)
         errors.check_range("dataset.seed", self.seed, 0, 2**63 - 1)
 
@@ -75,8 +73,8 @@ class Structure(Dataset):
 
 
 def smooth_labels(
-    indptr: NDArray[np.int64], indices: NDArray[np.integer], *, num_classes: int, seed: int
-) -> NDArray[np.int64]:
+    indptr: Int64Array, indices: IntArray, *, num_classes: int, seed: int
+) -> Int64Array:
     """Make balanced classes that neighbours tend to share: quantiles of a smoothed random signal.
 
     White noise on the vertices is averaged twice over each vertex and its in-neighbours; a vertex's
@@ -99,7 +97,7 @@ def smooth_labels(
     return rank * num_classes // len(signal)
 
 
-def _vertex_ranges(indptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _vertex_ranges(indptr: Int64Array) -> Iterator[tuple[int, int]]:
     first = 0
     while first < len(indptr) - 1:
         last = int(np.searchsorted(indptr, indptr[first] + _SLICE_EDGES, side="right")) - 1
@@ -108,21 +106,19 @@ def _vertex_ranges(indptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _neighbor_mean(
-    indptr: NDArray[np.int64], indices: NDArray[np.integer], signal: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _neighbor_mean(indptr: Int64Array, indices: IntArray, signal: Float32Array) -> Float32Array:
     """Mean of ``signal`` over the in-neighbours of each vertex, zero if there are none."""
     values = signal[indices[indptr[0] : indptr[-1]]]
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     offsets = indptr - indptr[0]
     degrees = np.diff(offsets)
-    mean: NDArray[np.float64] = np.diff(sums[offsets]) / np.maximum(degrees, 1)
+    mean: Float64Array = np.diff(sums[offsets]) / np.maximum(degrees, 1)
     return mean.astype(np.float32)
 
 
 def class_centroids(
     num_classes: int, num_features: int, *, signal: float, seed: int
-) -> NDArray[np.float32]:
+) -> Float32Array:
     """Draw mean features, float32 ``[num_classes, num_features]``, about ``2 * signal`` apart."""
     generator = np.random.Generator(np.random.Philox([seed, 2]))
     directions = generator.standard_normal((num_classes, num_features), dtype=np.float32)
@@ -130,13 +126,11 @@ def class_centroids(
     return directions
 
 
-def class_features(
-    labels: NDArray[np.integer], centroids: NDArray[np.float32], *, seed: int
-) -> Iterator[NDArray[Any]]:
+def class_features(labels: IntArray, centroids: Float32Array, *, seed: int) -> Iterator[Array]:
     """Yield feature rows in slices: the class's centroid plus standard normal noise."""
     generator = np.random.Generator(np.random.Philox([seed, 3]))
     num_features = centroids.shape[1]
-    for part in row_slices(len(labels), num_features * 4):
+    for part in arrays.row_slices(len(labels), num_features * 4):
         rows = generator.standard_normal((part.stop - part.start, num_features), np.float32)
         rows += centroids[labels[part]]
         yield rows

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact import files
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES, vertex_dtype
 from gnnscale.core import ConfigError, check_range, errors, hardware, progress, track
+from gnnscale.core.arrays import Float32Array, Int32Array
 from gnnscale.dataset import base, structure
-from gnnscale.dataset.storage import store
-from gnnscale.dataset.storage.edge_spool import EdgeFile, EdgeSpool
+from gnnscale.dataset.storage import edge_spool, store
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
 
 _SLICE_EDGES = 1 << 20
@@ -34,9 +33,7 @@ class RmatDraws:
     c: float  #: large to small
     seed: int  #: fixes the edges
 
-    def slices(
-        self, folder: Path, *, memory_bytes: int
-    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
         """Yield all edges in slices, ``(src, dst)`` with ``src < dst``, in no order.
 
         Draws take up to 16 bytes per edge in ``folder``, sorting them ``memory_bytes`` and 20 bytes
@@ -45,7 +42,7 @@ class RmatDraws:
         Raises:
             ConfigError: nearly all draws repeat edges.
         """
-        distinct = EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
+        distinct = edge_spool.EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
         try:
             num_draws = 0
             # Hubs are hit again and again: draw until enough edges are distinct.
@@ -65,12 +62,17 @@ class RmatDraws:
             distinct.close()
 
     def _draw(
-        self, distinct: EdgeFile, first: int, num_draws: int, folder: Path, memory_bytes: int
+        self,
+        distinct: edge_spool.EdgeFile,
+        first: int,
+        num_draws: int,
+        folder: Path,
+        memory_bytes: int,
     ) -> int:
         """Add draws to the sorted distinct edges; return how many are new."""
         before = distinct.num_edges
         # A part of it, since a range's lists are there twice, beside slices of draws.
-        spool = EdgeSpool(
+        spool = edge_spool.EdgeSpool(
             folder,
             num_vertices=self.num_vertices,
             undirected=False,
@@ -98,7 +100,7 @@ class RmatDraws:
             spool.close()
         return distinct.num_edges - before
 
-    def _choose(self, distinct: EdgeFile) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    def _choose(self, distinct: edge_spool.EdgeFile) -> Iterator[tuple[Int32Array, Int32Array]]:
         """Drop the surplus evenly over the sorted edges, and number the vertices at random."""
         number = ops.rmat_numbering(self.num_vertices, self.seed)
         known, last = distinct.num_edges, self.num_edges
@@ -215,7 +217,7 @@ class PlantedPartition(base.Dataset):
         _check_space(self, writer, memory)
 
     def _attainable(
-        self, writer: store.StoreWriter, weight: NDArray[np.float32], centroids: NDArray[np.float32]
+        self, writer: store.StoreWriter, weight: Float32Array, centroids: Float32Array
     ) -> float:
         """Accuracy of the oracle: Bayes' rule on own features and neighbours' communities."""
         indptr, indices = writer.build_topology()

@@ -1,13 +1,13 @@
 """The aggregation of one block as a linear map, written to rows of its destinations."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core import Array, Float32Array
 from gnnscale.sampler import Block
 
 
@@ -20,9 +20,9 @@ class Aggregation:
     """
 
     self_term: Literal["add", "concat"]  #: what becomes of a destination's own row
-    weights: NDArray[np.float32] | None = None  #: ``[num_edges]`` float32, None for ones
-    dst_scale: NDArray[np.float32] | None = None  #: ``[num_dst]`` float32, None for ones
-    self_scale: NDArray[np.float32] | None = None  #: ``[num_dst]`` float32, None for ones
+    weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
+    dst_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
+    self_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
 
     def width(self, num_features: int) -> int:
         """Return the width of an aggregated row, of rows of ``num_features``."""
@@ -35,7 +35,7 @@ def write_aggregated(
     aggregation: Aggregation,
     *,
     out: torch.Tensor,
-    ids: NDArray[Any] | None,
+    ids: Array | None,
     num_threads: int,
     own_rows: ops.Rows | None = None,
 ) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import mmap
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import Access, Traffic, find_memory
+from gnnscale.core import Access, Array, Float32Array, Traffic, find_memory
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.feature.store import FeatureStore
 from gnnscale.graph import Graph
@@ -31,7 +29,7 @@ class HostFeatures(FeatureStore):
 
     def __init__(
         self,
-        features: NDArray[Any],
+        features: Array,
         dtype: str,
         *,
         columns: tuple[int, int] | None = None,
@@ -46,7 +44,7 @@ class HostFeatures(FeatureStore):
         self._from_disk = from_disk
         self._columns = columns
         rows = features if columns is None else features[:, slice(*columns)]
-        self._rows: tuple[NDArray[Any], str] = (rows, dtype)
+        self._rows: tuple[Array, str] = (rows, dtype)
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
@@ -55,7 +53,7 @@ class HostFeatures(FeatureStore):
         return cls(graph.features, graph.feature_dtype, columns=columns, from_disk=from_disk)
 
     @property
-    def stored(self) -> tuple[NDArray[Any], str]:
+    def stored(self) -> tuple[Array, str]:
         """The matrix ``[num_rows, width]``, and the name of its element type."""
         return self._rows
 
@@ -85,7 +83,7 @@ class HostFeatures(FeatureStore):
         return not self._from_disk
 
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         out = ops.empty((len(vertices), self.width), dtype)
@@ -95,7 +93,7 @@ class HostFeatures(FeatureStore):
 
     def aggregate(
         self,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         aggregation: Aggregation,
         *,
@@ -113,7 +111,7 @@ class HostFeatures(FeatureStore):
         )
         return out, self._read(vertices)
 
-    def _read(self, vertices: NDArray[Any]) -> Traffic:
+    def _read(self, vertices: Array) -> Traffic:
         return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))
 
 
@@ -142,7 +140,7 @@ class PreaggregatedFeatures(FeatureStore):
     block may have no edges. Rows that are not aggregated come from the other store.
     """
 
-    def __init__(self, rows: NDArray[np.float32], inner: FeatureStore) -> None:
+    def __init__(self, rows: Float32Array, inner: FeatureStore) -> None:
         """Read aggregated rows from ``rows``.
 
         Args:
@@ -167,14 +165,14 @@ class PreaggregatedFeatures(FeatureStore):
         return int(self._rows.shape[1]) * self._rows.itemsize
 
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices`` as the other store has them, ``[n, width]``."""
         return self._inner.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def aggregate(
         self,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         aggregation: Aggregation,
         *,

@@ -1,13 +1,11 @@
 """The protocol of feature stores: rows, and rows aggregated over a block, with their traffic."""
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import errors, stages
+from gnnscale.core import Array, errors, stages
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
@@ -49,7 +47,7 @@ class FeatureStore(ABC):
 
     @abstractmethod
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, stages.Traffic]:
         """Return the rows of ``vertices``.
 
@@ -64,7 +62,7 @@ class FeatureStore(ABC):
 
     def aggregate(
         self,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         aggregation: Aggregation,
         *,

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core import Array, Int64Array
 from gnnscale.loader.data import LoaderData, allocate
 from gnnscale.model.adapters import import_dgl, to_dgl_blocks
 from gnnscale.sampler.minibatch import to_minibatch
@@ -44,7 +44,7 @@ class Sampling:
 class BatchFormat(Protocol):
     """Makes batches of one form. May be called from several threads at once."""
 
-    def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
+    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
         """Return the batch of ``seeds`` at ``step``; ``input_ids`` are the caller's names."""
         ...
 
@@ -59,7 +59,7 @@ class _Drawing:
         #: Whether batches tell the numbers of edges.
         self.numbers_edges = sampling.edge_ids or bool(data.edge_rows)
 
-    def sample(self, seeds: NDArray[Any], step: int, *, only_new: bool) -> ops.Sampled:
+    def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
         """Draw the neighbours of ``seeds``."""
         how = self._how
         return self._sampler.sample_neighbors(
@@ -79,7 +79,7 @@ class _Drawing:
         """Return int64 numbers that are yet to be written."""
         return allocate(shape, torch.int64, pinned=self._how.pinned)
 
-    def vertex_rows(self, ids: NDArray[np.int64]) -> dict[str, torch.Tensor]:
+    def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
         """Return the data of vertices ``ids``, by PyG's names."""
         how = self._how
         return {
@@ -123,7 +123,7 @@ class PyGFormat:
         self._make: Callable[..., Any] = Data
         self._drawing = _Drawing(data, sampling)
 
-    def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
+    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
         """Sample, gather and label one batch."""
         drawing = self._drawing
         vertices, hops, _ = drawing.sample(seeds, step, only_new=True)
@@ -164,7 +164,7 @@ class DGLFormat:
         self._edge_id = import_dgl().EID
         self._drawing = _Drawing(data, sampling)
 
-    def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
+    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
         """Sample, gather and label one batch."""
         drawing, idtype = self._drawing, self._drawing.data.id_dtype
         sampled = drawing.sample(seeds, step, only_new=False)

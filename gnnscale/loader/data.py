@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import read_from_disk
 from gnnscale.graph import Graph
@@ -42,7 +41,7 @@ class Rows:
         from_disk: whether most rows are not in memory when they are read.
     """
 
-    array: NDArray[Any]
+    array: Array
     storage: str | None
     dtype: torch.dtype
     from_disk: bool = False
@@ -80,7 +79,7 @@ class Rows:
         storage = _GATHERED.get(values.dtype) if values.ndim == 2 else None
         return cls(array=bits.numpy(), storage=storage, dtype=values.dtype)
 
-    def take(self, ids: NDArray[np.int64], *, num_threads: int, pinned: bool) -> torch.Tensor:
+    def take(self, ids: Int64Array, *, num_threads: int, pinned: bool) -> torch.Tensor:
         """Return rows ``ids``, ``[len(ids), ...]`` of type ``dtype``."""
         out = allocate((len(ids), *self.array.shape[1:]), self.dtype, pinned=pinned)
         if self.storage is not None:

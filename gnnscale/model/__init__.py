@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in ("GNN", "Inputs", "TrainableModel"):
         raise AttributeError(f"module 'gnnscale.model' has no attribute {name!r}")
-    from gnnscale.model import gnn
+    from gnnscale.model import gnn, trainable
 
-    value = getattr(gnn, name)
+    value = gnn.GNN if name == "GNN" else getattr(trainable, name)
     globals()[name] = value
     return value

@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError, shown
+from gnnscale.model import functional, options
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.functional import Activation, relu_dropout
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted
-from gnnscale.model.options import LayeredModel
 from gnnscale.model.segments import REDUCTIONS, Segments, take
 from gnnscale.sampler import Block
 
@@ -64,10 +63,10 @@ class CustomLayer(GraphLayer):
         self.uses_degrees = functions.gather not in ("mean", "max")
 
     def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: functional.Activation | None
     ) -> torch.Tensor:
         """Return ``h``, activated."""
-        return h if act is None else relu_dropout(h, act)
+        return h if act is None else functional.relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Scatter, gather and update.
@@ -150,7 +149,7 @@ class CustomLayer(GraphLayer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Custom(LayeredModel):
+class Custom(options.LayeredModel):
     """A model of custom layers.
 
     Attributes:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core import Float32Array, IntArray
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.sampler import Block, MiniBatch
 
@@ -27,7 +27,7 @@ class Activation:
     seed: int  #: of the run
     step: int  #: of the run
     layer: int  #: whose output is activated
-    vertices: NDArray[np.integer]  #: ``[n]`` int32 or int64, the vertex of each row
+    vertices: IntArray  #: ``[n]`` int32 or int64, the vertex of each row
 
     def apply_(self, x: torch.Tensor) -> float:
         """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
@@ -80,7 +80,7 @@ def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     return out
 
 
-def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32] | None:
+def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
     """Return what a sampled sum is multiplied with so that its expectation is the full sum.
 
     That is degree / number sampled for neighbour sampling. If edges carry their importance, it
@@ -95,11 +95,11 @@ def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]
     if block.importance is not None:
         return None
     num_sampled = np.diff(block.indptr).astype(np.float32)
-    scale: NDArray[np.float32] = degrees[: block.num_dst] / np.maximum(num_sampled, np.float32(1))
+    scale: Float32Array = degrees[: block.num_dst] / np.maximum(num_sampled, np.float32(1))
     return scale
 
 
-def drawn_from(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]:
+def drawn_from(block: Block, degrees: Float32Array) -> Float32Array:
     """Return what ``sum_scale`` is to take for degrees when messages count by their weights.
 
     Neighbours that were drawn by weight stand for the sum of all weights, each alike; others for

@@ -10,16 +10,15 @@ import torch
 from torch import nn
 
 from gnnscale.feature import Aggregation, FeatureStore
+from gnnscale.model import functional, trainable
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.functional import activation
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
-from gnnscale.model.trainable import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
 _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
-class GNN(TrainableModel):
+class GNN(trainable.TrainableModel):
     """Layers with ReLU, dropout and optional normalisation in between."""
 
     def __init__(
@@ -68,7 +67,7 @@ class GNN(TrainableModel):
         aggregates: bool,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> Inputs:
+    ) -> trainable.Inputs:
         """Read the first layer's input from ``store``.
 
         Args:
@@ -84,20 +83,20 @@ class GNN(TrainableModel):
             )
         else:
             x, traffic = store.gather(vertices, dtype=dtype, num_threads=num_threads)
-        return Inputs(x=x, aggregated=aggregated, degrees=degrees, traffic=traffic)
+        return trainable.Inputs(x=x, aggregated=aggregated, degrees=degrees, traffic=traffic)
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         h = self.first(batch.blocks[0], inputs)
         for index in range(1, len(self.layers)):
             h = self.normalise(index - 1, h)
-            act = activation(self.dropout if self.training else 0.0, batch, index - 1)
+            act = functional.activation(self.dropout if self.training else 0.0, batch, index - 1)
             layer, block = self.layer(index), batch.blocks[index]
             x = layer.prepare(h, block, inputs.degrees, act)
             h = layer.update(x, block, inputs.degrees)
         return h.float()
 
-    def first(self, block: Block, inputs: Inputs) -> torch.Tensor:
+    def first(self, block: Block, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the first layer's output rows ``[num_dst, f^1]``."""
         layer, x = self.layer(0), inputs.x
         if not inputs.aggregated:

@@ -5,14 +5,13 @@ GCN, GraphSAGE and GIN, layer by layer.
 
 import logging
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale.core import GraphError, Traffic
+from gnnscale.core import Array, Float32Array, GraphError, Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.model.cost import LayerCost
@@ -22,7 +21,7 @@ from gnnscale.sampler import Block
 _LOG = logging.getLogger(__name__)
 
 #: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, if asked for.
-Degrees = NDArray[np.float32] | None
+Degrees = Float32Array | None
 
 
 class GraphLayer(nn.Module):
@@ -43,7 +42,7 @@ class GraphLayer(nn.Module):
     def load(
         self,
         store: FeatureStore,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         degrees: Degrees,
         *,
@@ -90,7 +89,7 @@ class LinearAggregationLayer(GraphLayer):
     def load(
         self,
         store: FeatureStore,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         degrees: Degrees,
         *,
@@ -160,8 +159,8 @@ class GCNLayer(LinearAggregationLayer):
                     "model=gcn: divides by the weights of all in-edges of both ends, and a part's "
                     "store lacks those of vertices at its rim; train from the whole graph's store"
                 )
-        root: NDArray[np.float32] = np.float32(1) / np.sqrt(sums + np.float32(1))
-        weights: NDArray[np.float32] = root[block.indices]
+        root: Float32Array = np.float32(1) / np.sqrt(sums + np.float32(1))
+        weights: Float32Array = root[block.indices]
         dst_scale = root[: block.num_dst]
         factors = block.edge_factors
         if factors is not None:
@@ -197,11 +196,11 @@ class SAGELayer(LinearAggregationLayer):
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Mean of the neighbours; a vertex without any gets zeros."""
-        scale: NDArray[np.float32] = np.float32(1) / self._total(block, degrees)
+        scale: Float32Array = np.float32(1) / self._total(block, degrees)
         return Aggregation(self_term="concat", weights=block.edge_factors, dst_scale=scale)
 
     @staticmethod
-    def _total(block: Block, degrees: Degrees) -> NDArray[np.float32]:
+    def _total(block: Block, degrees: Degrees) -> Float32Array:
         """Return what each destination's sum is divided by, ``[num_dst]``, never 0."""
         if block.edge_weights is not None:
             if block.importance is None:
@@ -216,7 +215,7 @@ class SAGELayer(LinearAggregationLayer):
             # An unbiased estimate of the full sum, divided by the number of its terms.
             assert degrees is not None
             total, least = degrees[: block.num_dst], np.float32(1)
-        positive: NDArray[np.float32] = np.maximum(total, least)
+        positive: Float32Array = np.maximum(total, least)
         return positive
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import Array, ConfigError, Float32Array, shown
 from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name, load_named
 
@@ -33,7 +32,7 @@ _KINDS = {
 }
 
 
-def label_kind(labels: NDArray[Any]) -> str:
+def label_kind(labels: Array) -> str:
     """Return what ``labels`` are: ``classes``, ``several`` (classes of a vertex) or ``numbers``."""
     if labels.dtype.kind == "f":
         return "numbers"
@@ -125,7 +124,7 @@ class CrossEntropy(LossConfig):
 
         return weighted
 
-    def _weights(self, graph: Graph) -> NDArray[np.float32]:
+    def _weights(self, graph: Graph) -> Float32Array:
         """Return ``[num_classes]`` weights whose mean over the training vertices is 1."""
         labels = graph.labels[graph.train_idx]
         counts = np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)
@@ -140,7 +139,7 @@ class CrossEntropy(LossConfig):
                 f"loss.class_weights={self.class_weights}: no training vertex of {graph.name} "
                 "has a class with a weight above 0"
             )
-        scaled: NDArray[np.float32] = (weights / mean).astype(np.float32)
+        scaled: Float32Array = (weights / mean).astype(np.float32)
         return scaled
 
 
@@ -197,7 +196,7 @@ def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
             raise ConfigError(f"{option}: {shown(each)} is no number of at least 0")
 
 
-def _check_length(option: str, weights: NDArray[Any], graph: Graph) -> None:
+def _check_length(option: str, weights: Array, graph: Graph) -> None:
     if len(weights) != graph.num_classes:
         raise ConfigError(
             f"{option}: has {len(weights)} numbers, and {graph.name} has "

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core import Float32Array, Int32Array
 from gnnscale.model import functional, layer
 from gnnscale.sampler import Block
 
@@ -71,7 +71,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, messages: torch.Tensor, block: Block, scale: NDArray[np.float32] | None
+        ctx: Any, messages: torch.Tensor, block: Block, scale: Float32Array | None
     ) -> torch.Tensor:
         ctx.block, ctx.scale = block, scale
         return ops.aggregate(
@@ -121,7 +121,7 @@ class _Take(torch.autograd.Function):
     """``out[n] = x[ids[n]]``."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ids: NDArray[np.int32]) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
         ctx.ids, ctx.num_rows = ids, len(x)
         return _rows(x, ids)
 
@@ -139,7 +139,7 @@ class _Take(torch.autograd.Function):
         return out, None
 
 
-def take(x: torch.Tensor, ids: NDArray[np.int32]) -> torch.Tensor:
+def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
     """Return rows ``ids`` ``[n]`` of ``x`` ``[num_rows, ...]``, with gradient.
 
     A row that is taken several times sums its gradients in the order of ``ids``.
@@ -148,12 +148,12 @@ def take(x: torch.Tensor, ids: NDArray[np.int32]) -> torch.Tensor:
     return out.view(len(ids), *x.shape[1:])
 
 
-def _rows(x: torch.Tensor, ids: NDArray[np.int32]) -> torch.Tensor:
+def _rows(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
     out = ops.empty((len(ids), x.shape[1]), x.dtype)
     return ops.gather(x, ids, out=out, num_threads=torch.get_num_threads())
 
 
-def _destinations(block: Block) -> NDArray[np.int32]:
+def _destinations(block: Block) -> Int32Array:
     return np.repeat(np.arange(block.num_dst, dtype=np.int32), np.diff(block.indptr))
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gnnscale.core import Traffic
+from gnnscale.core import Float32Array, IntArray, Traffic
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import cost, losses
@@ -29,7 +27,7 @@ class Inputs:
     x: torch.Tensor
     aggregated: bool  #: whether ``x`` is that result, so that only rows of destinations are left
     #: ``[num_input_vertices]`` float32 in-degrees in the whole graph, if needed
-    degrees: NDArray[np.float32] | None = None
+    degrees: Float32Array | None = None
     traffic: Traffic = field(default_factory=Traffic)  #: what reading ``x`` moved
     #: the first layer's ``load`` results of every device's mini-batch, ``x`` among them, over this
     #: device's columns of the features; None unless the layer is split (P3)
@@ -140,7 +138,7 @@ def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Obj
     return objective
 
 
-def seed_loss(graph: Graph, outputs: Tensor, seeds: NDArray[np.integer[Any]]) -> Tensor:
+def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
     """Return the mean loss of some vertices, as their labels ask for it; that of none is 0.
 
     Args:
@@ -152,7 +150,7 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: NDArray[np.integer[Any]]) ->
     return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))
 
 
-def _targets(graph: Graph, seeds: NDArray[np.integer[Any]]) -> Tensor:
+def _targets(graph: Graph, seeds: IntArray) -> Tensor:
     """Return the labels of ``seeds`` as a loss takes them."""
     labels = torch.from_numpy(graph.labels[seeds])
     if graph.labels.dtype.kind == "f":

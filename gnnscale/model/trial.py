@@ -15,8 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from gnnscale.model import adapters
-from gnnscale.model.cost import CountedCost
+from gnnscale.model import adapters, cost
 from gnnscale.sampler import Block, MiniBatch
 
 _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
@@ -148,7 +147,7 @@ def tiny_rows(batch: MiniBatch, num_features: int) -> torch.Tensor:
 
 def count_cost(
     module: nn.Module, call: Call, *, num_layers: int, num_features: int, num_classes: int
-) -> CountedCost:
+) -> cost.CountedCost:
     """Count what a step takes, forward and backward: by how much more each kind of thing takes.
 
     It counts the operations of torch, and needs no clock: the result is the same every time.
@@ -174,7 +173,7 @@ def count_cost(
     macs, written, kept = np.array(rows).T
     # Kernels that are none of torch's write as well; what is kept was written at least.
     streamed = 2 * np.maximum(written, kept)
-    return CountedCost(
+    return cost.CountedCost(
         widths=(num_features, num_classes),
         macs=tuple(macs.tolist()),
         stream_bytes=tuple(streamed.tolist()),

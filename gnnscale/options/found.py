@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from gnnscale.core import ConfigError, check_private, home, one_line, shown, write_atomically
-from gnnscale.options.config import options_class
-from gnnscale.options.file import read_regular, read_yaml
-from gnnscale.options.run_directory import CONFIG_FILE
+from gnnscale.options import config, file, run_directory
 
 #: What texts of an option may be: a name of code (``MODULE:NAME``); the file of a program for a
 #: card; a path or an address; arguments of code, any of which may be a place; or none of these.
@@ -94,7 +92,11 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
         ConfigError: the class of a group is unknown.
     """
     target = values.get("_target_")
-    cls = options if target is None else options_class(target, options, group=prefix.rstrip("."))
+    cls = (
+        options
+        if target is None
+        else config.options_class(target, options, group=prefix.rstrip("."))
+    )
     hints = get_type_hints(cls)
     for each in fields(cls):
         value = values.get(each.name)
@@ -153,7 +155,7 @@ def check_found(
         ConfigError: the run names what it may not, with what to type; or the class of a group is
             unknown.
     """
-    source = directory / CONFIG_FILE
+    source = directory / run_directory.CONFIG_FILE
     try:
         found = [each for each in named_in(values, options) if each.option.startswith(used)]
     except ConfigError as error:
@@ -181,7 +183,9 @@ def remember_own(directory: Path) -> None:
     place = _record_of(directory)
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(place, _digest(read_yaml(directory / CONFIG_FILE)), shared=True)
+        write_atomically(
+            place, _digest(file.read_yaml(directory / run_directory.CONFIG_FILE)), shared=True
+        )
     except (OSError, ConfigError) as error:
         reason = getattr(error, "strerror", None) or error
         _LOG.warning("%s: cannot note that the run is yours (%s)", place, reason)
@@ -201,7 +205,7 @@ def wrote_it(directory: Path, values: Mapping[str, Any]) -> bool:
     try:
         check_private(place.parent)
         check_private(place)
-        noted = read_regular(place, limit=_DIGEST_BYTES)
+        noted = file.read_regular(place, limit=_DIGEST_BYTES)
     except (OSError, ConfigError):
         return False
     return noted.decode(errors="replace") == _digest(values)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import MAX_SEED, ConfigError, GraphError, check_range, shown
+from gnnscale.core.arrays import Int16Array, UInt64Array
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
@@ -37,7 +37,7 @@ class _ById(PartitionerConfig):
     _vertex_ns: ClassVar[float]
 
     @abstractmethod
-    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+    def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         """Return the part of each vertex."""
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
@@ -69,7 +69,7 @@ class Hash(_ById):
     _vertex_bytes: ClassVar[int] = 2
     _vertex_ns: ClassVar[float] = 16.0
 
-    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+    def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         owner = np.empty(graph.num_vertices, np.int16)
         for first in range(0, len(owner), _SLICE_VERTICES):
             part = owner[first : first + _SLICE_VERTICES]
@@ -86,7 +86,7 @@ class Range(_ById):
     _vertex_bytes: ClassVar[int] = 2
     _vertex_ns: ClassVar[float] = 1.5
 
-    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+    def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         bounds = [graph.num_vertices * part // num_parts for part in range(num_parts + 1)]
         return np.repeat(np.arange(num_parts, dtype=np.int16), np.diff(bounds))
 
@@ -109,7 +109,7 @@ class Random(_ById):
         super().__post_init__()
         check_range("partitioner.seed", self.seed, 0, MAX_SEED)
 
-    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+    def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         generator = np.random.Generator(np.random.Philox(key=[self.seed, _STREAM]))
         ids = vertex_dtype(graph.num_vertices)
         train = labelled_vertices(graph, "train").astype(ids)
@@ -126,13 +126,13 @@ class Random(_ById):
         return owner
 
 
-def mixed(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(ids: UInt64Array) -> UInt64Array:
     """Return a hash of each id ``[n]``, all of whose bits depend on all of the id's.
 
     SplitMix64's finaliser (Steele, Lea and Flood, "Fast splittable pseudorandom number
     generators", 2014), a bijection.
     """
-    z: NDArray[np.uint64] = ids + np.uint64(0x9E3779B97F4A7C15)
+    z: UInt64Array = ids + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
@@ -175,7 +175,7 @@ class Given(PartitionerConfig):
         return Forecast(memory_bytes=10 * graph.num_vertices, seconds=graph.num_vertices * 1e-8)
 
 
-def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> NDArray[np.int16]:
+def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> Int16Array:
     """Return ``owners`` as ``Parts`` keeps them; ``source`` names them in errors.
 
     Raises:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import errors, hardware, track
+from gnnscale.core import Array, Int16Array, Int64Array, UInt8Array, errors, hardware, track
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.partitioner import UNREACHED, Parts
@@ -21,10 +20,10 @@ MAX_SEEN_BYTES = 512 << 20
 
 def cut_matrix(
     graph: Graph,
-    owner: NDArray[np.int16],
+    owner: Int16Array,
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
-) -> NDArray[np.int64]:
+) -> Int64Array:
     """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
 
     Edges at vertices whose ``owner`` is below 0 are not counted. ``advance`` is called with the
@@ -43,12 +42,12 @@ def cut_matrix(
 
 def halo_sizes(
     graph: Graph,
-    owner: NDArray[np.int16],
+    owner: Int16Array,
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
     *,
     max_bytes: int = MAX_SEEN_BYTES,
-) -> tuple[NDArray[np.int64], int]:
+) -> tuple[Int64Array, int]:
     """Count the vertices outside a part that send messages into it: its halo of one hop.
 
     Args:
@@ -86,7 +85,7 @@ def num_passes(graph: Graph, num_parts: int, max_bytes: int = MAX_SEEN_BYTES) ->
     return -(-num_parts // step)
 
 
-def _edge_slices(graph: Graph) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+def _edge_slices(graph: Graph) -> Iterator[tuple[Array, Int64Array]]:
     for first in range(0, graph.num_edges, _SLICE_EDGES):
         sources = np.asarray(graph.indices[first : first + _SLICE_EDGES])
         last = first + len(sources)
@@ -242,9 +241,7 @@ def _sizes(
     return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), anywhere
 
 
-def _reached(
-    graph: Graph, hops: NDArray[np.uint8], num_hops: int
-) -> tuple[list[int], list[int], int]:
+def _reached(graph: Graph, hops: UInt8Array, num_hops: int) -> tuple[list[int], list[int], int]:
     """The same for parts with ``hops``."""
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
     anywhere = 0
@@ -264,16 +261,16 @@ def _slices(num_vertices: int) -> list[slice]:
     return [slice(first, min(first + _SLICE_VERTICES, num_vertices)) for first in starts]
 
 
-def _degrees(graph: Graph, rows: slice) -> NDArray[np.int64]:
+def _degrees(graph: Graph, rows: slice) -> Int64Array:
     return np.diff(graph.indptr[rows.start : rows.stop + 1])
 
 
-def _counts(owner: NDArray[np.int16], num_parts: int) -> list[int]:
+def _counts(owner: Int16Array, num_parts: int) -> list[int]:
     counts: list[int] = np.bincount(owner[owner >= 0], minlength=num_parts).tolist()
     return counts
 
 
-def _cut_fraction(cut: NDArray[np.int64]) -> float | None:
+def _cut_fraction(cut: Int64Array) -> float | None:
     total = int(cut.sum())
     return (total - int(np.trace(cut))) / total if total else None
 

@@ -1,12 +1,11 @@
 """Legion's hierarchical partitioning: an edge cut between NVLink cliques, a hash within each."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import ConfigError, check_choice
+from gnnscale.core import Array, ConfigError, IntArray, check_choice
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.partition.by_id import mixed
@@ -95,7 +94,7 @@ class Hierarchical(PartitionerConfig):
         return disjoint_cliques(links[:num_parts, :num_parts])
 
 
-def _tablets(vertices: NDArray[np.integer[Any]], num_tablets: int) -> list[NDArray[Any]]:
+def _tablets(vertices: IntArray, num_tablets: int) -> list[Array]:
     """Deal vertices in the order of their hashes; a hash alone does not give equal tablets."""
     order = np.argsort(mixed(vertices.astype(np.uint64)))
     return np.array_split(vertices[order], num_tablets)

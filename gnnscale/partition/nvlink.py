@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import ConfigError, nearest, one_line, shown
+from gnnscale.core import ConfigError, Int64Array, nearest, one_line, shown
 
 #: Published machines whose links ship with the package.
 MACHINES = ("dgx_a100", "dgx_v100", "siton")
@@ -23,7 +22,7 @@ _MAX_BYTES = 8 << 20
 _MAX_CLIQUES = 100_000
 
 
-def links_of(nvlink: str | None, *, option: str = _OPTION) -> NDArray[np.int64]:
+def links_of(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
     ``nvlink`` is one of ``MACHINES``, a file as ``read_links`` takes it, or None to ask NVML.
@@ -43,7 +42,7 @@ def links_of(nvlink: str | None, *, option: str = _OPTION) -> NDArray[np.int64]:
     return read_links(path, option=option)
 
 
-def read_links(path: Path, *, option: str = _OPTION) -> NDArray[np.int64]:
+def read_links(path: Path, *, option: str = _OPTION) -> Int64Array:
     """Read a square matrix of link counts: a line per GPU, commas or blanks between the numbers.
 
     Lines that begin with ``#`` and empty ones are left out.
@@ -68,7 +67,7 @@ def read_links(path: Path, *, option: str = _OPTION) -> NDArray[np.int64]:
     return _parse(text, str(path), option)
 
 
-def _parse(text: str, source: str, option: str) -> NDArray[np.int64]:
+def _parse(text: str, source: str, option: str) -> Int64Array:
     def refused(reason: str) -> ConfigError:
         return ConfigError(f"{option}={shown(source)}: {reason}")
 
@@ -97,7 +96,7 @@ def _parse(text: str, source: str, option: str) -> NDArray[np.int64]:
     return links
 
 
-def _links_by_nvml() -> NDArray[np.int64]:
+def _links_by_nvml() -> Int64Array:
     remedy = f"; name one of {', '.join(MACHINES)}, or a file"
     if importlib.util.find_spec("pynvml") is None:
         raise ConfigError(f"{_OPTION}=null: needs NVML, pip install 'gnnscale[nvml]'{remedy}")
@@ -116,7 +115,7 @@ def _links_by_nvml() -> NDArray[np.int64]:
     return links
 
 
-def _ask(nvml: Any) -> NDArray[np.int64]:
+def _ask(nvml: Any) -> Int64Array:
     """Count active links; GPUs on an NVSwitch are all joined, by as many links as both have."""
     gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     index = {_address(nvml.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
@@ -137,7 +136,7 @@ def _ask(nvml: Any) -> NDArray[np.int64]:
     links = np.maximum(links, np.minimum.outer(switched, switched))
     np.fill_diagonal(links, 0)
     # A link that one side has seen go down is none.
-    both: NDArray[np.int64] = np.minimum(links, links.T)
+    both: Int64Array = np.minimum(links, links.T)
     return both
 
 
@@ -145,7 +144,7 @@ def _address(info: Any) -> tuple[int, int, int]:
     return int(info.domain), int(info.bus), int(info.device)
 
 
-def disjoint_cliques(links: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+def disjoint_cliques(links: Int64Array) -> tuple[tuple[int, ...], ...]:
     """Return cliques of GPUs, each of which NVLink joins with each other, the largest first.
 
     The largest clique is removed from ``links`` (``[num_gpus, num_gpus]``, symmetric) until no GPU

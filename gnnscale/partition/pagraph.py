@@ -6,24 +6,15 @@ part. Vertices near the training vertices of several parts are replicated.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import check_range
+from gnnscale.core import Int16Array, IntArray, UInt8Array, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
-from gnnscale.partition.by_id import mixed
-from gnnscale.partition.partitioner import (
-    NO_PART,
-    UNREACHED,
-    Forecast,
-    PartitionerConfig,
-    Parts,
-    check_num_parts,
-)
+from gnnscale.partition import by_id, partitioner
 from gnnscale.sampler.seed_order import labelled_vertices
 
 #: Overlaps of neighbourhoods with more paths than that are counted in bits.
@@ -40,7 +31,7 @@ _STEP_S = 8e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaGraph(PartitionerConfig):
+class PaGraph(partitioner.PartitionerConfig):
     """Greedy streaming over training vertices, in the order of their ids (PaGraph, Algorithm 1).
 
     A training vertex goes to the part with which its L-hop in-neighbourhood has most training
@@ -57,7 +48,9 @@ class PaGraph(PartitionerConfig):
 
     algorithm: ClassVar[str] = "pagraph"
 
-    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+    def assign(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> partitioner.Parts:
         """Divide ``graph`` into ``num_parts``.
 
         A training vertex belongs to the part that trains it, another one to the part in which it is
@@ -68,9 +61,9 @@ class PaGraph(PartitionerConfig):
             ConfigError: there are fewer training vertices than parts, or too many hops.
             GraphError: the topology is damaged.
         """
-        check_num_parts(graph, num_parts)
+        partitioner.check_num_parts(graph, num_parts)
         train = _training_vertices(graph)
-        check_range("num_hops", num_hops, 1, UNREACHED - 1)
+        check_range("num_hops", num_hops, 1, partitioner.UNREACHED - 1)
         with naming_graph(graph.path or graph.name):
             part_of, hops, num_estimated = ops.pagraph_stream(
                 graph.indptr,
@@ -85,7 +78,7 @@ class PaGraph(PartitionerConfig):
             )
         owner = _nearest_parts(hops)
         owner[train] = part_of
-        return Parts(
+        return partitioner.Parts(
             num_parts=num_parts,
             owner=owner,
             hops=hops,
@@ -95,7 +88,7 @@ class PaGraph(PartitionerConfig):
 
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
-    ) -> Forecast:
+    ) -> partitioner.Forecast:
         """Return what ``assign`` will take; reads a few neighbourhoods."""
         train = _training_vertices(graph)
         share, num_paths = _measured_walks(graph, train, num_hops)
@@ -108,13 +101,13 @@ class PaGraph(PartitionerConfig):
         mapped = graph.indices.nbytes if isinstance(graph.indices, np.memmap) else 0
         steps = num_hops * graph.num_edges
         bits = steps * -(-num_sampled // 512) if share else 0
-        return Forecast(
+        return partitioner.Forecast(
             memory_bytes=mapped + vertex_bytes * graph.num_vertices + round(row_bytes),
             seconds=_STEP_S * (num_parts * steps + bits / num_threads + num_paths * len(train)),
         )
 
 
-def _training_vertices(graph: Graph) -> NDArray[np.integer[Any]]:
+def _training_vertices(graph: Graph) -> IntArray:
     """Return the training vertices in the order of the stream.
 
     Published ids often follow communities. With L = 2 they give lower replication factors than a
@@ -124,7 +117,7 @@ def _training_vertices(graph: Graph) -> NDArray[np.integer[Any]]:
     return np.sort(labelled_vertices(graph, "train")).astype(graph.indices.dtype)
 
 
-def _nearest_parts(hops: NDArray[np.uint8]) -> NDArray[np.int16]:
+def _nearest_parts(hops: UInt8Array) -> Int16Array:
     """Return the part in which each vertex is the fewest hops away, ``NO_PART`` if in none."""
     num_parts, num_vertices = hops.shape
     owner = np.empty(num_vertices, np.int16)
@@ -133,10 +126,10 @@ def _nearest_parts(hops: NDArray[np.uint8]) -> NDArray[np.int16]:
         nearest = hops[:, rows] == fewest
         ids = np.arange(rows.start, rows.stop, dtype=np.uint64)
         # The (chosen + 1)-th of the nearest parts is the first with so many up to it.
-        chosen = mixed(ids) % nearest.sum(axis=0, dtype=np.uint64)
+        chosen = by_id.mixed(ids) % nearest.sum(axis=0, dtype=np.uint64)
         rank = nearest.cumsum(axis=0, dtype=np.int16)
         owner[rows] = (rank > chosen.astype(np.int16)).argmax(axis=0)
-        owner[rows][fewest == UNREACHED] = NO_PART
+        owner[rows][fewest == partitioner.UNREACHED] = partitioner.NO_PART
     return owner
 
 
@@ -155,13 +148,13 @@ def _overlap_note(num_estimated: int, num_train: int) -> str:
     )
 
 
-def _drop_note(graph: Graph, hops: NDArray[np.uint8], num_hops: int) -> str:
+def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
     """Report how much of the graph no training vertex reaches."""
     vertices = edges = 0
     for rows in _slices(graph.num_vertices, len(hops)):
         fewest = hops[:, rows].min(axis=0)
         degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-        vertices += int(np.count_nonzero(fewest == UNREACHED))
+        vertices += int(np.count_nonzero(fewest == partitioner.UNREACHED))
         edges += int(degrees[fewest >= num_hops].sum())
     return (
         f"{vertices:,} of {graph.num_vertices:,} vertices and {edges:,} of {graph.num_edges:,} "
@@ -169,9 +162,7 @@ def _drop_note(graph: Graph, hops: NDArray[np.uint8], num_hops: int) -> str:
     )
 
 
-def _measured_walks(
-    graph: Graph, train: NDArray[np.integer[Any]], num_hops: int
-) -> tuple[float, float]:
+def _measured_walks(graph: Graph, train: IntArray, num_hops: int) -> tuple[float, float]:
     """Measure the neighbourhoods of a few training vertices.
 
     Returns the share of those that are too large to be walked, and the mean number of paths of all,

@@ -4,10 +4,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import (
     ArrayEntry,
@@ -18,22 +16,21 @@ from gnnscale.artifact.arrays import (
 )
 from gnnscale.artifact.files import check_space, new_folder
 from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
-from gnnscale.core import GraphError, track
+from gnnscale.core import Array, BoolArray, GraphError, IntArray, UInt32Array, track
 from gnnscale.graph import Graph
-from gnnscale.partition.partitioner import UNREACHED, Parts
-from gnnscale.partition.store import describe
+from gnnscale.partition import partitioner, store
 from gnnscale.sampler.seed_order import labelled_vertices
 
 _SLICE_EDGES = 1 << 22
 _MAX_DEGREE = (1 << 32) - 1
 
 
-def view_of_part(graph: Graph, parts: Parts, index: int) -> Graph:
+def view_of_part(graph: Graph, parts: partitioner.Parts, index: int) -> Graph:
     """Return ``graph`` with the training vertices of one part; takes no memory but for these."""
     return replace(graph, train_idx=_train_vertices(graph, parts, index))
 
 
-def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
+def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -> None:
     """Write one part of ``graph`` as a separate graph store, atomically.
 
     Vertices keep their ids and neighbours their order, so that a sampler that starts from the
@@ -70,7 +67,7 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
     with new_folder(path) as folder:
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
-        arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != UNREACHED)
+        arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != partitioner.UNREACHED)
         small = {"labels": graph.labels, **_splits(graph, parts, index)}
         arrays |= {name: write_array(folder / f"{name}.npy", each) for name, each in small.items()}
         write_meta(
@@ -80,16 +77,20 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
             num_classes=graph.num_classes,
             feature_dtype=graph.feature_dtype,
             metric=graph.metric,
-            part={"index": index, "num_parts": parts.num_parts, "of": describe(graph).content},
+            part={
+                "index": index,
+                "num_parts": parts.num_parts,
+                "of": store.describe(graph).content,
+            },
             attainable_accuracy=graph.attainable_accuracy,
         )
 
 
-def _train_vertices(graph: Graph, parts: Parts, index: int) -> NDArray[np.integer[Any]]:
+def _train_vertices(graph: Graph, parts: partitioner.Parts, index: int) -> IntArray:
     return parts.train_vertices(labelled_vertices(graph, "train"))[index]
 
 
-def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, NDArray[np.integer[Any]]]:
+def _splits(graph: Graph, parts: partitioner.Parts, index: int) -> dict[str, IntArray]:
     """Return the part's training vertices, and the others as they are, in the form of a store's."""
     splits = {
         "train_idx": _train_vertices(graph, parts, index),
@@ -103,7 +104,7 @@ def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, NDArray[np.inte
 
 
 def _write_arrays(
-    folder: Path, graph: Graph, listed: NDArray[np.bool_], present: NDArray[np.bool_]
+    folder: Path, graph: Graph, listed: BoolArray, present: BoolArray
 ) -> dict[str, ArrayEntry]:
     """Write what a part has less of than the whole graph.
 
@@ -133,7 +134,7 @@ def _write_arrays(
     return arrays
 
 
-def _degrees(graph: Graph) -> NDArray[np.uint32]:
+def _degrees(graph: Graph) -> UInt32Array:
     degrees = np.diff(graph.indptr)
     if degrees.max() > _MAX_DEGREE:
         vertex = int(degrees.argmax())
@@ -141,9 +142,7 @@ def _degrees(graph: Graph) -> NDArray[np.uint32]:
     return degrees.astype(np.uint32)
 
 
-def _kept(
-    graph: Graph, values: NDArray[Any], listed: NDArray[np.bool_], what: str
-) -> Iterator[NDArray[Any]]:
+def _kept(graph: Graph, values: Array, listed: BoolArray, what: str) -> Iterator[Array]:
     """Yield what ``values``, one for each edge, say of the lists of the listed vertices."""
     with track(what, graph.num_edges, "edges") as advance:
         first = 0
@@ -157,9 +156,7 @@ def _kept(
             first = last
 
 
-def _write_features(
-    path: Path, rows: NDArray[Any], present: NDArray[np.bool_], name: str
-) -> ArrayEntry:
+def _write_features(path: Path, rows: Array, present: BoolArray, name: str) -> ArrayEntry:
     """Write the rows that are present, and leave holes for others, which read as zeros."""
     row_bytes, crc32 = rows[:1].nbytes, 0
     with path.open("wb") as file, track(f"{name}: features", len(rows), "vertices") as advance:

@@ -3,13 +3,12 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import check_place
-from gnnscale.core import ConfigError, check_range, shown
+from gnnscale.core import Array, ConfigError, Int16Array, IntArray, UInt8Array, check_range, shown
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -28,17 +27,17 @@ class Parts:
     num_parts: int  #: number of parts, K
     #: ``[num_vertices]`` int16, the part that each vertex belongs to, ``NO_PART`` if no part has
     #: it. A training vertex is trained by its owner. None if every part has the whole topology (P3)
-    owner: NDArray[np.int16] | None
+    owner: Int16Array | None
     #: ``[K, num_vertices]`` uint8, the hops that a vertex is away from the part's training
     #: vertices, ``UNREACHED`` if the part does not have it. A part has the in-neighbours of
     #: vertices that are fewer than ``num_hops`` away. None if parts have no halo of their own
-    hops: NDArray[np.uint8] | None = None
+    hops: UInt8Array | None = None
     num_hops: int = 0  #: hops that ``hops`` counts; 0 without
     #: ``(first, last + 1)`` of the feature columns of each part (P3); None if rows are whole
     columns: tuple[tuple[int, int], ...] | None = None
     notes: tuple[str, ...] = ()  #: what a report says of how the parts were made, a line each
 
-    def train_vertices(self, train_idx: NDArray[np.integer[Any]]) -> list[NDArray[Any]]:
+    def train_vertices(self, train_idx: IntArray) -> list[Array]:
         """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``.
 
         Raises:
@@ -179,7 +178,7 @@ def _column_problem(parts: Parts, num_features: int) -> str | None:
     return None
 
 
-def _owner_problem(owner: NDArray[Any], num_parts: int, graph: Graph) -> str | None:
+def _owner_problem(owner: Array, num_parts: int, graph: Graph) -> str | None:
     if owner.dtype != np.int16 or owner.shape != (graph.num_vertices,):
         return f"owner is {owner.dtype}{list(owner.shape)}, needed is int16[{graph.num_vertices}]"
     low, high = int(owner.min()), int(owner.max())
@@ -193,7 +192,7 @@ def _owner_problem(owner: NDArray[Any], num_parts: int, graph: Graph) -> str | N
     return None
 
 
-def _hops_problem(hops: NDArray[Any], parts: Parts, graph: Graph) -> str | None:
+def _hops_problem(hops: Array, parts: Parts, graph: Graph) -> str | None:
     form = (parts.num_parts, graph.num_vertices)
     if hops.dtype != np.uint8 or hops.shape != form:
         return f"hops is {hops.dtype}{list(hops.shape)}, needed is uint8{list(form)}"

@@ -13,17 +13,9 @@ from functools import partial
 from typing import TypeAlias
 
 from gnnscale.core import ConfigError, StageTimes, check_choice
+from gnnscale.plan import device_plan
 from gnnscale.plan.device import Accelerator, Device
-from gnnscale.plan.device_plan import (
-    PREFETCH,
-    DevicePlan,
-    DeviceShare,
-    Threads,
-    apportion,
-    cap_split,
-)
 from gnnscale.plan.perf import equations, work
-from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
@@ -149,15 +141,17 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
     )
 
 
-def with_depths(plan: DevicePlan, workloads: Sequence[Workload], in_flight: int) -> DevicePlan:
+def with_depths(
+    plan: device_plan.DevicePlan, workloads: Sequence[Workload], in_flight: int
+) -> device_plan.DevicePlan:
     """Return ``plan`` with the depth of prefetching that each device's memory has room for."""
 
-    def deepened(share: DeviceShare, workload: Workload) -> DeviceShare:
+    def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
         held = in_flight_at(share.device, workload, share.num_seeds, in_flight)
         return replace(share, depth=held if held < in_flight else None)
 
     pairs = zip(plan.shares, workloads, strict=True)
-    return DevicePlan(shares=tuple(deepened(*each) for each in pairs))
+    return device_plan.DevicePlan(shares=tuple(deepened(*each) for each in pairs))
 
 
 #: Rounds in which a split is moved towards equal times, and how much they may differ at the end.
@@ -165,7 +159,7 @@ _ROUNDS = 12
 _BALANCED = 0.005
 
 #: Threads and prefetching of a device.
-_Choice: TypeAlias = tuple[Threads, str]
+_Choice: TypeAlias = tuple[device_plan.Threads, str]
 
 
 def plan_devices(
@@ -181,7 +175,7 @@ def plan_devices(
     in_flight: int = 1,
     per_machine: int | None = None,
     correction: Correction | None = None,
-) -> list[tuple[DevicePlan, Prediction]]:
+) -> list[tuple[device_plan.DevicePlan, equations.Prediction]]:
     """Plan each way to prefetch, and order the plans by the step that the model expects.
 
     Every worker gets a thread of the host at least. With more workers than cores each gets one, and
@@ -200,12 +194,14 @@ def plan_devices(
         ConfigError: a split that does not fit the devices and the mini-batch, or a mini-batch that
             does not fit into their memory.
     """
-    check_choice("runtime.prefetch", prefetch, ("auto", *PREFETCH))
+    check_choice("runtime.prefetch", prefetch, ("auto", *device_plan.PREFETCH))
     if split is not None:
         _check_split(split, devices, batch_size)
-    best: dict[tuple[str, ...], tuple[DevicePlan, Prediction]] = {}
+    best: dict[tuple[str, ...], tuple[device_plan.DevicePlan, equations.Prediction]] = {}
     limits = seed_limits(devices, workloads, in_flight, batch_size=batch_size, split=split)
-    start = split or cap_split(apportion([1] * len(devices), batch_size), limits)
+    start = split or device_plan.cap_split(
+        device_plan.apportion([1] * len(devices), batch_size), limits
+    )
     seconds = _host_seconds(workloads[0], platform, max(1, batch_size // len(devices)))
     expect = partial(
         predict, workloads=workloads, platform=platform, emulates=emulates, correction=correction
@@ -271,7 +267,7 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
     smaller = {max(1, max_each * eighths // 8) for eighths in (1, 2, 3, 4, 6)}
     for each in sorted({max_each, *smaller}) if num_processors else [max_each]:
         rest = max(cores - num_accelerators * each, num_processors)
-        yield apportion([1] * num_processors, rest) if num_processors else [], each
+        yield device_plan.apportion([1] * num_processors, rest) if num_processors else [], each
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
@@ -283,33 +279,42 @@ def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> 
     own = 1 if computes else 0
     found = {}
     if prefetch == "none" or (prefetch == "auto" and computes):
-        found["none"] = Threads(sample=threads, load=threads, propagate=own * threads), "none"
+        found["none"] = (
+            device_plan.Threads(sample=threads, load=threads, propagate=own * threads),
+            "none",
+        )
     if prefetch == "one_stage" or (prefetch == "auto" and threads > own):
         ahead, train = threads, 0
         if computes:
             ahead, train = _proportional(
                 threads, (seconds.sample + seconds.load, seconds.propagate)
             )
-        found["one_stage"] = Threads(sample=ahead, load=ahead, propagate=train), "one_stage"
+        found["one_stage"] = (
+            device_plan.Threads(sample=ahead, load=ahead, propagate=train),
+            "one_stage",
+        )
     if prefetch == "two_stage" or (prefetch == "auto" and threads > 1 + own):
         lanes = (seconds.sample, seconds.load, seconds.propagate)[: 2 + own]
         sample, load, *rest = _proportional(threads, lanes)
         propagate = rest[0] if rest else 0
-        found["two_stage"] = Threads(sample=sample, load=load, propagate=propagate), "two_stage"
+        found["two_stage"] = (
+            device_plan.Threads(sample=sample, load=load, propagate=propagate),
+            "two_stage",
+        )
     return found
 
 
 def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
     """Share threads in proportion to work, one each at least."""
     spare = max(threads - len(seconds), 0)
-    return [1 + extra for extra in apportion(seconds, spare)]
+    return [1 + extra for extra in device_plan.apportion(seconds, spare)]
 
 
 def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
     """Share the mini-batch in proportion to each device's seeds per second."""
     pairs = zip(split, times, strict=True)
     speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
-    return apportion(speeds, sum(split))
+    return device_plan.apportion(speeds, sum(split))
 
 
 def _plan(
@@ -318,11 +323,11 @@ def _plan(
     split: Sequence[int],
     limits: Sequence[int | None],
     per_machine: int,
-) -> DevicePlan:
+) -> device_plan.DevicePlan:
     parts = zip(devices, choices, split, limits, strict=True)
-    return DevicePlan(
+    return device_plan.DevicePlan(
         shares=tuple(
-            DeviceShare(
+            device_plan.DeviceShare(
                 device=device,
                 num_seeds=count,
                 threads=threads,
@@ -336,15 +341,18 @@ def _plan(
 
 
 def _evaluate(
-    plan: DevicePlan, expect: Callable[[DevicePlan], Prediction], *, fixed: bool
-) -> tuple[DevicePlan, Prediction]:
+    plan: device_plan.DevicePlan,
+    expect: Callable[[device_plan.DevicePlan], equations.Prediction],
+    *,
+    fixed: bool,
+) -> tuple[device_plan.DevicePlan, equations.Prediction]:
     """Predict a plan, after balancing its split unless that is ``fixed``."""
     best = plan, expect(plan)
     if fixed or len(plan.shares) == 1:
         return best
     for _ in range(_ROUNDS):
         times = [
-            pipeline_seconds(replace(stages, sync=0.0), share.prefetch)
+            equations.pipeline_seconds(replace(stages, sync=0.0), share.prefetch)
             for stages, share in zip(best[1].devices, plan.shares, strict=True)
         ]
         plan = plan.with_split(plan.within_memory(_balanced(plan.split, times)))

@@ -12,8 +12,7 @@ import torch
 from gnnscale.core import MAX_SEED, STAGES, ConfigError, check_choice, check_range, mteps, shown
 from gnnscale.dataset import GraphSource
 from gnnscale.model import ModelConfig
-from gnnscale.plan import device, planner
-from gnnscale.plan.device_plan import PREFETCH, DevicePlan, apportion
+from gnnscale.plan import device, device_plan, planner
 from gnnscale.plan.perf.equations import BatchSize, Prediction, pipeline_seconds
 from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.platform import Platform, PlatformConfig
@@ -141,7 +140,7 @@ class SimulateConfig:
 
     def __post_init__(self) -> None:
         check_choice("graph", self.graph, PUBLISHED)
-        check_choice("prefetch", self.prefetch, ("auto", *PREFETCH))
+        check_choice("prefetch", self.prefetch, ("auto", *device_plan.PREFETCH))
         check_range("seed", self.seed, 0, MAX_SEED)
         check_range("batch_size", self.batch_size, 1, _MAX_BATCH)
         counts = self.accelerators
@@ -174,7 +173,7 @@ class Simulated:
     """
 
     num_accelerators: int
-    plan: DevicePlan
+    plan: device_plan.DevicePlan
     predicted: Prediction
     epoch_s: float
     mteps: float
@@ -281,7 +280,7 @@ def _simulated(
     splits: list[list[int] | None] = [None]
     if num_accelerators and config.hybrid:
         # If loading for the accelerators takes all of the memory, the processor had better rest.
-        splits.append([0, *apportion([1] * num_accelerators, batch_size)])
+        splits.append([0, *device_plan.apportion([1] * num_accelerators, batch_size)])
     plan, predicted = min(
         (
             planner.plan_devices(
@@ -308,7 +307,7 @@ def _simulated(
     )
 
 
-def _bottleneck(plan: DevicePlan, predicted: Prediction) -> str:
+def _bottleneck(plan: device_plan.DevicePlan, predicted: Prediction) -> str:
     """The longest stage of the device that the others wait for."""
     pairs = list(zip(predicted.devices, plan.shares, strict=True))
     slowest, _ = max(

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gnnscale.core import ConfigError, UserError, explain, mteps, write_atomically
+from gnnscale.core import ConfigError, StructArray, UserError, explain, mteps, write_atomically
 from gnnscale.options.user_code import load_named, name_of_code
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
@@ -266,7 +263,7 @@ class Observers(Observer):
         """Notify all observers."""
         self._notify("stepped", record)
 
-    def traced(self, spans: NDArray[np.void]) -> None:
+    def traced(self, spans: StructArray) -> None:
         """Notify all observers."""
         self._notify("traced", spans)
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import STAGES, StageTimes, mteps
+from gnnscale.core import STAGES, BoolArray, Float64Array, StageTimes, mteps
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milliseconds
@@ -22,7 +21,7 @@ from gnnscale.report.files.steps import Steps
 from gnnscale.runtime.telemetry.records import TrainResult
 
 
-def noise_floor(step_s: NDArray[np.float64], window_steps: int) -> dict[str, Any] | None:
+def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
     """Return how far the median of one window of steps is from that of the next window.
 
     Windows follow one another and do not overlap; an error is ``window / next window - 1``.
@@ -99,7 +98,7 @@ def _step(predicted: Prediction | None, measured_s: float | None) -> dict[str, A
 
 
 def _devices(
-    plan: DevicePlan, predictions: PlanPredictions, measured: NDArray[np.float64]
+    plan: DevicePlan, predictions: PlanPredictions, measured: Float64Array
 ) -> list[dict[str, Any]]:
     """Every device's stages; ``measured`` is ``[steps, devices, len(STAGES)]``."""
     devices = []
@@ -166,7 +165,7 @@ def _mean(errors: Any) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _ran_under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
+def _ran_under(plan: DevicePlan, steps: Steps) -> BoolArray:
     """Which steps ran a full mini-batch with the split and the threads of ``plan``."""
     threads = [
         (each.threads.sample, each.threads.load, each.threads.propagate) for each in plan.shares
@@ -176,14 +175,14 @@ def _ran_under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
     return np.asarray(same_split & same_threads)
 
 
-def _step_seconds(steps: Steps, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _step_seconds(steps: Steps, chosen: BoolArray) -> Float64Array:
     """Times from the end of one chosen step to that of the next in the same epoch."""
     follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
-    times: NDArray[np.float64] = np.diff(steps.seconds)[follows & chosen[1:] & chosen[:-1]]
+    times: Float64Array = np.diff(steps.seconds)[follows & chosen[1:] & chosen[:-1]]
     return times
 
 
-def _median(values: NDArray[np.float64]) -> float | None:
+def _median(values: Float64Array) -> float | None:
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else None
 

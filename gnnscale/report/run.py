@@ -18,7 +18,6 @@ from gnnscale.report.files.steps import STEPS_FILE, TRACE_FILE, read_steps, writ
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.observers import Observers, open_observers
 from gnnscale.report.page.page import REPORT_FILE, render
-from gnnscale.report.terminal import RunReport
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
@@ -114,7 +113,7 @@ def train_and_report(
     """
     console = Console(stderr=True)
     others = open_observers(config, directory, options, observers)
-    report = RunReport(
+    report = terminal.RunReport(
         directory, epochs=config.epochs, options=options, console=console, began=began
     )
     everybody = Observers(report, others)
@@ -160,7 +159,7 @@ def _close_after_failure(everybody: Observers) -> None:
         print(explain(failure) or failure, file=sys.stderr)
 
 
-def _write_stopped(report: RunReport, error: BaseException) -> None:
+def _write_stopped(report: terminal.RunReport, error: BaseException) -> None:
     """Summarise a run that had begun and did not come to its end."""
     if report.run is None:
         return

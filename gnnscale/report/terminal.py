@@ -14,29 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from gnnscale.core import STAGES, mteps, write_atomically
-from gnnscale.options.found import remember_own
-from gnnscale.options.run_directory import CONFIG_FILE
+from gnnscale.core import STAGES, StructArray, mteps, write_atomically
+from gnnscale.options import found, run_directory
 from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.report import figures, prediction
-from gnnscale.report.figures import MEASURED, gib
+from gnnscale.report import figures, fpga, prediction
 from gnnscale.report.files import steps, summary
-from gnnscale.report.fpga import fits
-from gnnscale.runtime.telemetry.records import (
-    DeviceStep,
-    EpochRecord,
-    Observer,
-    StepRecord,
-    TrainResult,
-)
+from gnnscale.runtime.telemetry import records
 
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.
 _NUM_STEPS = 16
@@ -52,13 +41,13 @@ class LivePanel(Progress):
 
     def __init__(self, plan: DevicePlan, console: Console) -> None:
         self._plan = plan
-        self._steps: deque[tuple[DeviceStep, ...]] = deque(maxlen=_NUM_STEPS)
+        self._steps: deque[tuple[records.DeviceStep, ...]] = deque(maxlen=_NUM_STEPS)
         self._stages: tuple[str, ...] = ()
         self._decision: str | None = None
         # Four times a second is enough for the eye, and leaves the cores to the training.
         super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
 
-    def take(self, record: StepRecord) -> None:
+    def take(self, record: records.StepRecord) -> None:
         """Remember what the devices did in a step."""
         self._steps.append(record.devices)
         self._stages = tuple(
@@ -80,7 +69,7 @@ class LivePanel(Progress):
     def _devices(self) -> Table:
         """A line for each device, with as much of its stage times as fits."""
         separate = self._table([f"{stage} ms" for stage in self._stages], gap=2)
-        if fits(separate, self.console):
+        if fpga.fits(separate, self.console):
             return separate
         return self._table(
             [_combined(self._stages)] if self.console.width >= _NARROW else [], gap=1
@@ -116,7 +105,9 @@ def _columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn, ...]:
     )
 
 
-def _cells(share: DeviceShare, steps: list[DeviceStep], batch: int) -> tuple[Text | str, ...]:
+def _cells(
+    share: DeviceShare, steps: list[records.DeviceStep], batch: int
+) -> tuple[Text | str, ...]:
     last, device = steps[-1], share.device
     style = "" if device.figures == figures.MEASURED else "yellow"
     part = last.num_seeds / batch if batch else 0.0
@@ -132,7 +123,7 @@ def _cells(share: DeviceShare, steps: list[DeviceStep], batch: int) -> tuple[Tex
     )
 
 
-def _stage_times(steps: list[DeviceStep], stages: tuple[str, ...]) -> list[str]:
+def _stage_times(steps: list[records.DeviceStep], stages: tuple[str, ...]) -> list[str]:
     """Medians in milliseconds."""
     shown = []
     for name in stages:
@@ -171,7 +162,7 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
             table.add_row(label, what, *cells)
             label = ""
         table.add_section()
-    if not fits(table, console):
+    if not fpga.fits(table, console):
         table.padding = (0, 0, 0, 1)
     console.print(table)
     for sentence in prediction.sentences(predicted, absent=absent):
@@ -203,7 +194,7 @@ _SHOW_AFTER_S = 1.0
 _PROGRESS_EVERY_S = 10.0
 
 
-class RunReport(Observer):
+class RunReport(records.Observer):
     """The observer of a run.
 
     It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.
@@ -222,7 +213,7 @@ class RunReport(Observer):
         console: Console,
         began: float | None = None,
     ) -> None:
-        self.run: TrainResult | None = None  #: the run so far, None until it has started
+        self.run: records.TrainResult | None = None  #: the run so far, None until it has started
         self.directory = directory  #: the run directory
         self.options = options  #: the run's options as plain values, written to ``config.yaml``
         self.spans = steps.Spans()  #: when the stages of the first steps ran
@@ -242,10 +233,12 @@ class RunReport(Observer):
 
     def write_options(self) -> None:
         """Write the run's options, whole or not at all."""
-        write_atomically(self.directory / CONFIG_FILE, OmegaConf.to_yaml(dict(self.options)))
-        remember_own(self.directory)
+        write_atomically(
+            self.directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(dict(self.options))
+        )
+        found.remember_own(self.directory)
 
-    def started(self, run: TrainResult) -> None:
+    def started(self, run: records.TrainResult) -> None:
         """Write the run's options, and the epochs after which it resumes."""
         self.run = run
         self._start = self._last_progress = time.monotonic()
@@ -256,7 +249,7 @@ class RunReport(Observer):
             for name in (steps.STEPS_FILE, steps.TRACE_FILE):
                 (self.directory / name).unlink(missing_ok=True)
 
-    def stepped(self, record: StepRecord) -> None:
+    def stepped(self, record: records.StepRecord) -> None:
         """Write the step to ``steps.jsonl``, and show it."""
         self._steps.add(record)
         if self.first_step_s is None:
@@ -266,7 +259,7 @@ class RunReport(Observer):
         else:
             self._log(record)
 
-    def traced(self, spans: NDArray[np.void]) -> None:
+    def traced(self, spans: StructArray) -> None:
         """Keep the spans for ``trace.json``."""
         self.spans.add(spans)
 
@@ -276,7 +269,7 @@ class RunReport(Observer):
         self._steps.flush()
         self._hide()
 
-    def finished_epoch(self, record: EpochRecord) -> None:
+    def finished_epoch(self, record: records.EpochRecord) -> None:
         """Write the epoch to ``metrics.jsonl`` and show it in a line."""
         assert self.run is not None
         self.run = replace(self.run, history=(*self.run.history, record))
@@ -297,7 +290,7 @@ class RunReport(Observer):
         self._hide()
         self._steps.flush()
 
-    def _draw(self, record: StepRecord) -> None:
+    def _draw(self, record: records.StepRecord) -> None:
         """Move the bar, which appears when an epoch, or a run on several devices, takes longer."""
         assert self.run is not None
         plan = self.run.plan
@@ -319,7 +312,7 @@ class RunReport(Observer):
             figures=f"loss {record.mean_loss:.4f}  {rate:.1f} M edges/s",
         )
 
-    def _log(self, record: StepRecord) -> None:
+    def _log(self, record: records.StepRecord) -> None:
         """Log a decision, and every now and then how far a long epoch is."""
         now = time.monotonic()
         if record.decision is not None:
@@ -345,7 +338,7 @@ class RunReport(Observer):
         self._bar = None
 
 
-def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
+def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str) -> str:
     """Return an epoch's figures as one line."""
     measured = record.valid_metrics or {metric: record.valid_metric}
     valid = "".join(
@@ -355,11 +348,11 @@ def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
         f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}{valid}"
         f"  {record.epoch_time_s:.2f} s"
         f"  {mteps(record.num_edges, record.epoch_time_s):.1f} M edges/s"
-        f"  {gib(record.peak_rss_bytes)}"
+        f"  {figures.gib(record.peak_rss_bytes)}"
     )
 
 
 def _shows_each_device(plan: DevicePlan) -> bool:
     """Whether devices get a line each: not if there is only the host itself."""
     device = plan.shares[0].device
-    return len(plan.shares) > 1 or not device.on_host or device.figures != MEASURED
+    return len(plan.shares) > 1 or not device.on_host or device.figures != figures.MEASURED

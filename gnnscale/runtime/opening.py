@@ -10,16 +10,14 @@ import torch
 
 from gnnscale.core import multiplies_bfloat16, usable_cores
 from gnnscale.ops import keep_freed_memory
+from gnnscale.runtime import saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.pipeline.repeatable import repeatable_operations
-from gnnscale.runtime.saving import kept_management, resume
-from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state import schedule, train_state
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Data, Learning
-from gnnscale.runtime.state.schedule import WorkerSchedule, manages, plan_layout
-from gnnscale.runtime.state.train_state import Progress, TrainState
 from gnnscale.runtime.sync.group import Group
 
 log = logging.getLogger(__name__)
@@ -27,12 +25,12 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_run(
-    config: TrainConfig,
+    config: settings.TrainConfig,
     directory: Path,
     options: dict[str, Any],
     group: Group,
     artefacts: Sequence[Artefact] = (),
-) -> Iterator[TrainState]:
+) -> Iterator[train_state.TrainState]:
     """Open graph, model and device; take over a checkpoint; agree on a plan; start the stages.
 
     Args:
@@ -60,12 +58,12 @@ def open_run(
 
 
 def _open(
-    config: TrainConfig,
+    config: settings.TrainConfig,
     directory: Path,
     options: dict[str, Any],
     group: Group,
     artefacts: Sequence[Artefact],
-) -> TrainState:
+) -> train_state.TrainState:
     """Open everything that does not depend on a plan."""
     if group.is_rank0:
         _warn_of_threads(config)
@@ -84,39 +82,39 @@ def _open(
         metric=data.task.measures[0],
         partition=partition,
     )
-    return TrainState(
+    return train_state.TrainState(
         config=config,
         group=group,
         data=data,
         learning=learning,
         device=device,
         checkpoint=checkpoint,
-        progress=Progress(steps_per_epoch=data.order.steps_per_epoch),
+        progress=train_state.Progress(steps_per_epoch=data.order.steps_per_epoch),
     )
 
 
-def _begin(state: TrainState) -> None:
+def _begin(state: train_state.TrainState) -> None:
     """Resume, or begin anew; agree on a plan, and let the stages run ahead."""
     config, data, device, group = state.config, state.data, state.device, state.group
     saved = None
     if config.resume is not None:
-        saved = resume(state)
+        saved = saving.resume(state)
     elif group.is_rank0:
         state.checkpoint.begin()
     device.backend.load_state()
     known = None if saved is None else saved.plan_under(state.checkpoint.options)
-    state.layout = plan_layout(config, data, state.learning, device, group, known or None)
+    state.layout = schedule.plan_layout(config, data, state.learning, device, group, known or None)
     plan = state.layout.plan
     kept = RebalancerState()
-    if saved is not None and manages(config, plan):
-        kept = kept_management(state, saved)
+    if saved is not None and schedule.manages(config, plan):
+        kept = saving.kept_management(state, saved)
     first_step = state.progress.steps_done
-    state.schedule = WorkerSchedule.open(
+    state.schedule = schedule.WorkerSchedule.open(
         config, data, device, group, plan, first_step=first_step, kept=kept
     )
 
 
-def _report_mode(config: TrainConfig) -> None:
+def _report_mode(config: settings.TrainConfig) -> None:
     if config.runtime.deterministic:
         log.info(
             "runtime.deterministic=true: the plan follows nominal rates, without calibration and "
@@ -130,7 +128,7 @@ def _report_mode(config: TrainConfig) -> None:
         log.info(f"runtime.compute_dtype=bfloat16: {how}")
 
 
-def _warn_of_threads(config: TrainConfig) -> None:
+def _warn_of_threads(config: settings.TrainConfig) -> None:
     cores = usable_cores()
     workers = len(config.device_plan.devices)
     if config.num_threads > cores:

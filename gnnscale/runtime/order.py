@@ -1,17 +1,15 @@
 """The order of seeds of a run: the user's, or two-stage scheduling over parts."""
 
-from typing import Any
-
-from numpy.typing import NDArray
-
+from gnnscale.core import Array
 from gnnscale.partition import Parts
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.settings import BatchesConfig
-from gnnscale.sampler import SeedOrder, TwoStageOrder
-from gnnscale.sampler.seed_order import CheckedOrder
+from gnnscale.sampler import SeedOrder, TwoStageOrder, seed_order
 
 
-def checked_order(config: BatchesConfig, seeds: NDArray[Any], parts: Parts | None) -> CheckedOrder:
+def checked_order(
+    config: BatchesConfig, seeds: Array, parts: Parts | None
+) -> seed_order.CheckedOrder:
     """Return the order of the run; its first epoch is looked at before any device starts.
 
     Args:
@@ -34,7 +32,7 @@ def checked_order(config: BatchesConfig, seeds: NDArray[Any], parts: Parts | Non
         order = config.seed_order.order(
             seeds, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
         )
-    checked = CheckedOrder(order, seeds, num_devices=num_devices)
+    checked = seed_order.CheckedOrder(order, seeds, num_devices=num_devices)
     for _ in checked.epoch(0):
         pass
     return checked

@@ -6,20 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, read_slices
 from gnnscale.artifact.files import check_space, new_folder, size
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
-from gnnscale.core import GraphError, track
+from gnnscale.core import Float32Array, GraphError, track
 from gnnscale.dataset.checks import check_features
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import ModelConfig
+from gnnscale.model import ModelConfig, options
 from gnnscale.model.layer import LinearAggregationLayer
-from gnnscale.model.options import LayeredModel
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 from gnnscale.sampler import Block
 
@@ -58,7 +56,7 @@ class AggregatedRows:
         content: hash of what they hold.
     """
 
-    rows: NDArray[np.float32]
+    rows: Float32Array
     identity: Identity
     content: str
 
@@ -124,7 +122,7 @@ def preaggregate(
 
 def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
     """Return a layer like the model's first one; no weight plays a part in what it aggregates."""
-    assert isinstance(model, LayeredModel)
+    assert isinstance(model, options.LayeredModel)
     with torch.random.fork_rng(devices=[]):
         layer = model.layer(graph.num_features, 1, last=False)
     assert isinstance(layer, LinearAggregationLayer)

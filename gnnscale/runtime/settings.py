@@ -10,9 +10,7 @@ from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.core import MAX_SEED, QUALITY, ConfigError, check_choice, check_range, usable_cores
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.model import ModelConfig
-from gnnscale.model.losses import AutoLoss, LossConfig
-from gnnscale.model.options import LayeredModel
+from gnnscale.model import ModelConfig, losses, options
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name
@@ -192,7 +190,7 @@ class TrainConfig(BatchesConfig):
     """
 
     optimizer: OptimizerConfig
-    loss: LossConfig = field(default_factory=AutoLoss)
+    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
     metrics: list[str] = field(default_factory=list)
     logger: dict[str, bool] = field(
         default_factory=dict, metadata=names("place", places=_places_of_loggers)
@@ -291,7 +289,7 @@ def _check_names(config: TrainConfig) -> None:
 
 def _check_loss(config: TrainConfig) -> None:
     """Refuse a loss where a device computes one of its own."""
-    if isinstance(config.loss, AutoLoss):
+    if isinstance(config.loss, losses.AutoLoss):
         return
     for device in config.device_plan.parsed():
         if not device.takes_loss:
@@ -315,11 +313,11 @@ def _check_links(config: TrainConfig) -> None:
     option = "task=links"
     if config.metrics:
         raise ConfigError(f"{option}: is measured by ranks, metrics=[] alone goes with it")
-    if not isinstance(config.model, LayeredModel):
+    if not isinstance(config.model, options.LayeredModel):
         raise ConfigError(
             f"{option}: compares rows of model=sage, gcn, gat and gin, not of {config.model.name}"
         )
-    if not isinstance(config.loss, AutoLoss):
+    if not isinstance(config.loss, losses.AutoLoss):
         raise ConfigError(f"{option}: has a loss of its own, loss=auto alone goes with it")
     if config.partitioner.divides != "nothing":
         raise ConfigError(

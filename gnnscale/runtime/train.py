@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.core import ConfigError
+from gnnscale.runtime import opening, saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.examine import Validator
-from gnnscale.runtime.opening import open_run
-from gnnscale.runtime.saving import keep_best, save_after_epoch, save_inside_epoch
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.pulse import OWN, TRAINS
@@ -22,7 +20,7 @@ from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 
 def train(
-    config: TrainConfig,
+    config: settings.TrainConfig,
     directory: Path,
     observer: Observer,
     *,
@@ -51,7 +49,7 @@ def train(
         PeerLostError: another worker is gone.
     """
     OWN.begin("opening the run")
-    with open_run(config, directory, options, group, artefacts) as state:
+    with opening.open_run(config, directory, options, group, artefacts) as state:
         recorder = StepRecorder(
             group, steps_per_epoch=state.progress.steps_per_epoch, start=time.perf_counter()
         )
@@ -77,7 +75,7 @@ def train(
                     with OWN.at("reporting"):
                         observer.stepped(record)
                 if totals.checkpoint:
-                    save_inside_epoch(state, recorder.sums())
+                    saving.save_inside_epoch(state, recorder.sums())
             _end_epoch(state, recorder, validator, observer)
         return _test(state, validator)
 
@@ -122,7 +120,7 @@ def _write_and_validate(
         record = recorder.epoch_record(epoch=progress.epoch + 1, lr=state.learning.last_rate)
         progress.unvalidated = record
         # Whatever becomes of the validation, the epoch need not be trained again.
-        save_after_epoch(state, record, last=last)
+        saving.save_after_epoch(state, record, last=last)
     _validate(state, validator, observer)
 
 
@@ -138,7 +136,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
         progress.history.append(record)
         progress.metrics.append(metric)
         progress.unvalidated = None
-        keep_best(state, trained)
+        saving.keep_best(state, trained)
         observer.finished_epoch(record)
     # The others wait here, and not in the first synchronisation of the next epoch.
     metric = state.group.broadcast_json(metric)

@@ -1,20 +1,11 @@
 """Layer-wise sampling (FastGCN, Chen et al. 2018), as PaGraph uses it (section 5.1)."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from numpy.typing import NDArray
-
-from gnnscale.core import ConfigError, check_range
+from gnnscale.core import Array, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
-from gnnscale.sampler.minibatch import (
-    MAX_HOPS,
-    MiniBatch,
-    SamplerConfig,
-    to_minibatch,
-    whole_numbers,
-)
+from gnnscale.sampler import minibatch
 
 
 class LayerSampler:
@@ -31,12 +22,12 @@ class LayerSampler:
         """Sample in-neighbours of ``graph``; ``layer_sizes`` go from the seeds outwards."""
         self._graph = graph
         self._native = NativeSampler(graph)
-        self.layer_sizes = whole_numbers("layer_sizes", layer_sizes)
+        self.layer_sizes = minibatch.whole_numbers("layer_sizes", layer_sizes)
         self.seed = seed
         # The cap is on the whole batch; one thread keeps it.
         self.num_threads = 1
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
         sampled = self._native.sample_layers(
             seeds,
@@ -46,11 +37,13 @@ class LayerSampler:
             edge_weights=self._graph.edge_weights is not None,
         )
         weight_sums = self._graph.weight_sums
-        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums)
+        return minibatch.to_minibatch(
+            len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerSampling(SamplerConfig):
+class LayerSampling(minibatch.SamplerConfig):
     """Layer-wise sampling.
 
     Attributes:
@@ -65,7 +58,7 @@ class LayerSampling(SamplerConfig):
                 f"sampler.layer_sizes={list(self.layer_sizes)}: "
                 "one positive number of vertices a layer is needed"
             )
-        check_range("number of sampler.layer_sizes", len(self.layer_sizes), 1, MAX_HOPS)
+        check_range("number of sampler.layer_sizes", len(self.layer_sizes), 1, minibatch.MAX_HOPS)
         for size in self.layer_sizes:
             check_range("sampler.layer_sizes", size, 1)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core import Array, BoolArray, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.sampler import minibatch, seed_order
 from gnnscale.sampler.minibatch import Block, Links, MiniBatch
@@ -16,9 +17,7 @@ from gnnscale.sampler.minibatch import Block, Links, MiniBatch
 _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights")
 
 
-def without_edges(
-    batch: MiniBatch, sources: NDArray[np.integer], destinations: NDArray[np.integer]
-) -> MiniBatch:
+def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
     """Return ``batch`` without messages along some edges, in any of its layers.
 
     Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``. Only the lists of
@@ -36,30 +35,28 @@ def without_edges(
 class _Edges:
     """A set of edges for look-ups by both ends."""
 
-    def __init__(self, sources: NDArray[np.integer], destinations: NDArray[np.integer]) -> None:
+    def __init__(self, sources: IntArray, destinations: IntArray) -> None:
         src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
         #: More than any id, so that a pair of ids is one number.
         self._base = int(max(src.max(), dst.max())) + 1
         self.destinations = np.unique(dst)
         self._keys = np.unique(src * self._base + dst)
 
-    def contains(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:
+    def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
         """Return which edges from ``src`` ``[n]`` to ``dst`` ``[n]`` are in the set."""
         src, dst = src.astype(np.int64), dst.astype(np.int64)
         known = (src < self._base) & (dst < self._base)
         return known & _among(src * self._base + dst, self._keys)
 
 
-def _among(values: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _among(values: Int64Array, known: Int64Array) -> BoolArray:
     """Return which of ``values`` are among ``known``, which ascend."""
     places = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    found: NDArray[np.bool_] = known[places] == values
+    found: BoolArray = known[places] == values
     return found
 
 
-def _without(
-    block: Block, vertices: NDArray[np.integer], rows: NDArray[np.intp], edges: _Edges
-) -> Block:
+def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _Edges) -> Block:
     """Return ``block`` without ``edges``, whose destinations are ``rows``."""
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]
@@ -88,9 +85,9 @@ class StepEdges:
     def __init__(self, order: seed_order.SeedOrder) -> None:
         """Read ``order``, whose seeds are numbers of edges."""
         self._order = order
-        self._epoch: tuple[int, list[NDArray[Any]]] = (-1, [])
+        self._epoch: tuple[int, list[Array]] = (-1, [])
 
-    def __call__(self, step: int) -> NDArray[Any]:
+    def __call__(self, step: int) -> Array:
         """Return the numbers ``[n]`` of the edges of ``step``."""
         number, place = divmod(step, self._order.steps_per_epoch)
         epoch, steps = self._epoch
@@ -112,13 +109,13 @@ class LinkSampler:
     def __init__(
         self,
         sampler: minibatch.Sampler,
-        edges: NDArray[np.integer],
+        edges: IntArray,
         *,
         num_vertices: int,
         num_negatives: int,
         undirected: bool,
         seed: int,
-        step_edges: Callable[[int], NDArray[Any]],
+        step_edges: Callable[[int], Array],
     ) -> None:
         """Sample with ``sampler``.
 
@@ -148,7 +145,7 @@ class LinkSampler:
     def num_threads(self, count: int) -> None:
         self._sampler.num_threads = count
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
         edges = np.asarray(self._edges[seeds])
         negatives = ops.draw_negatives(
@@ -165,7 +162,7 @@ class LinkSampler:
         )
         return replace(self._without(batch, np.asarray(self._edges[numbers])), links=links)
 
-    def _without(self, batch: MiniBatch, edges: NDArray[np.integer]) -> MiniBatch:
+    def _without(self, batch: MiniBatch, edges: IntArray) -> MiniBatch:
         src, dst = edges[:, 0], edges[:, 1]
         if self._undirected:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
@@ -177,7 +174,7 @@ class LinkSampling(minibatch.SamplerConfig):
     """Sampling for edges, by the options for vertices."""
 
     vertices: minibatch.SamplerConfig
-    edges: NDArray[np.integer]
+    edges: IntArray
     num_negatives: int
     undirected: bool
     order: seed_order.SeedOrder

@@ -9,9 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from gnnscale.core import Array, Float32Array, Int32Array, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 
@@ -24,24 +22,24 @@ class Block:
     for destination ``i`` come from ``indices[indptr[i]:indptr[i + 1]]``.
     """
 
-    indptr: NDArray[np.int64]  #: ``[num_dst + 1]`` int64 offsets
-    indices: NDArray[np.int32]  #: ``[num_edges]`` int32 local ids of source vertices
+    indptr: Int64Array  #: ``[num_dst + 1]`` int64 offsets
+    indices: Int32Array  #: ``[num_edges]`` int32 local ids of source vertices
     num_src: int  #: number of source vertices, destinations included
     #: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None if every neighbour
     #: of a vertex was equally likely (neighbour sampling)
-    importance: NDArray[np.float32] | None = None
+    importance: Float32Array | None = None
     #: ``[num_edges]`` the sources as vertices of the graph, if the sampler knows them: whoever
     #: reads features of the input block needs no look-up of local ids
-    edge_vertices: NDArray[np.integer] | None = None
+    edge_vertices: IntArray | None = None
     #: ``[num_edges]`` float32 weights of the edges, if the graph has weights and they did not
     #: decide already which neighbours were drawn
-    edge_weights: NDArray[np.float32] | None = None
+    edge_weights: Float32Array | None = None
     #: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph, if it has
     #: weights
-    weight_sums: NDArray[np.float32] | None = None
+    weight_sums: Float32Array | None = None
 
     @property
-    def edge_factors(self) -> NDArray[np.float32] | None:
+    def edge_factors(self) -> Float32Array | None:
         """``[num_edges]`` float32, importance times weight of each message; None for 1."""
         if self.importance is None or self.edge_weights is None:
             return self.edge_weights if self.importance is None else self.importance
@@ -69,9 +67,9 @@ class Block:
 class Links:
     """The edges that a mini-batch predicts, each with its negatives."""
 
-    sources: NDArray[np.int32]  #: ``[n]`` int32 places of the edges' sources among the seeds
+    sources: Int32Array  #: ``[n]`` int32 places of the edges' sources among the seeds
     #: ``[n, 1 + k]`` int32 places of their destinations, and of k others each
-    destinations: NDArray[np.int32]
+    destinations: Int32Array
 
     @property
     def num_bytes(self) -> int:
@@ -90,13 +88,13 @@ class MiniBatch:
     seed: int  #: the run's seed
     step: int  #: the global step that, with the run's seed, fixed every random choice
     num_seeds: int  #: how many vertices the model has output rows of
-    input_vertices: NDArray[np.integer]  #: ``[blocks[0].num_src]`` global vertex ids
+    input_vertices: IntArray  #: ``[blocks[0].num_src]`` global vertex ids
     blocks: tuple[Block, ...]  #: from the input layer to the output layer
     #: the edges between seeds that are predicted; None if the seeds themselves are
     links: Links | None = None
 
     @property
-    def seeds(self) -> NDArray[np.integer]:
+    def seeds(self) -> IntArray:
         """Global ids of the seeds, in the order of the model's output rows."""
         return self.input_vertices[: self.num_seeds]
 
@@ -121,10 +119,10 @@ class MiniBatch:
 class Reach:
     """What a mini-batch reads of the graph: all but its edges."""
 
-    input_vertices: NDArray[np.integer]  #: as in ``MiniBatch``
+    input_vertices: IntArray  #: as in ``MiniBatch``
     #: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the first
     #: ``len(indptrs[h]) - 1`` input vertices
-    indptrs: tuple[NDArray[np.int64], ...]
+    indptrs: tuple[Int64Array, ...]
 
     @classmethod
     def of(cls, batch: MiniBatch) -> Reach:
@@ -153,7 +151,7 @@ class Sampler(Protocol):
     #: Threads of one call; may be changed between calls.
     num_threads: int
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``.
 
         Raises:
@@ -193,7 +191,7 @@ def to_minibatch(
     *,
     seed: int,
     step: int,
-    weight_sums: NDArray[np.float32] | None = None,
+    weight_sums: Float32Array | None = None,
 ) -> MiniBatch:
     """Order the hops of a native sample as blocks, inputs first.
 

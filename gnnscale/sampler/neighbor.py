@@ -4,21 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import MAX_COUNT, ConfigError, check_range
+from gnnscale.core import MAX_COUNT, Array, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
-from gnnscale.sampler.minibatch import (
-    MAX_HOPS,
-    Block,
-    MiniBatch,
-    Reach,
-    Sampler,
-    SamplerConfig,
-    to_minibatch,
-    whole_numbers,
-)
+from gnnscale.sampler import minibatch
 
 #: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
 _MAX_REPLACED = 1 << 20
@@ -58,17 +48,19 @@ class _FanoutSampler:
                 f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
                 "neighbours by; sampler=neighbor draws all alike"
             )
-        self.fanouts = whole_numbers("fanouts", fanouts)
+        self.fanouts = minibatch.whole_numbers("fanouts", fanouts)
         self.replace = replace
         self.seed = seed
         self.num_threads = num_threads
 
-    def _sample(self, seeds: NDArray[Any], step: int, **options: bool) -> MiniBatch:
+    def _sample(self, seeds: Array, step: int, **options: bool) -> minibatch.MiniBatch:
         sampled = self._native.sample_neighbors(
             seeds, self.fanouts, step=step, **self._choices(), **options
         )
         weight_sums = self._graph.weight_sums
-        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums)
+        return minibatch.to_minibatch(
+            len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums
+        )
 
     def _choices(self) -> dict[str, Any]:
         return {"replace": self.replace, "seed": self.seed, "num_threads": self.num_threads}
@@ -81,16 +73,16 @@ class NeighborSampler(_FanoutSampler):
     any number of threads, and any split of the seeds over workers, gives the same answer.
     """
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
         return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
 
-    def reach(self, seeds: NDArray[Any], step: int) -> Reach:
+    def reach(self, seeds: Array, step: int) -> minibatch.Reach:
         """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
         vertices, indptrs = self._native.reach_neighbors(
             seeds, self.fanouts, step=step, **self._choices()
         )
-        return Reach(input_vertices=vertices, indptrs=tuple(indptrs))
+        return minibatch.Reach(input_vertices=vertices, indptrs=tuple(indptrs))
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
@@ -101,7 +93,7 @@ def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
     """
     if not fanouts:
         raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
-    check_range("number of sampler.fanouts", len(fanouts), 1, MAX_HOPS)
+    check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
     max_fanout = _MAX_REPLACED if replace else MAX_COUNT
     for fanout in fanouts:
         if fanout != -1 and not 1 <= fanout <= max_fanout:
@@ -112,7 +104,7 @@ def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FanoutSampling(SamplerConfig):
+class _FanoutSampling(minibatch.SamplerConfig):
     """Base of the options of samplers with fan-outs.
 
     Attributes:
@@ -166,7 +158,7 @@ class WeightedSampler(_FanoutSampler):
 
     _by_weight: ClassVar[bool] = True
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
         return self._sample(seeds, step, by_weight=True)
 
@@ -186,7 +178,7 @@ class WithoutLastHop:
     So ``input_vertices`` are V^1: the destinations of the first layer, whose rows are ready.
     """
 
-    def __init__(self, outer: Sampler) -> None:
+    def __init__(self, outer: minibatch.Sampler) -> None:
         """Let ``outer`` sample the hops before the last, none for a model of one layer."""
         self._outer = outer
 
@@ -199,11 +191,11 @@ class WithoutLastHop:
     def num_threads(self, num_threads: int) -> None:
         self._outer.num_threads = num_threads
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
         batch = self._outer.sample(seeds, step)
         num_vertices = len(batch.input_vertices)
-        first = Block(
+        first = minibatch.Block(
             indptr=np.zeros(num_vertices + 1, np.int64),
             indices=np.empty(0, np.int32),
             num_src=num_vertices,
@@ -212,7 +204,7 @@ class WithoutLastHop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeavingOutLastHop(SamplerConfig):
+class LeavingOutLastHop(minibatch.SamplerConfig):
     """Neighbour sampling without its last hop."""
 
     whole: NeighborSampling
@@ -236,7 +228,7 @@ class LeavingOutLastHop(SamplerConfig):
         )
 
 
-def without_last_hop(sampler: SamplerConfig) -> LeavingOutLastHop | None:
+def without_last_hop(sampler: minibatch.SamplerConfig) -> LeavingOutLastHop | None:
     """Return the sampling without the last hop; None unless that takes all neighbours."""
     if isinstance(sampler, NeighborSampling) and sampler.fanouts[-1] == -1:
         return LeavingOutLastHop(whole=sampler)

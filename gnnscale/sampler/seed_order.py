@@ -11,17 +11,16 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import has_label
-from gnnscale.core import ConfigError, GraphError
+from gnnscale.core import BoolArray, ConfigError, GraphError, IntArray
 from gnnscale.graph import Graph
 
 log = logging.getLogger(__name__)
-Vertices = NDArray[np.integer[Any]]
+Vertices = IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +137,7 @@ class CheckedOrder:
                 f"{self._name}: {num_steps} steps in epoch {epoch + 1}, not {self.steps_per_epoch}"
             )
 
-    def _mark(self, trained: NDArray[np.bool_], seeds: Vertices, epoch: int) -> None:
+    def _mark(self, trained: BoolArray, seeds: Vertices, epoch: int) -> None:
         order = np.sort(seeds)
         at = np.searchsorted(self._train_idx, order)
         unknown = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]

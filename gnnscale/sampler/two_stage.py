@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnnscale.core import Array
 from gnnscale.sampler.seed_order import StepSeeds
 
 
@@ -56,9 +55,7 @@ class TwoStageOrder:
 
     movable = False
 
-    def __init__(
-        self, parts: Sequence[NDArray[Any]], *, batch_sizes: Sequence[int], seed: int
-    ) -> None:
+    def __init__(self, parts: Sequence[Array], *, batch_sizes: Sequence[int], seed: int) -> None:
         """Order the training vertices of ``parts``, of which part i is device i's.
 
         Raises:
@@ -88,8 +85,8 @@ class TwoStageOrder:
             counts = tuple(sum(num_seeds for _, num_seeds in taken_by) for taken_by in step)
             yield StepSeeds(seeds=np.concatenate(seeds), counts=counts)
 
-    def _shuffled(self, part: int, epoch: int) -> NDArray[Any]:
+    def _shuffled(self, part: int, epoch: int) -> Array:
         # The counter keeps the streams of parts apart, and from that of the whole graph.
         bits = np.random.Philox(key=[self._seed, epoch], counter=[0, 0, 0, part + 1])
-        order: NDArray[Any] = np.random.Generator(bits).permutation(self._parts[part])
+        order: Array = np.random.Generator(bits).permutation(self._parts[part])
         return order

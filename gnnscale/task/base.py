@@ -7,17 +7,12 @@ The task of predicting labels of vertices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from numpy.typing import NDArray
-
-from gnnscale.core import QUALITY, ConfigError
+from gnnscale.core import QUALITY, Array, ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import ModelConfig, TrainableModel
-from gnnscale.model.losses import AutoLoss, LossConfig, label_kind
-from gnnscale.model.trainable import Objective, vertex_objective
-from gnnscale.sampler import SamplerConfig, SeedOrder
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.model import ModelConfig, TrainableModel, losses, trainable
+from gnnscale.sampler import SamplerConfig, SeedOrder, seed_order
 
 
 class Task(Protocol):
@@ -29,7 +24,7 @@ class Task(Protocol):
         ...
 
     @property
-    def seeds(self) -> NDArray[Any]:
+    def seeds(self) -> Array:
         """``[n]`` what is trained once an epoch: vertices, or numbers of edges."""
         ...
 
@@ -39,7 +34,7 @@ class Task(Protocol):
         ...
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> trainable.Objective:
         """The loss of a mini-batch."""
         ...
 
@@ -67,7 +62,7 @@ def chosen_metrics(names: Sequence[str], graph: Graph) -> tuple[str, ...]:
     Raises:
         ConfigError: the graph's labels are not what a metric is of.
     """
-    kind = label_kind(graph.labels)
+    kind = losses.label_kind(graph.labels)
     for name in names:
         if not _fits(name, kind, graph.num_classes):
             known = ", ".join(each for each in QUALITY if _fits(each, kind, graph.num_classes))
@@ -101,18 +96,18 @@ class VertexTask:
     """
 
     graph: Graph
-    loss: LossConfig = field(default_factory=AutoLoss)
+    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
     metrics: Sequence[str] = ()
 
     @property
-    def seeds(self) -> NDArray[Any]:
+    def seeds(self) -> Array:
         """The training vertices that have a label."""
-        return labelled_vertices(self.graph, "train")
+        return seed_order.labelled_vertices(self.graph, "train")
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> trainable.Objective:
         """The loss of the seeds' labels."""
-        return vertex_objective(self.graph, self.loss)
+        return trainable.vertex_objective(self.graph, self.loss)
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -6,22 +6,19 @@ How high edges rank among others: mean reciprocal rank, and Hits@k (as OGB count
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core import Array, Float64Array
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, ModelConfig
-from gnnscale.model.links import LinkGNN, initialise_rows, link_objective, make_decoder
-from gnnscale.model.options import LayeredModel
-from gnnscale.model.trainable import Objective
+from gnnscale.model import GNN, ModelConfig, links, options, trainable
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
 from gnnscale.task.split import EdgeSplit
 
 
-def ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+def ranks(scores: NDArray[np.floating]) -> Float64Array:
     """Return the rank of each edge among its candidates, from 1.
 
     An edge shares the places of candidates with the same score, and gets the mean of them.
@@ -37,16 +34,16 @@ def ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
     equal = np.count_nonzero(others == edge, axis=1)
     # A score that is no number ranks last, not first.
     lost = np.isnan(edge[:, 0]) * others.shape[1]
-    found: NDArray[np.float64] = 1 + np.maximum(above + equal / 2, lost)
+    found: Float64Array = 1 + np.maximum(above + equal / 2, lost)
     return found
 
 
-def mean_reciprocal_rank(found: NDArray[np.float64]) -> float:
+def mean_reciprocal_rank(found: Float64Array) -> float:
     """Return the mean of 1 / rank over ``found`` ``[n]``."""
     return float(np.mean(1 / found))
 
 
-def hits_at(found: NDArray[np.float64], k: int) -> float:
+def hits_at(found: Float64Array, k: int) -> float:
     """Return the share of ranks ``found`` ``[n]`` that are at most ``k``."""
     return float(np.mean(found <= k))
 
@@ -74,7 +71,7 @@ class LinkTask:
         return self.split.graph
 
     @property
-    def seeds(self) -> NDArray[Any]:
+    def seeds(self) -> Array:
         """The numbers of all edges that are trained."""
         return np.arange(len(self.split.train))
 
@@ -84,9 +81,9 @@ class LinkTask:
         return "mrr", f"hits@{self.hits}"
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> trainable.Objective:
         """Binary cross-entropy of edges and negatives."""
-        return link_objective
+        return links.link_objective
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return how mini-batches of edges are sampled."""
@@ -100,7 +97,7 @@ class LinkTask:
 
     def build(self, model: ModelConfig) -> GNN:
         """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
-        assert isinstance(model, LayeredModel)
+        assert isinstance(model, options.LayeredModel)
         gnn = model.build(num_features=self.graph.num_features, num_classes=model.hidden)
-        initialise_rows(gnn)
-        return LinkGNN(gnn, make_decoder(self.decoder, gnn.widths[-1]))
+        links.initialise_rows(gnn)
+        return links.LinkGNN(gnn, links.make_decoder(self.decoder, gnn.widths[-1]))

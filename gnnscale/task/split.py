@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact import graph_store, kind
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
 from gnnscale.artifact.files import check_space
-from gnnscale.artifact.graph_store import check_offsets
 from gnnscale.artifact.header import digest
-from gnnscale.artifact.kind import Form, Kind
-from gnnscale.core import ConfigError, GraphError, track
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray, track
 from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
-LINKS = Kind(
+LINKS = kind.Kind(
     name="division of edges",
     header="links.json",
     version=2,
@@ -66,9 +64,9 @@ class EdgeSplit:
     """
 
     graph: Graph
-    train: NDArray[np.integer]
-    valid: NDArray[np.integer]
-    test: NDArray[np.integer]
+    train: IntArray
+    valid: IntArray
+    test: IntArray
     undirected: bool
 
     @property
@@ -141,7 +139,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
     """
     header = LINKS.record(_Header, LINKS.read_header(path), path)
     check_graph(LINKS, path, header.identity.graph, graph)
-    forms: dict[str, Form] = {
+    forms: dict[str, kind.Form] = {
         name: (dtype, (None, *row_shape)) for name, (dtype, row_shape) in _dtypes(graph).items()
     }
     arrays = LINKS.arrays(path, header.arrays, forms)
@@ -177,12 +175,12 @@ def is_undirected(graph: Graph) -> bool:
     return (forth - back) % 2**64 == 0
 
 
-def _hashes(low: NDArray[np.int64], high: NDArray[np.int64]) -> int:
+def _hashes(low: Int64Array, high: Int64Array) -> int:
     """Return the sum of a hash of each pair, modulo 2^64."""
     return int(ops.draw_of_pairs(low, high, seed=0).view(np.uint64).sum(dtype=np.uint64))
 
 
-def _edges(graph: Graph, what: str) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], slice]]:
+def _edges(graph: Graph, what: str) -> Iterator[tuple[Int64Array, Int64Array, slice]]:
     """Yield sources and destinations of all edges, and their places in ``indices``, in slices."""
     indptr = np.asarray(graph.indptr)
     first = 0
@@ -267,14 +265,14 @@ def _fill(
     writers["indptr"].append(np.cumsum(indptr))
 
 
-def _check_arrays(path: Path, arrays: dict[str, NDArray[Any]], graph: Graph) -> None:
+def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
     """Refuse lists and edges that are none of the graph's; all of them are read."""
     indptr, indices = arrays["indptr"], arrays["indices"]
     if len(indptr) != graph.num_vertices + 1:
         raise GraphError(
             f"{path / 'indptr.npy'}: {len(indptr)} offsets for {graph.num_vertices} vertices"
         )
-    check_offsets(path / "indptr.npy", indptr, len(indices))
+    graph_store.check_offsets(path / "indptr.npy", indptr, len(indices))
     for name in ("indices", *PARTS):
         file, edges = path / f"{name}.npy", arrays[name]
         if len(edges) > graph.num_edges or (name in PARTS and not len(edges)):

@@ -6,26 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from gnnscale.backend.base import (
-    BatchOutcome,
-    DeviceBatch,
-    DeviceError,
-    DeviceMemory,
-    DeviceMemoryError,
-    HostParts,
-)
+from gnnscale.backend import base
 from gnnscale.backend.fpga import board, lowering, outcome
 from gnnscale.backend.fpga.csim.build import Design, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
-from gnnscale.core import ConfigError, Traffic, find_memory
-from gnnscale.model import GNN, Inputs, TrainableModel
-from gnnscale.model.losses import label_kind
+from gnnscale.core import Array, ConfigError, Traffic, find_memory
+from gnnscale.model import GNN, Inputs, TrainableModel, losses
 from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
 from gnnscale.sampler import MiniBatch
@@ -38,7 +28,7 @@ _TRAIN, _MULTILABEL = 1, 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sent(DeviceBatch):
+class _Sent(base.DeviceBatch):
     """A mini-batch on the card."""
 
     slot: int  #: of every compute unit
@@ -53,7 +43,7 @@ class FpgaBackend:
     The card owns a copy of the weights. Transfers go to one slot while it computes on another.
     """
 
-    def __init__(self, device: Fpga, host: HostParts) -> None:
+    def __init__(self, device: Fpga, host: base.HostParts) -> None:
         """Open the card, and lay out the model's weights.
 
         Raises:
@@ -67,9 +57,9 @@ class FpgaBackend:
         self._weights = lowering.WeightLayout(self._products)
         self._lock = threading.Lock()
         self._slots = list(range(_SLOTS))
-        self._memory = DeviceMemory(device)
+        self._memory = base.DeviceMemory(device)
         self._running: _Sent | None = None
-        self._result = BatchOutcome(loss=0.0, num_edges=0, num_vertices=0, traffic=Traffic())
+        self._result = base.BatchOutcome(loss=0.0, num_edges=0, num_vertices=0, traffic=Traffic())
         self._gradients: dict[torch.Tensor, torch.Tensor] = {}
         self._threads = 1
         header = lowering.kernel_header(model)
@@ -81,7 +71,7 @@ class FpgaBackend:
             for unit in range(device.compute_units):
                 self._board.allocate(unit, "gradients", self._weights.num_bytes)
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``; the host samples."""
         return self._host.sampler.sample(seeds, step)
 
@@ -89,7 +79,7 @@ class FpgaBackend:
         """Read the first layer's input from feature storage."""
         return self._host.loader.load(batch)
 
-    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
         """Arrange the mini-batch for the compute units, and send each its part.
 
         Raises:
@@ -122,7 +112,7 @@ class FpgaBackend:
             arranging_s=arranging_s,
         )
 
-    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+    def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
         """Start the compute units on their parts, and return."""
         assert isinstance(batch, _Sent)
         assert self._running is None
@@ -152,7 +142,7 @@ class FpgaBackend:
                 target.zero_()
         self._gradients = {}
 
-    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+    def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
         """Free the batch's slot, and return its outcome."""
         assert isinstance(batch, _Sent)
         self._wait()
@@ -198,7 +188,7 @@ class FpgaBackend:
                     if part is not None:
                         self._board.allocate(unit, "result", _WORD, slot=slot)
                         self._board.send(unit, slot, part.batch, part.edges, part.features)
-        except DeviceMemoryError:
+        except base.DeviceMemoryError:
             self._memory.free(num_bytes)
             with self._lock:
                 self._slots.append(slot)
@@ -266,7 +256,7 @@ class FpgaBackend:
             self._gradients = self._weights.unpack(gradients)
         counters, seconds = outcome.step_counters(counted, waited, self.device)
         counters |= {"arranging_s": batch.arranging_s, **self._host.counters()}
-        self._result = BatchOutcome(
+        self._result = base.BatchOutcome(
             loss=loss,
             num_edges=batch.batch.num_edges,
             num_vertices=batch.batch.num_vertices,
@@ -281,16 +271,16 @@ class FpgaBackend:
         try:
             yield
         except board.BoardMemoryError as error:
-            raise DeviceMemoryError(f"{self.device.label}: {error}") from error
+            raise base.DeviceMemoryError(f"{self.device.label}: {error}") from error
         except board.BoardError as error:
-            raise DeviceError(f"{self.device.label}: {error}") from error
+            raise base.DeviceError(f"{self.device.label}: {error}") from error
 
 
-def _check(device: Fpga, host: HostParts) -> None:
+def _check(device: Fpga, host: base.HostParts) -> None:
     """Refuse what the kernels do not know."""
     if host.loader.compute_dtype != torch.float32:
         raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
-    if label_kind(host.graph.labels) == "numbers":
+    if losses.label_kind(host.graph.labels) == "numbers":
         raise ConfigError(
             f"device_plan: {device.label} is an fpga, whose loss is of classes, and the labels of "
             f"{host.graph.name} are numbers"

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gnnscale.core import Array, Float32Array, UInt8Array, UInt32Array
 
 #: The kernel's arguments; numbers follow.
 _BUFFERS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
@@ -47,14 +48,14 @@ class _Memory:
     """A buffer of the board: what XRT gave, its copy at the host, and how much of it is in use."""
 
     bo: Any
-    host: NDArray[np.uint8] | None
+    host: UInt8Array | None
     capacity: int
     num_bytes: int
 
-    def words(self) -> NDArray[np.uint32]:
+    def words(self) -> UInt32Array:
         """Copy the used part out of the host's copy, which lives as long as ``bo`` only."""
         assert self.host is not None
-        copied: NDArray[np.uint32] = self.host[: self.num_bytes // 4 * 4].view(np.uint32).copy()
+        copied: UInt32Array = self.host[: self.num_bytes // 4 * 4].view(np.uint32).copy()
         return copied
 
 
@@ -166,7 +167,7 @@ class Board:
             with self._doing(what, _TAKES_LESS, BoardMemoryError):
                 found.memories[key] = self._new(wanted, num_bytes, name, found.groups[name])
 
-    def send_weights(self, words: NDArray[Any]) -> int:
+    def send_weights(self, words: Array) -> int:
         """Send the weights to every compute unit, none of which may have a run in flight.
 
         Args:
@@ -188,9 +189,9 @@ class Board:
         self,
         unit: int,
         slot: int,
-        batch: NDArray[Any],
-        edges: NDArray[Any],
-        features: NDArray[Any],
+        batch: Array,
+        edges: Array,
+        features: Array,
     ) -> int:
         """Send a mini-batch to a slot that is not in flight.
 
@@ -238,7 +239,7 @@ class Board:
                 run.start()
                 found.flights.append(_Flight(run, slot, memories, started))
 
-    def wait(self, unit: int, timeout_s: float) -> NDArray[np.uint32]:
+    def wait(self, unit: int, timeout_s: float) -> UInt32Array:
         """Wait for the oldest run in flight, and fetch its result.
 
         pyxrt's own wait keeps every other Python thread from running, so this one asks for the
@@ -274,7 +275,7 @@ class Board:
             )
         return self._fetch(unit, flight.memories["result"], "the result")
 
-    def gradients(self, unit: int) -> NDArray[np.float32]:
+    def gradients(self, unit: int) -> Float32Array:
         """Return a copy of the gradients of the run that was waited for last.
 
         A run of the same compute unit that was started since writes to the same buffer.
@@ -361,7 +362,7 @@ class Board:
         # Through the mapping NumPy copies while other threads run; pyxrt's write does not let them.
         return _Memory(bo, np.frombuffer(bo.map(), np.uint8), capacity, num_bytes)
 
-    def _send(self, unit: int, name: str, slot: int, data: NDArray[Any]) -> None:
+    def _send(self, unit: int, name: str, slot: int, data: Array) -> None:
         self.allocate(unit, name, data.nbytes, slot=slot)
         if not data.nbytes:
             return
@@ -371,7 +372,7 @@ class Board:
         with self._doing(f"sending {name} to compute unit {unit}", _RESET):
             memory.bo.sync(self._to_device, data.nbytes, 0)
 
-    def _fetch(self, unit: int, memory: _Memory, what: str) -> NDArray[np.uint32]:
+    def _fetch(self, unit: int, memory: _Memory, what: str) -> UInt32Array:
         if memory.num_bytes:
             with self._doing(f"fetching {what} of compute unit {unit}", _RESET):
                 memory.bo.sync(self._from_device, memory.num_bytes, 0)

@@ -7,15 +7,13 @@ the chip at once, its rows are cut into tiles.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.fpga.lowering import LANES, Product, WeightLayout, coefficients, words
-from gnnscale.core import ConfigError
+from gnnscale.core import Array, ConfigError, Float32Array, Int32Array, IntArray, UInt8Array
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
 from gnnscale.ops import ArrangedBlock, EdgeTiles
@@ -67,10 +65,10 @@ class ChipLimits:
 class PackedBatch:
     """What one compute unit gets of a mini-batch."""
 
-    batch: NDArray[np.uint8]  #: bytes of groups, stages, tiles, labels and ids
-    edges: NDArray[np.uint8]  #: bytes of edges
+    batch: UInt8Array  #: bytes of groups, stages, tiles, labels and ids
+    edges: UInt8Array  #: bytes of edges
     #: ``[num_words, 16]`` float32 input rows, sixteen columns of all rows at a time
-    features: NDArray[np.float32]
+    features: Float32Array
     num_groups: int  #: of seeds
     num_seeds: int  #: of the unit
     scratch_bytes: int  #: that it needs for aggregated rows that do not fit on the chip
@@ -83,7 +81,7 @@ class _Stage:
 
     product: Product
     arranged: ArrangedBlock
-    rows: NDArray[np.int32]
+    rows: Int32Array
 
     @property
     def padded_rows(self) -> int:
@@ -102,10 +100,10 @@ class _Buffer:
     """Arrays in a row, each beginning at a word."""
 
     def __init__(self, num_words: int = 0) -> None:
-        self._parts: list[NDArray[np.uint8]] = []
+        self._parts: list[UInt8Array] = []
         self.num_words = num_words
 
-    def add(self, array: NDArray[Any]) -> int:
+    def add(self, array: Array) -> int:
         """Append ``array`` and return its first word."""
         first = self.num_words
         raw = np.ascontiguousarray(array).view(np.uint8).ravel()
@@ -115,7 +113,7 @@ class _Buffer:
         self.num_words += -(-len(raw) // _WORD)
         return first
 
-    def join(self, head: Sequence[NDArray[np.int32]] = ()) -> NDArray[np.uint8]:
+    def join(self, head: Sequence[Int32Array] = ()) -> UInt8Array:
         """Return everything after ``head``."""
         return np.concatenate([*(each.view(np.uint8) for each in head), *self._parts])
 
@@ -215,7 +213,7 @@ def _checked(
     return found
 
 
-def _input_rows(stages: Sequence[_Stage]) -> NDArray[np.int32]:
+def _input_rows(stages: Sequence[_Stage]) -> Int32Array:
     first = stages[0]
     return first.arranged.sources if first.product.aggregates else first.rows
 
@@ -229,7 +227,7 @@ def _arrange(
     seeds: range,
 ) -> list[_Stage]:
     """Arrange the blocks that lead to some seeds, from the last to the first."""
-    rows: NDArray[np.int32] = np.arange(seeds.start, seeds.stop, dtype=np.int32)
+    rows: Int32Array = np.arange(seeds.start, seeds.stop, dtype=np.int32)
     stages: list[_Stage] = []
     for number in range(len(products) - 1, -1, -1):
         product = products[number]
@@ -298,7 +296,7 @@ def _describe(
     model: GNN,
     buffer: _Buffer,
     edges: _Buffer,
-) -> tuple[NDArray[np.int32], int]:
+) -> tuple[Int32Array, int]:
     """Return the records of a group's stages, and the words of scratch memory that they take."""
     records = []
     # Output rows must be on the chip; aggregated ones take what is left.
@@ -355,9 +353,9 @@ def _drop(p: float) -> int:
     return min(round(p * _PROBABILITIES), _PROBABILITIES - 1)
 
 
-def _labels(graph: Graph, seeds: NDArray[np.integer[Any]]) -> NDArray[Any]:
+def _labels(graph: Graph, seeds: IntArray) -> Array:
     """Return the labels of seeds: a class each, or a row of words of 0 and 1 each."""
-    labels: NDArray[Any] = graph.labels[seeds]
+    labels: Array = graph.labels[seeds]
     if not graph.multilabel:
         return labels.astype(np.int32)
     out = np.zeros((len(seeds), words(graph.num_classes) * LANES), np.float32)

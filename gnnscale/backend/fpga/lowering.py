@@ -10,10 +10,9 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, Float32Array
 from gnnscale.model import GNN, functional, segments
 from gnnscale.model.custom import CustomLayer
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
@@ -31,9 +30,9 @@ class Coefficients:
     """
 
     self_term: Literal["add", "concat"] | None
-    weights: NDArray[np.float32] | None = None
-    dst_scale: NDArray[np.float32] | None = None
-    self_scale: NDArray[np.float32] | None = None
+    weights: Float32Array | None = None
+    dst_scale: Float32Array | None = None
+    self_scale: Float32Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +241,7 @@ class WeightLayout:
         return self._places[number].first // LANES
 
     @torch.no_grad()
-    def pack(self) -> NDArray[np.float32]:
+    def pack(self) -> Float32Array:
         """Return the present weights, ``[num_bytes / 4]``; the next call overwrites the array."""
         for place in self._places:
             weight, bias = self._views(self._packed, place)
@@ -252,7 +251,7 @@ class WeightLayout:
                 bias[:] = linear.bias.numpy()
         return self._packed
 
-    def unpack(self, gradients: NDArray[np.float32]) -> dict[torch.Tensor, torch.Tensor]:
+    def unpack(self, gradients: Float32Array) -> dict[torch.Tensor, torch.Tensor]:
         """Return the gradient of each parameter.
 
         Args:
@@ -271,9 +270,7 @@ class WeightLayout:
         return found
 
     @staticmethod
-    def _views(
-        packed: NDArray[np.float32], place: _Place
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _views(packed: Float32Array, place: _Place) -> tuple[Float32Array, Float32Array]:
         """Return what is not padding: ``[num_slots, width_in, width_out]``, and ``[width_out]``."""
         slots, rows, columns = place.shape
         product, end = place.product, place.first + slots * rows * columns
@@ -284,8 +281,8 @@ class WeightLayout:
         )
 
 
-def _by_slot(weight: NDArray[np.float32], product: Product) -> NDArray[np.float32]:
+def _by_slot(weight: Float32Array, product: Product) -> Float32Array:
     """Return ``[num_slots, width_in, width_out]`` of the matrix that torch holds transposed."""
     shape = (product.width_out, product.num_slots, product.width_in)
-    by_slot: NDArray[np.float32] = weight.reshape(shape).transpose(1, 2, 0)
+    by_slot: Float32Array = weight.reshape(shape).transpose(1, 2, 0)
     return by_slot

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.backend.base import DeviceError
+from gnnscale.core import UInt32Array
 from gnnscale.plan import Fpga
 
 #: ``Outcome`` of fpga/include/gnnscale_fpga/batch.hpp.
@@ -21,7 +21,7 @@ _WORDS = ("feature", "edge", "weight", "gradient", "scratch", "other")
 _COUNTS = ("edges", "source_switches", "routing_conflicts", "hazards", "bursts", "burst_gaps")
 
 
-def check_outcome(result: NDArray[np.uint32], device: Fpga) -> float:
+def check_outcome(result: UInt32Array, device: Fpga) -> float:
     """Return the loss in a compute unit's result.
 
     Args:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core import MAX_COUNT, GraphError
+from gnnscale.core.arrays import Array, Float32Array, Float64Array, Int32Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
@@ -21,13 +21,13 @@ def slices(num_entries: int) -> Iterator[slice]:
         yield slice(first, min(first + _SLICE_ENTRIES, num_entries))
 
 
-def sum_at(values: NDArray[Any], at: NDArray[Any]) -> Any:
+def sum_at(values: Array, at: Array) -> Any:
     """Return the sum of ``values[at]``: exact for integers, in 64 bits for others."""
     wide = np.int64 if np.issubdtype(values.dtype, np.integer) else np.float64
     return sum(values[at[part]].sum(dtype=wide).item() for part in slices(len(at)))
 
 
-def out_degree(graph: Graph) -> NDArray[np.int32]:
+def out_degree(graph: Graph) -> Int32Array:
     """Count the neighbour lists that each vertex is in (PaGraph, Lin et al. 2020, section 3.1).
 
     Uniform neighbour sampling finds a vertex the more often, the more lists it is in. Takes 12
@@ -49,7 +49,7 @@ def out_degree(graph: Graph) -> NDArray[np.int32]:
     return np.minimum(counts, MAX_COUNT, out=counts).astype(np.int32)
 
 
-def degree_ratio(graph: Graph) -> NDArray[np.float32]:
+def degree_ratio(graph: Graph) -> Float32Array:
     """Return the importance of each vertex (AliGraph, Zhu et al. 2019, section 3.2) at one hop.
 
     AliGraph's ``Imp(v) = D_i(v) / D_o(v)`` weighs a benefit, the vertices whose neighbourhoods
@@ -74,12 +74,12 @@ def degree_ratio(graph: Graph) -> NDArray[np.float32]:
 
 def pagerank(
     graph: Graph,
-    train: NDArray[np.integer[Any]],
+    train: IntArray,
     *,
     damping: float = 0.85,
     num_iterations: int = 20,
     num_threads: int,
-) -> NDArray[np.float32]:
+) -> Float32Array:
     """Return the weighted reverse PageRank of each vertex (Data Tiering, Min et al. 2022).
 
     A walk from the training vertices goes from a vertex to one of its in-neighbours, as sampling
@@ -115,7 +115,7 @@ def pagerank(
     return rank.astype(np.float32)
 
 
-def _divide_by_degree(graph: Graph, rank: NDArray[np.float64]) -> float:
+def _divide_by_degree(graph: Graph, rank: Float64Array) -> float:
     """Turn ranks into what each in-neighbour gets, and return the ranks that have no receiver."""
     lost = 0.0
     for rows in slices(len(rank)):
@@ -129,7 +129,7 @@ def _divide_by_degree(graph: Graph, rank: NDArray[np.float64]) -> float:
 _STREAM = 0x686F746E657373
 
 
-def uniform(num_vertices: int, seed: int) -> NDArray[np.int32]:
+def uniform(num_vertices: int, seed: int) -> Int32Array:
     """Return ``[num_vertices]`` int32, uniform from 0 to 2^31 - 1, by ``seed`` and vertex alone."""
     key = mixed(np.array([seed ^ _STREAM], np.uint64))
     hotness = np.empty(num_vertices, np.int32)

@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.cache.hotness.degree import slices
+from gnnscale.cache.hotness import degree
 from gnnscale.cache.hotness.inclusion import Inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
+from gnnscale.core import Array, Float32Array, Int32Array
 
 
 class LaterEpochs:
@@ -18,9 +18,9 @@ class LaterEpochs:
 
     def __init__(
         self,
-        counts: Mapping[int, NDArray[np.int32]],
-        expected: NDArray[np.float32],
-        first_half: Sequence[NDArray[np.int32]],
+        counts: Mapping[int, Int32Array],
+        expected: Float32Array,
+        first_half: Sequence[Int32Array],
         share: float,
         *,
         max_count: float | None = None,
@@ -39,7 +39,7 @@ class LaterEpochs:
         self._first_half, self._share = first_half, share
 
     @cached_property
-    def values(self) -> NDArray[np.float32]:
+    def values(self) -> Float32Array:
         """``[num_vertices]``, of all the devices together."""
         return credible(
             add_counts(list(self._counts.values())),
@@ -70,23 +70,23 @@ class ExpectedReads:
     lists: Mapping[int, LaterEpochs] = field(repr=False)
     num_epochs: int  #: epochs of the run
 
-    def sum_rows(self, devices: Sequence[int]) -> NDArray[Any]:
+    def sum_rows(self, devices: Sequence[int]) -> Array:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
         return self._sum(self.first.sum_rows(devices), self.rows, devices)
 
-    def sum_lists(self, devices: Sequence[int]) -> NDArray[Any]:
+    def sum_lists(self, devices: Sequence[int]) -> Array:
         """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
         return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
-        self, counted: NDArray[np.int32], later: Mapping[int, LaterEpochs], devices: Sequence[int]
-    ) -> NDArray[Any]:
+        self, counted: Int32Array, later: Mapping[int, LaterEpochs], devices: Sequence[int]
+    ) -> Array:
         groups = {later[each] for each in devices if each in later}
         if not groups:
             return counted
         shares = {each: sum(each.shares.get(device, 0.0) for device in devices) for each in groups}
         found = np.empty(len(counted), np.float32)
-        for part in slices(len(counted)):
+        for part in degree.slices(len(counted)):
             expected = sum(share * each.values[part] for each, share in shares.items())
             found[part] = self._mean(counted[part], expected)
         return found
@@ -169,14 +169,14 @@ class CountedReads:
     later: Presampled | None  #: what ``later_steps`` names; None for a run of one epoch
     num_epochs: int  #: epochs of the run
 
-    def rows_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
+    def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
         """Return how many rows of ``vertices`` the device reads.
 
         ``counted`` is their number in the first epoch, if it is known.
         """
         return self._at(Presampled.rows_at, self._row_scale(device), device, vertices, counted)
 
-    def lists_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
+    def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
         """Return how often the device reads the lists of ``vertices``; arguments as ``rows_at``."""
         return self._at(Presampled.lists_at, self._list_scale(device), device, vertices, counted)
 
@@ -188,12 +188,12 @@ class CountedReads:
         """Return N_TSUM of the device."""
         return self.first.num_list_reads(device)
 
-    def sum_rows(self, devices: Sequence[int]) -> NDArray[Any]:
+    def sum_rows(self, devices: Sequence[int]) -> Array:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
         scales = {each: self._row_scale(each) for each in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
-    def sum_lists(self, devices: Sequence[int]) -> NDArray[Any]:
+    def sum_lists(self, devices: Sequence[int]) -> Array:
         """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
         scales = {each: self._list_scale(each) for each in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
@@ -211,10 +211,10 @@ class CountedReads:
 
     def _at(
         self,
-        reads_at: Callable[[Presampled, int, NDArray[Any]], int],
+        reads_at: Callable[[Presampled, int, Array], int],
         scale: float | None,
         device: int,
-        vertices: NDArray[Any],
+        vertices: Array,
         counted: int | None,
     ) -> float:
         if counted is None:
@@ -226,14 +226,14 @@ class CountedReads:
 
     def _sum(
         self,
-        counted: NDArray[np.int32],
-        reads_of: Callable[[Presampled, int], NDArray[np.int32]],
+        counted: Int32Array,
+        reads_of: Callable[[Presampled, int], Int32Array],
         scales: dict[int, float | None],
-    ) -> NDArray[Any]:
+    ) -> Array:
         if self.later is None:
             return counted
         first_weight, found = 1 / self.num_epochs, np.empty(len(counted), np.float32)
-        for part in slices(len(counted)):
+        for part in degree.slices(len(counted)):
             total = counted[part] * first_weight
             for device, scale in scales.items():
                 # None if it had no seeds in the steps that were drawn later.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.hotness.degree import slices
+from gnnscale.core import Float32Array, Float64Array, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 
@@ -18,15 +19,15 @@ class Inclusion:
     """What a mini-batch is expected to read of each vertex."""
 
     #: ``[num_vertices]`` float32, that its input vertices have the vertex
-    probability: NDArray[np.float32]
+    probability: Float32Array
     #: ``[num_vertices]`` float32, mean of its reads of the list of the vertex: of each edge that it
     #: traverses, and of the offsets, once a visit
-    lists: NDArray[np.float32]
+    lists: Float32Array
 
 
 def inclusion(
     graph: Graph,
-    train: NDArray[np.integer[Any]],
+    train: IntArray,
     fanouts: Sequence[int],
     *,
     batch_size: float,
@@ -84,13 +85,13 @@ def inclusion(
 
 
 def _add_to_neighbors(
-    graph: Graph, values: NDArray[np.float64], sums: NDArray[np.float64], num_threads: int
+    graph: Graph, values: Float64Array, sums: Float64Array, num_threads: int
 ) -> None:
     with naming_graph(graph.path or graph.name):
         ops.scatter_to_neighbors(graph.indptr, graph.indices, values, sums, num_threads=num_threads)
 
 
-def _num_picked(degrees: NDArray[np.int64], fanout: int, replace: bool) -> NDArray[np.int64]:
+def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
     """Return m, the edges that one expansion traverses from each vertex."""
     if fanout == -1:
         return degrees
@@ -99,14 +100,12 @@ def _num_picked(degrees: NDArray[np.int64], fanout: int, replace: bool) -> NDArr
     return np.minimum(degrees, fanout)
 
 
-def _share_picked(
-    degrees: NDArray[np.int64], fanout: int, replace: bool
-) -> NDArray[np.floating[Any]]:
+def _share_picked(degrees: Int64Array, fanout: int, replace: bool) -> NDArray[np.floating[Any]]:
     """Return the probability that an expanded vertex picks a given one of its in-neighbours."""
-    inverse: NDArray[np.float64] = 1 / np.maximum(degrees, 1)
+    inverse: Float64Array = 1 / np.maximum(degrees, 1)
     if fanout == -1:
         return np.ones_like(inverse)
-    missed: NDArray[np.float64] = 1 - fanout * inverse
+    missed: Float64Array = 1 - fanout * inverse
     if replace:
         missed = (1 - inverse) ** fanout
     return 1 - np.maximum(missed, 0)

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.degree import slices, sum_at
-from gnnscale.core import MAX_COUNT
+from gnnscale.core import MAX_COUNT, Array, Float32Array, Float64Array, Int32Array, Int64Array
 
 #: Vertices of which halves of an epoch are compared.
 _MAX_COMPARED = 1 << 20
@@ -30,13 +28,13 @@ def compared_vertices(num_vertices: int) -> slice:
 
 
 def credible(
-    counts: NDArray[np.int32],
-    expected: NDArray[np.float32],
-    first_half: NDArray[np.int32],
+    counts: Int32Array,
+    expected: Float32Array,
+    first_half: Int32Array,
     share: float,
     *,
     max_count: float | None = None,
-) -> NDArray[np.float32]:
+) -> Float32Array:
     """Return what another epoch like the counted one is expected to count, vertex by vertex.
 
     With m a model's expectation of a vertex, and c its count, it is
@@ -76,9 +74,7 @@ def credible(
 class _Model:
     """How far an expectation is off, octave by octave."""
 
-    def __init__(
-        self, counts: NDArray[np.int32], expected: NDArray[np.float32], max_count: float | None
-    ) -> None:
+    def __init__(self, counts: Int32Array, expected: Float32Array, max_count: float | None) -> None:
         self._max_count = max_count
         counted, foreseen, vertices = (np.zeros(_NUM_OCTAVES) for _ in range(3))
         for part in slices(len(counts)):
@@ -101,9 +97,9 @@ class _Model:
 
     def compare(
         self,
-        counts: NDArray[np.int32],
-        expected: NDArray[np.float32],
-        first_half: NDArray[np.int32],
+        counts: Int32Array,
+        expected: Float32Array,
+        first_half: Int32Array,
         share: float,
     ) -> None:
         """Separate errors of the expectation from chance, by counts of two halves."""
@@ -113,7 +109,7 @@ class _Model:
         middles = (self._known[1:] + self._known[:-1]) / 2
         nearest = np.searchsorted(middles, _octaves(picks))
 
-        def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        def sums(values: Float64Array) -> Float64Array:
             return np.maximum(np.bincount(nearest, values, len(self._known)), 0)
 
         common = sums((first_half - share * mean) * (counts - first_half - (1 - share) * mean))
@@ -122,9 +118,7 @@ class _Model:
         rest = sums(np.square(counts - mean)) - self._errors * squares
         self._chances = _ratio(np.maximum(rest, 0), sums(mean))
 
-    def estimate(
-        self, counts: NDArray[np.int32], expected: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
+    def estimate(self, counts: Int32Array, expected: Float32Array) -> Float64Array:
         picks = self._picks(expected)
         mean = self._corrected(picks)
         error = mean * self._at(picks, self._errors)
@@ -134,42 +128,42 @@ class _Model:
         )
         # The model is sure that it is never read; but it was.
         weight[mean == 0] = 1
-        estimated: NDArray[np.float64] = mean + weight * (counts - mean)
+        estimated: Float64Array = mean + weight * (counts - mean)
         return estimated
 
-    def _picks(self, expected: NDArray[Any]) -> NDArray[Any]:
+    def _picks(self, expected: Array) -> Array:
         if self._max_count is None:
             return expected
-        found: NDArray[np.float64] = -self._max_count * np.log1p(
+        found: Float64Array = -self._max_count * np.log1p(
             -np.minimum(expected / np.float64(self._max_count), _ALMOST_SURE)
         )
         return found
 
-    def _corrected(self, picks: NDArray[Any]) -> NDArray[np.float64]:
+    def _corrected(self, picks: Array) -> Float64Array:
         """Return m by the corrected picks."""
-        factors: NDArray[np.float64] = np.exp2(self._at(picks, self._log_factors))
+        factors: Float64Array = np.exp2(self._at(picks, self._log_factors))
         if self._max_count is None:
             factors *= picks
             return factors
-        mean: NDArray[np.float64] = -self._max_count * np.expm1(-factors * picks / self._max_count)
+        mean: Float64Array = -self._max_count * np.expm1(-factors * picks / self._max_count)
         return mean
 
-    def _at(self, picks: NDArray[Any], of_octaves: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _at(self, picks: Array, of_octaves: Float64Array) -> Float64Array:
         """Return values between those of the known octaves."""
         middles = self._known + _FIRST_OCTAVE - 0.5
         logs = np.log2(np.maximum(picks, np.finfo(np.float32).tiny))
-        values: NDArray[np.float64] = np.interp(logs, middles, of_octaves)
+        values: Float64Array = np.interp(logs, middles, of_octaves)
         return values
 
 
-def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ratio(part: Float64Array, whole: Float64Array) -> Float64Array:
     """Return ``part / whole``, 0 if the whole is about 0."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > _NEXT_TO_NOTHING)
 
 
-def _octaves(expected: NDArray[Any]) -> NDArray[np.int64]:
+def _octaves(expected: Array) -> Int64Array:
     """Return the octave of each value: from 2^(k - 1) to 2^k it is k, less ``_FIRST_OCTAVE``."""
-    exponents: NDArray[np.int64] = np.frexp(expected)[1].astype(np.int64) - _FIRST_OCTAVE
+    exponents: Int64Array = np.frexp(expected)[1].astype(np.int64) - _FIRST_OCTAVE
     return np.minimum(np.maximum(exponents, 0), _NUM_OCTAVES - 1)
 
 
@@ -178,8 +172,8 @@ class HalfReads:
     """What about the first half of the batches reads, of the vertices of ``compared_vertices``."""
 
     #: rows, lists: int32, as in ``DeviceReads``
-    rows: NDArray[np.int32]
-    lists: NDArray[np.int32]
+    rows: Int32Array
+    lists: Int32Array
     num_batches: int  #: batches that are counted
 
 
@@ -188,10 +182,10 @@ class DeviceReads:
     """What the batches of one device read."""
 
     #: ``[num_vertices]`` int32, a row of H_F: batches whose input vertices have the vertex
-    rows: NDArray[np.int32]
+    rows: Int32Array
     #: ``[num_vertices]`` int32, a row of H_T: reads of the list of the vertex. Each edge that is
     #: traversed is one, and so are the offsets, once a visit: an empty list has these
-    lists: NDArray[np.int32]
+    lists: Int32Array
     num_rows: int = 0  #: rows that were read, the sum of H_F
     num_list_reads: int = 0  #: N_TSUM, the transactions of sampling: the sum of H_T
     num_batches: int = 0  #: batches
@@ -219,29 +213,29 @@ class Presampled:
         """Return what the device at position ``device`` reads."""
         return self.reads[device]
 
-    def rows_of(self, device: int) -> NDArray[np.int32]:
+    def rows_of(self, device: int) -> Int32Array:
         """Return the device's row of H_F."""
         return self.reads[device].rows
 
-    def lists_of(self, device: int) -> NDArray[np.int32]:
+    def lists_of(self, device: int) -> Int32Array:
         """Return the device's row of H_T."""
         return self.reads[device].lists
 
-    def sum_rows(self, devices: Sequence[int]) -> NDArray[np.int32]:
+    def sum_rows(self, devices: Sequence[int]) -> Int32Array:
         """Return A_F: the sum of H_F over ``devices``."""
         rows = [self.rows_of(each) for each in devices]
         return add_counts(rows, num_threads=self.num_threads)
 
-    def sum_lists(self, devices: Sequence[int]) -> NDArray[np.int32]:
+    def sum_lists(self, devices: Sequence[int]) -> Int32Array:
         """Return A_T: the sum of H_T over ``devices``."""
         lists = [self.lists_of(each) for each in devices]
         return add_counts(lists, num_threads=self.num_threads)
 
-    def rows_at(self, device: int, vertices: NDArray[Any]) -> int:
+    def rows_at(self, device: int, vertices: Array) -> int:
         """Return how many rows of ``vertices`` the device reads."""
         return int(sum_at(self.rows_of(device), vertices))
 
-    def lists_at(self, device: int, vertices: NDArray[Any]) -> int:
+    def lists_at(self, device: int, vertices: Array) -> int:
         """Return how often the device reads the lists of ``vertices``."""
         return int(sum_at(self.lists_of(device), vertices))
 
@@ -254,7 +248,7 @@ class Presampled:
         return self.reads[device].num_list_reads
 
 
-def add_counts(rows: Sequence[NDArray[np.int32]], *, num_threads: int = 1) -> NDArray[np.int32]:
+def add_counts(rows: Sequence[Int32Array], *, num_threads: int = 1) -> Int32Array:
     """Add up counts, at most 2^31 - 1 each."""
     if len(rows) == 1:
         return rows[0]
@@ -319,8 +313,8 @@ class _Uncounted:
     """
 
     def __init__(self) -> None:
-        self._rows: list[NDArray[Any]] = []
-        self._lists: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        self._rows: list[Array] = []
+        self._lists: list[tuple[Int64Array, Array]] = []
         self._num_rows = 0
 
     def add(self, reached: Reached) -> int:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.cache.cache_plan import CurvePoint
+from gnnscale.core import Array, Int64Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class PrefixSums:
 
     #: ``[⌈num_numbers / every⌉ + 1]`` int64, float64 for others than integers, the sums of the
     #: first 0, ``every``, 2 · ``every``, ... numbers, and last the sum of all
-    kept: NDArray[Any]
+    kept: Array
     every: int  #: numbers from one kept sum to the next
     num_numbers: int  #: how many numbers there are
-    numbers: Callable[[slice], NDArray[Any]] = field(repr=False)  #: returns those of a slice
+    numbers: Callable[[slice], Array] = field(repr=False)  #: returns those of a slice
 
     @classmethod
     def of(cls, numbers: Sequence[int], *, every: int) -> PrefixSums:
@@ -36,7 +36,7 @@ class PrefixSums:
         kept = sums[[*range(0, len(values), every), len(values)]]
         return cls(kept=kept, every=every, num_numbers=len(values), numbers=values.__getitem__)
 
-    def between(self, first: int, last: int) -> NDArray[Any]:
+    def between(self, first: int, last: int) -> Array:
         """Return ``[last - first + 1]`` sums: those of the first ``first`` to ``last`` numbers."""
         block = first // self.every
         start = block * self.every
@@ -57,11 +57,11 @@ class PrefixSums:
         sums = self.between(first, min(first + self.every, self.num_numbers))
         return first + int(np.searchsorted(sums, limit, side="right")) - 1
 
-    def at_least(self, num: NDArray[np.int64]) -> NDArray[Any]:
+    def at_least(self, num: Int64Array) -> Array:
         """Return a kept sum for each of ``num`` that is not above the sum of so many numbers."""
         return self.kept[num // self.every]
 
-    def at_most(self, num: NDArray[np.int64]) -> NDArray[Any]:
+    def at_most(self, num: Int64Array) -> Array:
         """Return a kept sum for each of ``num`` that is not below the sum of so many numbers."""
         return self.kept[-(-num // self.every)]
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
-from gnnscale.cache.hotness.presampled import Presampled
+from gnnscale.cache.hotness import expected, presampled
 from gnnscale.cache.legion.cost_model import PrefixSums
 from gnnscale.cache.planner import split_by_owner
 from gnnscale.cache.task import BYTES_PER_LIST, CacheTask, sizes_of_lists
+from gnnscale.core import Array, Int32Array, Int64Array
 
 #: Vertices from one sum of hotness or bytes that is kept to the next.
 _EVERY = 1 << 14
@@ -22,11 +21,11 @@ _EVERY = 1 << 14
 class Kept:
     """What the K devices of a clique keep."""
 
-    vertices: list[NDArray[Any]]  #: of each device, hottest first
-    bytes: NDArray[np.int64]  #: ``[K]`` int64, the memory that these take
+    vertices: list[Array]  #: of each device, hottest first
+    bytes: Int64Array  #: ``[K]`` int64, the memory that these take
     #: ``[K, K]`` int64, at ``[j, k]`` what the ``j``-th device reads of the ``k``-th one's, in the
     #: epoch of pre-sampling
-    reads: NDArray[np.int64]
+    reads: Int64Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,23 +35,23 @@ class Candidates:
     #: ``[m]`` Q_T, vertices in descending order of the reads of their lists, A_T: edges traversed,
     #: and offsets, which an empty list has, too. Lists that are never read, or larger than each
     #: device's memory, are none of them
-    lists: NDArray[Any]
+    lists: Array
     list_bytes: PrefixSums  #: sums of the bytes of these
     list_hotness: PrefixSums  #: sums of how often these are read
     total_list_hotness: float  #: the same over all vertices
     #: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F
-    rows: NDArray[Any]
+    rows: Array
     row_hotness: PrefixSums  #: sums of how often these are read
     total_row_hotness: float  #: the same over all vertices
 
     def share_lists(
-        self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: NDArray[np.int64]
+        self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: Int64Array
     ) -> Kept:
         """Return each device's lists G_T: the first ``num_lists``, as far as its bytes allow."""
         local = [_list_reads(task, [each], task.presampled) for each in clique]
         return _share(task, self.lists[:num_lists], local, rooms, **_list_bytes(task))
 
-    def share_rows(self, task: CacheTask, clique: Sequence[int], rooms: NDArray[np.int64]) -> Kept:
+    def share_rows(self, task: CacheTask, clique: Sequence[int], rooms: Int64Array) -> Kept:
         """Return the rows G_F of each device, as many as its bytes allow."""
         num_rows = sum(int(room) // task.row_bytes for room in rooms)
         local = [task.presampled.rows_of(each) for each in clique]
@@ -61,9 +60,9 @@ class Candidates:
 
 def _share(
     task: CacheTask,
-    order: NDArray[Any],
-    local: Sequence[NDArray[np.int32]],
-    rooms: NDArray[np.int64],
+    order: Array,
+    local: Sequence[Int32Array],
+    rooms: Int64Array,
     **sizes: Any,
 ) -> Kept:
     """Share vertices out by local preference (Algorithm 1, step 3)."""
@@ -86,8 +85,10 @@ def _list_bytes(task: CacheTask) -> dict[str, Any]:
 
 
 def _list_reads(
-    task: CacheTask, devices: Sequence[int], reads: Presampled | ExpectedReads | CountedReads
-) -> NDArray[Any]:
+    task: CacheTask,
+    devices: Sequence[int],
+    reads: presampled.Presampled | expected.ExpectedReads | expected.CountedReads,
+) -> Array:
     """Return A_T of those of ``devices`` that sample; others read no list over their link."""
     samplers = [each for each in devices if task.device_at[each].samples]
     if not samplers:
@@ -96,7 +97,7 @@ def _list_reads(
 
 
 def candidates(
-    task: CacheTask, clique: Sequence[int], reads: Presampled | ExpectedReads
+    task: CacheTask, clique: Sequence[int], reads: presampled.Presampled | expected.ExpectedReads
 ) -> Candidates:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
@@ -139,20 +140,18 @@ def candidates(
     )
 
 
-def _hotness_sums(
-    task: CacheTask, order: NDArray[Any], hotness: NDArray[Any], falling: bool
-) -> PrefixSums:
+def _hotness_sums(task: CacheTask, order: Array, hotness: Array, falling: bool) -> PrefixSums:
     return _sums(task, order, lambda part: hotness[order[part]], values=hotness, falling=falling)
 
 
 def _sums(
-    task: CacheTask, order: NDArray[Any], numbers: Callable[[slice], NDArray[Any]], **of: Any
+    task: CacheTask, order: Array, numbers: Callable[[slice], Array], **of: Any
 ) -> PrefixSums:
     kept = ops.running_sums(order, every=_EVERY, num_threads=task.num_threads, **of)
     return PrefixSums(kept=kept, every=_EVERY, num_numbers=len(order), numbers=numbers)
 
 
-def _total(hotness: NDArray[Any]) -> float:
+def _total(hotness: Array) -> float:
     """Return the sum, exact for counts."""
     whole = np.issubdtype(hotness.dtype, np.integer)
     total: float = hotness.sum(dtype=np.int64 if whole else np.float64).item()

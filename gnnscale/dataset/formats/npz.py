@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import (
     SLICE_BYTES,
@@ -19,7 +18,7 @@ from gnnscale.artifact.arrays import (
     read_header,
     row_slices,
 )
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError
 from gnnscale.dataset.formats.archive import Archive
 
 #: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
@@ -80,29 +79,29 @@ class NpzReader:
             raise GraphError(f"{source}: {found} bytes, its header says {header.num_bytes}")
         return header
 
-    def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
+    def vector(self, name: str, kinds: str = "iu") -> Array:
         """Read the whole array ``name``, which must have one axis."""
         return self._whole(name, 1, kinds)
 
-    def matrix(self, name: str, kinds: str = "iuf") -> NDArray[Any]:
+    def matrix(self, name: str, kinds: str = "iuf") -> Array:
         """Read the whole array ``name``, which must have two axes."""
         return self._whole(name, 2, kinds)
 
-    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
         """Read classes, ``[num_vertices]`` or a row of them for each vertex.
 
         Labels that are mostly unknown compress to nearly nothing, hence their separate limit.
         """
         return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
-    def rows(self, name: str, kinds: str = "iuf") -> Generator[NDArray[Any]]:
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
         """Yield the matrix ``name`` in slices of its rows."""
         header = self.header(name, axes=2, kinds=kinds)
         needs = math.prod(header.shape) * max(4, header.dtype.itemsize)  # stored as float32
         self._check_size(name, needs, allowance=_ROWS_ALLOWANCE, ratio=_ROWS_RATIO)
         yield from self._slices(name, header, header.shape[0], header.shape[1:])
 
-    def pairs(self, name: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def pairs(self, name: str) -> Iterator[tuple[Array, Array]]:
         """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
         header = self.header(name, axes=2, kinds="iu")
         if header.shape[0] != 2:
@@ -116,7 +115,7 @@ class NpzReader:
 
     def _whole(
         self, name: str, axes: int | tuple[int, ...], kinds: str, allowance: int = _WHOLE_ALLOWANCE
-    ) -> NDArray[Any]:
+    ) -> Array:
         header = self.header(name, axes=axes, kinds=kinds)
         # Ids become int64 on their way; features keep their width.
         itemsize = 8 if header.dtype.kind in "iu" else header.dtype.itemsize
@@ -135,7 +134,7 @@ class NpzReader:
         num_rows: int,
         row_shape: tuple[int, ...],
         first: int = 0,
-    ) -> Iterator[NDArray[Any]]:
+    ) -> Iterator[Array]:
         row_bytes = header.dtype.itemsize * math.prod(row_shape)
         source = self.source(name)
         with self._archive.open(self._member(name)) as file:
@@ -204,22 +203,22 @@ class ArrayFolder:
         check_array(array, axes=axes, kinds=kinds, source=self.source(name))
         return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
 
-    def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
+    def vector(self, name: str, kinds: str = "iu") -> Array:
         """Map the array ``name``, which must have one axis."""
         return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
 
-    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
         """Map labels, ``[num_vertices]`` or a row of them for each vertex."""
         self.header(name, axes=(1, 2), kinds=kinds)
         return map_npy(self.path / f"{name}.npy")
 
-    def rows(self, name: str, kinds: str = "iuf") -> Generator[NDArray[Any]]:
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
         """Yield the matrix ``name`` in slices of its rows."""
         array = map_npy(self.path / f"{name}.npy", axes=2, kinds=kinds)
         for part in row_slices(len(array), array[:1].nbytes):
             yield array[part]
 
-    def pairs(self, name: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def pairs(self, name: str) -> Iterator[tuple[Array, Array]]:
         """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
         array = map_npy(self.path / f"{name}.npy", axes=2, kinds="iu")
         if len(array) != 2:

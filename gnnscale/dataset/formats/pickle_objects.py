@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnnscale.core import Array
 from gnnscale.dataset.checks import quoted
 
 _NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
@@ -66,7 +66,7 @@ class ArrayRecord:
     """An array; ``array`` once its content is known."""
 
     def __init__(self) -> None:
-        self.array: NDArray[Any] | None = None
+        self.array: Array | None = None
 
     def build(self, state: object, budget: Budget) -> None:
         """Take the state: version, shape, type, whether in Fortran order, bytes."""

@@ -11,21 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from gnnscale.artifact.arrays import check_array
-from gnnscale.artifact.files import read_file
-from gnnscale.core import GraphError, shown
+from gnnscale.artifact import arrays, files
+from gnnscale.core import Array, GraphError, shown
 from gnnscale.dataset.checks import quoted
-from gnnscale.dataset.formats.pickle_objects import (
-    CALLS,
-    KNOWN,
-    ArrayRecord,
-    Budget,
-    Global,
-    PickleError,
-    SparseRecord,
-)
+from gnnscale.dataset.formats import pickle_objects
 
 #: Dictionaries take keys that hash in a known time; integers beyond this share few hash values.
 _MAX_KEY = 2**60
@@ -33,7 +22,7 @@ _MAX_KEY = 2**60
 
 def load_pickle(path: Path) -> Any:
     """Return the plain data in a pickled file; see ``parse_pickle``."""
-    return parse_pickle(read_file(path), source=path)
+    return parse_pickle(files.read_file(path), source=path)
 
 
 def parse_pickle(data: bytes, *, source: object) -> Any:
@@ -67,23 +56,25 @@ def _run(data: bytes, source: object) -> Any:
                 return machine.result()
             action = _ACTIONS.get(opcode.name)
             if action is None:
-                raise PickleError(f"refused: operation {opcode.name} is none of plain data")
+                raise pickle_objects.PickleError(
+                    f"refused: operation {opcode.name} is none of plain data"
+                )
             action(machine, argument)
-        except PickleError as error:
+        except pickle_objects.PickleError as error:
             raise _refused(source, str(error), position) from None
 
 
-def array_of(value: object, *, axes: int, kinds: str, source: object) -> NDArray[Any]:
+def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
     """Return the array of a record; raise GraphError if it has another form or is missing."""
-    if not isinstance(value, ArrayRecord) or value.array is None:
+    if not isinstance(value, pickle_objects.ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
-    check_array(value.array, axes=axes, kinds=kinds, source=source)
+    arrays.check_array(value.array, axes=axes, kinds=kinds, source=source)
     return value.array
 
 
 def sparse_fields(value: object, *, source: object) -> dict[Any, Any]:
     """Return the attributes of a CSR matrix; raise GraphError if ``value`` is not one."""
-    if not isinstance(value, SparseRecord):
+    if not isinstance(value, pickle_objects.SparseRecord):
         raise GraphError(f"{source}: holds {quoted(value)}, not a sparse matrix")
     return value.fields
 
@@ -102,27 +93,29 @@ class _Machine:
         # Two bytes in the file is the least that something remembered takes.
         self._max_memo = num_bytes // 2
         # An array's bytes are counted when decoded and again when converted.
-        self._budget = Budget(2 * num_bytes)
+        self._budget = pickle_objects.Budget(2 * num_bytes)
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
 
     def pop(self) -> Any:
         if len(self.stack) <= (self._marks[-1] if self._marks else 0):
-            raise PickleError("it takes from an empty stack")
+            raise pickle_objects.PickleError("it takes from an empty stack")
         return self.stack.pop()
 
     def result(self) -> Any:
         value = self.pop()
         if self.stack:
-            raise PickleError(f"it leaves {len(self.stack) + 1} objects, a pickle holds one")
+            raise pickle_objects.PickleError(
+                f"it leaves {len(self.stack) + 1} objects, a pickle holds one"
+            )
         return value
 
     def top(self, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         value = self.pop()
         self.push(value)
         if not isinstance(value, kind):
-            raise PickleError(f"it changes {quoted(value)}")
+            raise pickle_objects.PickleError(f"it changes {quoted(value)}")
         return value
 
     def mark(self) -> None:
@@ -130,7 +123,7 @@ class _Machine:
 
     def pop_mark(self) -> list[Any]:
         if not self._marks:
-            raise PickleError("it goes back to a mark that is not there")
+            raise pickle_objects.PickleError("it goes back to a mark that is not there")
         start = self._marks.pop()
         values = self.stack[start:]
         del self.stack[start:]
@@ -145,23 +138,27 @@ class _Machine:
     def remember(self, place: int | None) -> None:
         place = len(self._memo) if place is None else place
         if len(self._memo) > self._max_memo:
-            raise PickleError("it remembers more than it holds")
+            raise pickle_objects.PickleError("it remembers more than it holds")
         value = self.pop()
         self.push(value)
         self._memo[place] = value
 
     def recall(self, place: int) -> None:
         if place not in self._memo:
-            raise PickleError(f"it recalls {quoted(place)}, which was not remembered")
+            raise pickle_objects.PickleError(
+                f"it recalls {quoted(place)}, which was not remembered"
+            )
         self.push(self._memo[place])
 
     def set_items(self, values: list[Any]) -> None:
         target = self.top(dict)
         if len(values) % 2:
-            raise PickleError("a key without a value")
+            raise pickle_objects.PickleError("a key without a value")
         for key, value in zip(values[::2], values[1::2], strict=True):
             if not (type(key) in (str, bytes) or (type(key) is int and abs(key) < _MAX_KEY)):
-                raise PickleError(f"refused: {quoted(key)} is the key of a dictionary")
+                raise pickle_objects.PickleError(
+                    f"refused: {quoted(key)} is the key of a dictionary"
+                )
             target[key] = value
 
     def name(self, name: str) -> None:
@@ -170,29 +167,32 @@ class _Machine:
         for old, new in (("__builtin__.", "builtins."), ("copy_reg.", "copyreg.")):
             if name.startswith(old):
                 name = new + name.removeprefix(old)
-        if name not in KNOWN:
-            raise PickleError(f"refused: it names {shown(name)}")
-        self.push(Global(name))
+        if name not in pickle_objects.KNOWN:
+            raise pickle_objects.PickleError(f"refused: it names {shown(name)}")
+        self.push(pickle_objects.Global(name))
 
     def stack_name(self) -> None:
         module, name = self.pop_many(2)
         if type(module) is not str or type(name) is not str:
-            raise PickleError("a name that is no text")
+            raise pickle_objects.PickleError("a name that is no text")
         self.name(f"{module}.{name}")
 
     def call(self) -> None:
         function, arguments = self.pop_many(2)
-        if not isinstance(function, Global) or function.name not in CALLS:
-            raise PickleError(f"refused: it calls {quoted(function)}")
+        if (
+            not isinstance(function, pickle_objects.Global)
+            or function.name not in pickle_objects.CALLS
+        ):
+            raise pickle_objects.PickleError(f"refused: it calls {quoted(function)}")
         if not isinstance(arguments, tuple):
-            raise PickleError(f"refused: arguments are {quoted(arguments)}")
-        self.push(CALLS[function.name](self._budget, *arguments))
+            raise pickle_objects.PickleError(f"refused: arguments are {quoted(arguments)}")
+        self.push(pickle_objects.CALLS[function.name](self._budget, *arguments))
 
     def build(self) -> None:
         state = self.pop()
         target = self.pop()
         if not hasattr(type(target), "build"):
-            raise PickleError(f"refused: it gives a state to {quoted(target)}")
+            raise pickle_objects.PickleError(f"refused: it gives a state to {quoted(target)}")
         target.build(state, self._budget)
         self.push(target)
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import check_array, row_slices
-from gnnscale.core import GraphError
+from gnnscale.core import Array, Float64Array, GraphError, Int64Array
 from gnnscale.dataset.checks import check_num_features, quoted
 from gnnscale.dataset.formats.npz import NpzReader
 
@@ -23,7 +22,7 @@ _DENSE_BYTES = 1 << 30
 _DENSE_RATIO = 1024
 
 
-def check_csr(indptr: NDArray[Any], num_indices: int, source: object) -> None:
+def check_csr(indptr: Array, num_indices: int, source: object) -> None:
     """Raise GraphError unless ``indptr`` are offsets into ``num_indices`` entries."""
     if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
         raise GraphError(f"{source}: indptr is {indptr.dtype}{list(indptr.shape)}, not offsets")
@@ -35,7 +34,7 @@ def check_csr(indptr: NDArray[Any], num_indices: int, source: object) -> None:
         )
 
 
-def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[NDArray[np.int64], NDArray[Any]]:
+def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
     """Return ``indptr`` and ``indices`` of a square matrix as SciPy saves it, without its values.
 
     Raises:
@@ -55,9 +54,7 @@ def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[NDArray[np.int64],
     return indptr.astype(np.int64, copy=False), indices
 
 
-def csr_edges(
-    indptr: NDArray[Any], indices: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
     """Yield ``(row, column)`` of the entries of a sparse matrix, in slices."""
     for first in range(0, len(indices), _SLICE_EDGES):
         columns = indices[first : first + _SLICE_EDGES]
@@ -66,9 +63,9 @@ def csr_edges(
 
 
 def sparse_matrix(
-    data: NDArray[Any],
-    indices: NDArray[Any],
-    indptr: NDArray[Any],
+    data: Array,
+    indices: Array,
+    indptr: Array,
     *,
     num_columns: Any,
     num_bytes: int,
@@ -113,19 +110,19 @@ def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: obje
         )
 
 
-def holds_bytes(values: NDArray[Any]) -> bool:
+def holds_bytes(values: Array) -> bool:
     """Whether every value is a whole number from 0 to 255, so that uint8 holds it."""
     return bool(((values >= 0) & (values <= 255) & (values == np.floor(values))).all())
 
 
-def _narrowed(values: NDArray[np.float64], published: np.dtype[Any]) -> NDArray[Any]:
+def _narrowed(values: Float64Array, published: np.dtype[Any]) -> Array:
     """Return values in the narrowest of uint8, float32 and float64 that is sure to hold them."""
     if holds_bytes(values):
         return values.astype(np.uint8)
     return values.astype(np.float32) if published == np.float32 else values
 
 
-def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[NDArray[Any]]:
+def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[Array]:
     """Yield the rows of a sparse matrix as dense slices."""
     for part in row_slices(matrix.shape[0], matrix.shape[1] * matrix.dtype.itemsize):
         yield matrix[part].toarray()

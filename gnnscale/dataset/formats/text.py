@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core import GraphError, one_line, shown
+from gnnscale.core import Array, GraphError, one_line, shown
 
 _BLOCK_BYTES = 16 << 20
 #: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
@@ -32,7 +31,7 @@ def csv_columns(
     skip_lines: int = 0,  # lines at the start that are not data
     ratio: int = 20,  # max bytes from one byte of a .gz, beyond 64 MiB
     block_bytes: int = _BLOCK_BYTES,  # text that is in memory at a time
-) -> Iterator[list[NDArray[Any]]]:
+) -> Iterator[list[Array]]:
     """Yield the columns of a text file without a header, block by block, with bounded memory.
 
     Raises:
@@ -55,14 +54,14 @@ def csv_table(
     source: object,
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
-) -> NDArray[Any]:
+) -> Array:
     """Return a whole text file without a header as one array ``[rows, len(types)]``, of one type.
 
     More than ``max_rows`` are refused, and more than ``allowance`` bytes beyond a multiple of the
     file's size. Other arguments as for ``csv_columns``.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
-    blocks: list[NDArray[Any]] = []
+    blocks: list[Array] = []
     num_rows = 0
     for columns in csv_columns(file, types, source=source):
         num_rows += len(columns[0])
@@ -174,7 +173,7 @@ def _names(
 
 def _parsed(
     line: int, block: bytes, names: list[str], types: Sequence[str], delimiter: str, source: object
-) -> list[NDArray[Any]]:
+) -> list[Array]:
     import pyarrow  # takes a while, and a run whose store exists needs none
     from pyarrow import csv
 
@@ -183,7 +182,7 @@ def _parsed(
     # An empty cell is an error, not a zero; NaN is for the checks to judge.
     convert = csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
 
-    def parse(text: bytes) -> list[NDArray[Any]]:
+    def parse(text: bytes) -> list[Array]:
         table = csv.read_csv(
             io.BytesIO(text),
             read_options=csv.ReadOptions(block_size=len(text) + 1, column_names=names),

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact import files
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
-from gnnscale.core import GraphError, check_choice
+from gnnscale.core import Array, GraphError, Int64Array, check_choice
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
@@ -95,7 +94,7 @@ _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 _NAMES = {name for names in (_FEATURES, _LABELS, _WEIGHTS, *_SPLIT, *_EDGES) for name in names}
 #: Which lists ``indptr`` and ``indices`` are: of in-neighbours, or of out-neighbours.
 _LISTS = ("csc", "csr")
-_Edges = Generator[tuple[NDArray[Any], NDArray[Any]]]
+_Edges = Generator[tuple[Array, Array]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +232,7 @@ class Arrays(base.Dataset):
             writer.set_split(*parts, source=arrays.path)
 
 
-def _classes(labels: NDArray[Any], metric: str | None, source: object) -> NDArray[Any]:
+def _classes(labels: Array, metric: str | None, source: object) -> Array:
     """Return classes, or zeros and ones if a vertex may have several."""
     if labels.ndim == 1:
         if labels.dtype.kind == "f":
@@ -246,13 +245,11 @@ def _classes(labels: NDArray[Any], metric: str | None, source: object) -> NDArra
     if not one_hot:
         return labels
     _LOG.info("%s: every row has a single one, so that a vertex has one class", source)
-    classes: NDArray[np.int64] = labels.argmax(axis=1)
+    classes: Int64Array = labels.argmax(axis=1)
     return classes
 
 
-def _part(
-    arrays: ArrayFolder | NpzReader, names: tuple[str, ...], num_vertices: int
-) -> NDArray[Any]:
+def _part(arrays: ArrayFolder | NpzReader, names: tuple[str, ...], num_vertices: int) -> Array:
     name = _found(arrays, names)
     if name is None:
         raise GraphError(

@@ -5,21 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.artifact.arrays import map_npy, row_slices
+from gnnscale.artifact import arrays, graph_store, header
 from gnnscale.artifact.files import read_file, total_bytes
-from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.artifact.header import parse_json
-from gnnscale.core import GraphError
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import (
-    check_num_features,
-    check_num_vertices,
-    quoted,
-    vertex_keys,
-    whole_numbers,
-)
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array
+from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats import sparse
 from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage.store import StoreWriter
@@ -28,7 +18,7 @@ _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSaint(Dataset):
+class GraphSaint(base.Dataset):
     """A folder with ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
 
     Classes that are lists of zeros and ones are multi-label, judged by micro-F1.
@@ -47,14 +37,14 @@ class GraphSaint(Dataset):
         with NpzReader(adjacency) as npz:
             indptr, indices = sparse.read_adjacency(npz)
         num_vertices = len(indptr) - 1
-        check_num_vertices(num_vertices, total_bytes(files), adjacency)
+        checks.check_num_vertices(num_vertices, total_bytes(files), adjacency)
         writer.set_num_vertices(num_vertices, source=adjacency)
         for dst, src in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=adjacency)
-        features = map_npy(feature_file, axes=2, kinds="biuf")
-        check_num_features(features.shape[1], feature_file)
+        features = arrays.map_npy(feature_file, axes=2, kinds="biuf")
+        checks.check_num_features(features.shape[1], feature_file)
         writer.write_features(
-            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
+            (features[part] for part in arrays.row_slices(len(features), features[:1].nbytes)),
             num_features=features.shape[1],
             dtype="float16" if features.dtype == np.float16 else "float32",
             source=feature_file,
@@ -65,47 +55,50 @@ class GraphSaint(Dataset):
         writer.set_split(*_read_role(role_file), source=role_file)
 
 
-def _read_role(path: Path) -> list[NDArray[np.int64]]:
+def _read_role(path: Path) -> list[Int64Array]:
     """Return the vertices to train on, to validate and to test with."""
-    role = parse_json(read_file(path), source=path)
+    role = header.parse_json(read_file(path), source=path)
     missing = [part for part in ("tr", "va", "te") if part not in role]
     if missing:
         raise GraphError(f"{path}: has no list {missing[0]!r}")
-    return [whole_numbers(role[part], path, f"ids of {part!r}") for part in ("tr", "va", "te")]
+    return [
+        checks.whole_numbers(role[part], path, f"ids of {part!r}") for part in ("tr", "va", "te")
+    ]
 
 
-def _read_classes(path: Path, num_vertices: int) -> NDArray[Any]:
-    classes = parse_json(read_file(path), source=path)
-    ids = vertex_keys(classes, source=path)
+def _read_classes(path: Path, num_vertices: int) -> Array:
+    classes = header.parse_json(read_file(path), source=path)
+    ids = checks.vertex_keys(classes, source=path)
     if not np.array_equal(np.sort(ids), np.arange(num_vertices)):
         raise GraphError(f"{path}: ids must be 0 to {num_vertices - 1}, each once")
     rows = list(classes.values())
-    values: NDArray[Any]
+    values: Array
     if isinstance(rows[0], list):
         values = _multi_label(classes, path)
     else:
-        values = whole_numbers(rows, path, "classes")
+        values = checks.whole_numbers(rows, path, "classes")
     labels = np.empty_like(values)
     labels[ids] = values
     return labels
 
 
-def _multi_label(classes: dict[str, Any], path: Path) -> NDArray[np.uint8]:
+def _multi_label(classes: dict[str, Any], path: Path) -> UInt8Array:
     """Return lists of zeros and ones, all of one length, as rows."""
     width = len(next(iter(classes.values())))
-    if not 1 <= width <= MAX_FEATURES:
-        raise GraphError(f"{path}: {width} classes, allowed are 1 to {MAX_FEATURES}")
+    if not 1 <= width <= graph_store.MAX_FEATURES:
+        raise GraphError(f"{path}: {width} classes, allowed are 1 to {graph_store.MAX_FEATURES}")
     rows = bytearray()
     for vertex, row in classes.items():
         if not isinstance(row, list) or len(row) != width:
             raise GraphError(
-                f"{path}: class of vertex {vertex} is {quoted(row)}, the first has a list of "
-                f"{width} zeros and ones"
+                f"{path}: class of vertex {vertex} is {checks.quoted(row)}, the first has a list "
+                f"of {width} zeros and ones"
             )
         wrong = [value for value in row if type(value) not in (int, float) or value not in (0, 1)]
         if wrong:
             raise GraphError(
-                f"{path}: class of vertex {vertex} has {quoted(wrong[0])}, allowed are 0 and 1"
+                f"{path}: class of vertex {vertex} has {checks.quoted(wrong[0])}, "
+                "allowed are 0 and 1"
             )
         rows += bytes(map(int, row))
     return np.frombuffer(rows, np.uint8).reshape(-1, width)

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.files import file_bytes
-from gnnscale.core import ConfigError, GraphError
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage import remote, store
@@ -63,7 +61,7 @@ class Heterophilous(base.Dataset):
         writer.set_labels(labels, metric=metric, source=path)
         writer.set_split(*split, source=path)
 
-    def _read_part(self, npz: NpzReader, part: str, num_vertices: int) -> NDArray[np.int64]:
+    def _read_part(self, npz: NpzReader, part: str, num_vertices: int) -> Int64Array:
         masks = npz.matrix(f"{part}_masks", kinds="b")
         if masks.shape[1] != num_vertices:
             raise GraphError(
@@ -77,7 +75,7 @@ class Heterophilous(base.Dataset):
         return np.flatnonzero(masks[self.mask])
 
 
-def _read_graph(npz: NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _read_graph(npz: NpzReader) -> tuple[Array, Array, Array]:
     labels, features, edges = (
         npz.vector("node_labels"),
         npz.matrix("node_features"),

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import read_file, total_bytes
 from gnnscale.artifact.header import parse_json
-from gnnscale.core import GraphError, shown
+from gnnscale.core import GraphError, Int64Array, shown
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
@@ -34,7 +33,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _Row = tuple[int, str, str]  # line, id, label
 
 
-def read_labels(data: bytes, *, source: str, num_bytes: int) -> NDArray[np.int64]:
+def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
     """Return the class of every vertex, from comma-separated text with a header.
 
     Classes are all numbers, or all words, which are then numbered in alphabetical order: one
@@ -90,7 +89,7 @@ def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
     )
 
 
-def _numbered(rows: list[_Row], source: str) -> NDArray[np.int64]:
+def _numbered(rows: list[_Row], source: str) -> Int64Array:
     words = [row for row in rows if not _WHOLE.fullmatch(row[2])]
     for line, _, label in words:
         if not label or _is_number(label):

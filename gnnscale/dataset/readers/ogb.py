@@ -2,21 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import map_npy, row_slices
 from gnnscale.artifact.files import file_bytes, total_bytes
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats import pickled
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
-from gnnscale.dataset.storage.remote import Published, RemoteFile
-from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.dataset.storage import remote, store
 
 _ADDRESS = "https://snap.stanford.edu/ogb/data/nodeproppred"
 
@@ -39,13 +36,13 @@ class Ogb(base.Dataset):
     unknown. A table of labels with several columns is multi-label, judged by ROC AUC.
     """
 
-    def published(self) -> Published | None:
+    def published(self) -> remote.Published | None:
         """Return the archive; the datasets without node features are not read."""
         if self.name not in _ARCHIVES:
             return None
         archive, licence = _ARCHIVES[self.name]
-        file = RemoteFile(url=f"{_ADDRESS}/{archive}.zip", unpack=True)
-        return Published(name=self.name, licence=licence, files=(file,))
+        file = remote.RemoteFile(url=f"{_ADDRESS}/{archive}.zip", unpack=True)
+        return remote.Published(name=self.name, licence=licence, files=(file,))
 
     def raw_files(self) -> list[Path]:
         """Return the files of the graph, and those of the split if it is read."""
@@ -58,7 +55,7 @@ class Ogb(base.Dataset):
             file_bytes(file)
         return files
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the graph, as csv or binary, whichever is there."""
         files = self.raw_files()
         num_bytes = total_bytes(files)
@@ -84,7 +81,7 @@ class Ogb(base.Dataset):
         raise GraphError(f"{path}: has no folder raw/")
 
 
-def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
+def _read_text(writer: store.StoreWriter, raw: Path, num_bytes: int) -> None:
     sizes, edge_file, feature_file, label_file = (raw / name for name in _TEXT)
     count = csv_table(sizes, ["int64"], source=sizes, max_rows=1 << 20)
     if count.shape != (1, 1):
@@ -107,7 +104,7 @@ def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
     )
 
 
-def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: int) -> None:
+def _read_binary(writer: store.StoreWriter, path: Path, label_file: Path, num_bytes: int) -> None:
     with NpzReader(path) as npz:
         sizes = npz.vector("num_nodes_list")
         if len(sizes) != 1:
@@ -131,7 +128,7 @@ def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: i
         )
 
 
-def _set_graph(writer: StoreWriter, labels: NDArray[Any], num_vertices: int, source: Path) -> None:
+def _set_graph(writer: store.StoreWriter, labels: Array, num_vertices: int, source: Path) -> None:
     """Set the number of vertices, once the labels agree, and the labels."""
     if len(labels) != num_vertices:
         raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
@@ -174,7 +171,7 @@ class Mag240m(base.Dataset):
             file_bytes(file)
         return files
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the graph from mapped files, slice by slice."""
         files = self.raw_files()
         feature_file, label_file, edge_file, split_file = files
@@ -208,7 +205,7 @@ class Mag240m(base.Dataset):
         raise GraphError(f"{path}: has no folder processed/")
 
 
-def _read_split(path: Path, num_vertices: int) -> list[NDArray[Any]]:
+def _read_split(path: Path, num_vertices: int) -> list[Array]:
     """Read a dictionary of arrays that torch.save wrote."""
     with Archive(path) as archive:
         names = [name for name in archive.names if name.endswith("/data.pkl")]

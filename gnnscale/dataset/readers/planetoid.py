@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import file_bytes
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core import GraphError
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import quoted, whole_numbers
+from gnnscale.core import Array, GraphError, Int64Array
+from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats import sparse, text
 from gnnscale.dataset.formats.pickled import array_of, load_pickle, sparse_fields
-from gnnscale.dataset.storage.remote import Published, RemoteFile
-from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.dataset.storage import remote, store
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -38,7 +35,7 @@ _NUM_VALID = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planetoid(Dataset):
+class Planetoid(base.Dataset):
     """Files ``ind.<name>.{x,y,tx,ty,allx,ally,graph,test.index}``, pickled by Python 2.
 
     Vertices that CiteSeer's test range skips have no features and no label.
@@ -47,19 +44,20 @@ class Planetoid(Dataset):
     #: Where the authors publish.
     address = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 
-    def published(self) -> Published:
+    def published(self) -> remote.Published:
         """Return the authors' files."""
         names = [f"ind.{self.name}.{part}" for part in _PARTS]
         files = [
-            RemoteFile(url=f"{self.address}/{name}", sha256=_SHA256.get(name)) for name in names
+            remote.RemoteFile(url=f"{self.address}/{name}", sha256=_SHA256.get(name))
+            for name in names
         ]
-        return Published(name=f"planetoid-{self.name}", licence="MIT", files=tuple(files))
+        return remote.Published(name=f"planetoid-{self.name}", licence="MIT", files=tuple(files))
 
     def raw_files(self) -> list[Path]:
         """Return the files that are read; ``x`` repeats the start of ``allx``."""
         return [self._file(part) for part in _PARTS if part != "x"]
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the graph; training vertices come first in the files, test vertices last."""
         import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -94,13 +92,13 @@ class Planetoid(Dataset):
         self,
         allx: scipy.sparse.csr_matrix,
         tx: scipy.sparse.csr_matrix,
-        ally: NDArray[Any],
-        ty: NDArray[Any],
-    ) -> NDArray[np.int64]:
+        ally: Array,
+        ty: Array,
+    ) -> Int64Array:
         """Return the test vertices, whose ids must agree with the other files."""
         file = self._file("test.index")
         num_known, num_tested = allx.shape[0], tx.shape[0]
-        test: NDArray[np.int64] = text.csv_table(file, ["int64"], source=file)[:, 0]
+        test: Int64Array = text.csv_table(file, ["int64"], source=file)[:, 0]
         if not (len(ally) == num_known and len(ty) == num_tested == len(test) > 0):
             raise GraphError(
                 f"{file}: {len(test)} test vertices, {num_tested} feature rows, "
@@ -123,26 +121,28 @@ class Planetoid(Dataset):
             )
         return test
 
-    def _add_edges(self, writer: StoreWriter) -> None:
+    def _add_edges(self, writer: store.StoreWriter) -> None:
         file = self._file("graph")
         adjacency = load_pickle(file)
         if not isinstance(adjacency, dict):
-            raise GraphError(f"{file}: holds {quoted(adjacency)}, not a dict")
+            raise GraphError(f"{file}: holds {checks.quoted(adjacency)}, not a dict")
         for neighbors in adjacency.values():
             if not isinstance(neighbors, list):
-                raise GraphError(f"{file}: holds {quoted(neighbors)}, not lists of neighbours")
+                raise GraphError(
+                    f"{file}: holds {checks.quoted(neighbors)}, not lists of neighbours"
+                )
         degrees = list(map(len, adjacency.values()))
         # A pickle can use one list many times.
         if sum(degrees) > file_bytes(file):
             raise GraphError(f"{file}: lists of {sum(degrees)} neighbours, more than its bytes")
-        src = np.repeat(whole_numbers(list(adjacency), file, "vertex ids"), degrees)
+        src = np.repeat(checks.whole_numbers(list(adjacency), file, "vertex ids"), degrees)
         neighbors = list(chain.from_iterable(adjacency.values()))
-        writer.add_edges(src, whole_numbers(neighbors, file, "vertex ids"), source=file)
+        writer.add_edges(src, checks.whole_numbers(neighbors, file, "vertex ids"), source=file)
 
     def _file(self, part: str) -> Path:
         return self.raw_file(f"ind.{self.name}.{part}")
 
-    def _one_hot(self, part: str) -> NDArray[Any]:
+    def _one_hot(self, part: str) -> Array:
         file = self._file(part)
         rows = array_of(load_pickle(file), axes=2, kinds="biuf", source=file)
         if not 1 <= rows.shape[1] <= MAX_FEATURES:

@@ -4,12 +4,10 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.dataset.formats.text import csv_columns, head_lines
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
@@ -53,7 +51,7 @@ class Snap(Structure):
             _LOG.info("%s: columns after the first two are not read", file)
 
 
-def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
+def _read(file: Path) -> Iterator[list[Array]]:
     _, delimiter, num_comments = _first_edge(file)
     return csv_columns(
         file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments
@@ -73,13 +71,13 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
     return edge, delimiter, num_comments
 
 
-def _distinct(edges: Iterator[list[NDArray[Any]]], file: Path) -> NDArray[np.int64]:
+def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
     """Return the ids that occur, sorted.
 
     New ids wait until they are as many as the known ones, so that merging costs little in total.
     """
     known = np.empty(0, np.int64)
-    waiting: list[NDArray[Any]] = []
+    waiting: list[Array] = []
     for ends in edges:
         waiting.append(np.unique(np.concatenate(ends)))
         if sum(map(len, waiting)) > max(len(known), 1 << 22):

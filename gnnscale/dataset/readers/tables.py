@@ -8,11 +8,10 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact import files
-from gnnscale.artifact.files import total_bytes
 from gnnscale.core import ConfigError, GraphError, check_choice, hardware, prefetch, shown
+from gnnscale.core.arrays import Array, Float32Array
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
@@ -38,7 +37,7 @@ _ID_BYTES = 64
 #: Threads that decode edges and find their ids, at most, and batches that each may be ahead.
 _MAX_THREADS = 8
 _AHEAD = 4
-_Mapped: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[np.float32] | None]"
+_Mapped: TypeAlias = "tuple[Array, Array, Float32Array | None]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +200,7 @@ class Tables(Dataset):
         """Set number, labels and split of the vertices; keep their ids in the store."""
         import pyarrow
 
-        max_bytes = max_id_bytes(total_bytes(self._files("vertices", self.vertices)))
+        max_bytes = max_id_bytes(files.total_bytes(self._files("vertices", self.vertices)))
         ids = IdColumn(table.require("id", self.id), self.id_type, max_bytes)
         types = {self.id: csv_id_type(self.id_type, table.types[self.id])}
         labels = split = None
@@ -274,7 +273,7 @@ def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
                 yield _Edges(share)
 
 
-def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
+def _weights(batch: Batch, column: str) -> Float32Array:
     refuse_nulls(batch, column)
     values = floats(batch, column, np.float32)
     good = (values >= 0) & np.isfinite(values)
@@ -289,7 +288,7 @@ def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
 
 def _set_labels(
     writer: store.StoreWriter, column: LabelColumn, ids: IdColumn, source: Path
-) -> NDArray[Any]:
+) -> Array:
     """Give the writer classes and their names, or values to regress on; return them."""
     labels, names = column.finish(ids)
     if labels.dtype.kind == "f":

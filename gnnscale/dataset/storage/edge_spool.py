@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core import GraphError, errors, hardware
+from gnnscale.core import Array, Float32Array, GraphError, Int32Array, Int64Array, errors, hardware
 
 _SLICE_EDGES = 1 << 20
 #: Collects the few edges of small slices, so that each is not a write of its own.
@@ -29,19 +28,19 @@ class EdgeFile:
         self._files = [each.open("w+b", buffering=_BUFFER_BYTES) for each in self._paths]
         self.num_edges = 0
 
-    def append(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
+    def append(self, src: Array, dst: Array) -> None:
         """Write edges after those that are there."""
         self.write(self.num_edges, src, dst)
         self.num_edges += len(src)
 
-    def write(self, place: int, src: NDArray[Any], dst: NDArray[Any]) -> None:
+    def write(self, place: int, src: Array, dst: Array) -> None:
         """Write edges from the edge number ``place`` on; the caller sets ``num_edges``."""
         for file, ends in zip(self._files, (src, dst), strict=True):
             if file.tell() != place * self._dtype.itemsize:
                 file.seek(place * self._dtype.itemsize)
             file.write(np.ascontiguousarray(ends, self._dtype).data)
 
-    def take_last(self, num_edges: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def take_last(self, num_edges: int) -> Iterator[tuple[Array, Array]]:
         """Yield the last ``num_edges`` edges in slices, removed from the disk as they are read."""
         end = self.num_edges
         while self.num_edges > end - num_edges:
@@ -52,7 +51,7 @@ class EdgeFile:
             self.num_edges = first
             yield ends[0], ends[1]
 
-    def _read(self, file: Any, first: int) -> NDArray[Any]:
+    def _read(self, file: Any, first: int) -> Array:
         # Read, not mapped: mapped pages would count as memory of this process.
         file.seek(first * self._dtype.itemsize)
         return np.fromfile(file, self._dtype, self.num_edges - first)
@@ -74,12 +73,12 @@ class EdgeBlock:
         self.num_edges = 0
         self._path = path
         self._dtype = dtype
-        self._held: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._held: list[tuple[Array, Array]] = []
         self._file: EdgeFile | None = None
         #: In-degrees by edges that were spilled.
-        self._spilled: NDArray[np.int64] | None = None
+        self._spilled: Int64Array | None = None
 
-    def hold(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
+    def hold(self, src: Array, dst: Array) -> None:
         """Keep edges in memory as they are."""
         self._held.append((src, dst))
         self.num_edges += len(src)
@@ -93,7 +92,7 @@ class EdgeBlock:
             self._file.append(src, dst)
         self._held = []
 
-    def in_degrees(self) -> NDArray[np.int64]:
+    def in_degrees(self) -> Int64Array:
         """Return ``[last - first]`` int64, how many edges each vertex has."""
         spilled = self._spilled
         degrees = np.zeros(self.last - self.first, np.int64) if spilled is None else spilled.copy()
@@ -101,7 +100,7 @@ class EdgeBlock:
             ops.count_in_degrees(dst, degrees, self.first)
         return degrees
 
-    def take(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def take(self) -> Iterator[tuple[Array, Array]]:
         """Yield all edges once, in slices that are released as they are read."""
         while self._held:
             yield self._held.pop()
@@ -119,24 +118,24 @@ EDGE_BYTES = 40
 _WEIGHT_BITS = 32
 
 
-def packed(src: NDArray[np.int64], weights: NDArray[np.float32]) -> NDArray[np.int64]:
+def packed(src: Int64Array, weights: Float32Array) -> Int64Array:
     """Return words of sources and weights ``[num_edges]``, ordered as pairs of them are.
 
     Sources are below 2^31. Weights are finite and not negative, so their bits rise as they do.
     """
     # Minus zero has the highest bit set; plus zero added to it is plus zero.
-    words: NDArray[np.int64] = (src << _WEIGHT_BITS) | (weights + np.float32(0)).view(np.int32)
+    words: Int64Array = (src << _WEIGHT_BITS) | (weights + np.float32(0)).view(np.int32)
     return words
 
 
-def unpacked(words: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def unpacked(words: Int64Array) -> tuple[Int32Array, Float32Array]:
     """Return the sources and the weights of ``words``."""
     return (words >> _WEIGHT_BITS).astype(np.int32), words.astype(np.uint32).view(np.float32)
 
 
 def added_up(
-    offsets: NDArray[np.int64], lists: NDArray[np.int32], weights: NDArray[np.float32], first: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    offsets: Int64Array, lists: Int32Array, weights: Float32Array, first: int
+) -> tuple[Int64Array, Int32Array, Float32Array]:
     """Keep each neighbour once, with the sum of its weights; ``first`` is the first list's vertex.
 
     Sums are taken in float64 in ascending order, so they depend on the weights alone.
@@ -159,7 +158,7 @@ def added_up(
             "float32 holds"
         )
     # Where a list begins, a run of equal neighbours does; an empty one begins with the next.
-    new_offsets: NDArray[np.int64] = np.searchsorted(places, offsets)
+    new_offsets: Int64Array = np.searchsorted(places, offsets)
     return new_offsets, lists[places], sums
 
 
@@ -220,7 +219,7 @@ class EdgeSpool:
         self._blocks: list[EdgeBlock] = []
         self._spills = False
         #: Sources and destinations, and perhaps weights, of edges that wait for others.
-        self._waiting: list[NDArray[Any]] = []
+        self._waiting: list[Array] = []
         self._num_waiting = 0
         #: The last array that edges are held in, sources and destinations, and how many it has.
         self._slab = np.empty((2, 0), self._dtype)
@@ -228,9 +227,7 @@ class EdgeSpool:
         #: Whether edges have weights; None before the first call of ``add``.
         self.weighted: bool | None = None
 
-    def add(
-        self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None = None
-    ) -> None:
+    def add(self, src: Array, dst: Array, weights: Float32Array | None = None) -> None:
         """Append edges; ``src[i]`` sends messages to ``dst[i]``, both ``[num_edges]``.
 
         Either all calls give ``weights`` ``[num_edges]``, finite and not negative, or no call does.
@@ -280,9 +277,7 @@ class EdgeSpool:
         """Type of sources in files and in lists, packed with their weights if they have some."""
         return np.dtype(np.int64) if self.weighted else self._dtype
 
-    def _add(
-        self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None
-    ) -> None:
+    def _add(self, src: Array, dst: Array, weights: Float32Array | None) -> None:
         if self._keeps_loops and not self._undirected:  # what loops are makes no odds
             self._scatter(src, dst, weights)
             return
@@ -296,9 +291,7 @@ class EdgeSpool:
         if self._undirected:
             self._scatter(dst, src, weights)
 
-    def _scatter(
-        self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None
-    ) -> None:
+    def _scatter(self, src: Array, dst: Array, weights: Float32Array | None) -> None:
         blocks = np.arange(self._num_blocks, dtype=np.int32)
         src = src if weights is None else packed(src, weights)
         room = self._room(len(src))
@@ -314,7 +307,7 @@ class EdgeSpool:
         self.num_edges += len(src)
         self.held_bytes += room.nbytes
 
-    def _room(self, num_edges: int) -> NDArray[Any]:
+    def _room(self, num_edges: int) -> Array:
         """Return an array ``[2, num_edges]`` for sources and destinations.
 
         It is a part of a larger one, which the kernel gives in large pages: single pages of 4 KiB

@@ -15,20 +15,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import SLICE_BYTES, read_slices
 from gnnscale.artifact.files import read_file
-from gnnscale.artifact.graph_store import (
-    ARRAYS,
-    DEGREES,
-    GRAPH_STORE,
-    WEIGHTS,
-    StoreMeta,
-    read_meta,
-)
 from gnnscale.artifact.header import file_sha256, header_text, parse_json
-from gnnscale.core import GraphError, one_line, track
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, one_line, track
 from gnnscale.dataset.tables.ids import check_ids_file, read_ids
 from gnnscale.graph import Graph
 
@@ -83,7 +75,9 @@ def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list
             stop.set()
 
 
-def changed_file(store: Path, meta: StoreMeta, files: Sequence[Path], root: Path) -> Path | None:
+def changed_file(
+    store: Path, meta: graph_store.StoreMeta, files: Sequence[Path], root: Path
+) -> Path | None:
     """Return the first of ``files`` whose content is not what ``store`` was made of, else None.
 
     If size and time are those recorded, so is the content; otherwise it is hashed. Times that
@@ -129,8 +123,8 @@ class _Recorded:
     raw: tuple[RawFile, ...]
 
 
-def _recorded(meta: StoreMeta, store: Path) -> dict[str, RawFile]:
-    found = GRAPH_STORE.record(_Recorded, meta.entries, store)
+def _recorded(meta: graph_store.StoreMeta, store: Path) -> dict[str, RawFile]:
+    found = graph_store.GRAPH_STORE.record(_Recorded, meta.entries, store)
     return {file.name: file for file in found.raw}
 
 
@@ -158,7 +152,7 @@ def _open_in(folder: int, name: str, flags: int) -> IO[str]:
     return os.fdopen(descriptor, "r" if flags == os.O_RDONLY else "w")
 
 
-def check_options(store: Path, meta: StoreMeta, options: Mapping[str, Any]) -> None:
+def check_options(store: Path, meta: graph_store.StoreMeta, options: Mapping[str, Any]) -> None:
     """Refuse a store that was prepared from another layout or with other options.
 
     Raises:
@@ -166,8 +160,8 @@ def check_options(store: Path, meta: StoreMeta, options: Mapping[str, Any]) -> N
     """
     before = meta.entries.get("options")
     if not isinstance(before, dict):
-        raise GRAPH_STORE.refused(store, "options are missing")
-    GRAPH_STORE.check_same(store, options, before)
+        raise graph_store.GRAPH_STORE.refused(store, "options are missing")
+    graph_store.GRAPH_STORE.check_same(store, options, before)
 
 
 def check_replaceable(path: Path) -> None:
@@ -177,7 +171,7 @@ def check_replaceable(path: Path) -> None:
         GraphError: names what it holds.
     """
     try:
-        entries = parse_json(read_file(path / GRAPH_STORE.header), source=path)
+        entries = parse_json(read_file(path / graph_store.GRAPH_STORE.header), source=path)
     except GraphError:
         entries = {}
     if not {"format_version", "arrays"} <= set(entries):
@@ -185,7 +179,7 @@ def check_replaceable(path: Path) -> None:
             f"{path}: exists and is not a graph store, so it is never replaced; "
             "name another dataset.store, or remove it"
         )
-    GRAPH_STORE.check_replaceable(path)
+    graph_store.GRAPH_STORE.check_replaceable(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,18 +205,21 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
-        meta, graph = read_meta(path), Graph.open(path)
+        meta, graph = graph_store.read_meta(path), Graph.open(path)
     except GraphError as error:
         return [Check(what=opens, problem=str(error))]
     checks = [Check(what=opens, problem=None)]
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
-        for name in filter(meta.arrays.__contains__, (*ARRAYS, DEGREES, WEIGHTS)):
+        for name in filter(
+            meta.arrays.__contains__,
+            (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.WEIGHTS),
+        ):
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
 
 
-def _ids_checks(path: Path, meta: StoreMeta, graph: Graph) -> Iterator[Check]:
+def _ids_checks(path: Path, meta: graph_store.StoreMeta, graph: Graph) -> Iterator[Check]:
     """Look at the user's ids of the vertices if the store has them."""
     if "ids" not in meta.entries:
         return
@@ -236,7 +233,7 @@ def _ids_checks(path: Path, meta: StoreMeta, graph: Graph) -> Iterator[Check]:
 
 def _array_checks(
     path: Path,
-    meta: StoreMeta,
+    meta: graph_store.StoreMeta,
     graph: Graph,
     name: str,
     slice_bytes: int,
@@ -252,7 +249,7 @@ def _array_checks(
             problem = _neighbor_problem(*rows, graph)
         elif problem is None and name == "features":
             problem = _feature_problem(*rows, graph.feature_dtype)
-        elif problem is None and name == WEIGHTS:
+        elif problem is None and name == graph_store.WEIGHTS:
             problem = _weight_problem(*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
@@ -260,14 +257,14 @@ def _array_checks(
     what = {
         "indices": "neighbours in range and sorted",
         "features": "all finite",
-        WEIGHTS: "all finite and not negative",
+        graph_store.WEIGHTS: "all finite and not negative",
     }.get(name)
     if what is not None:
         problem = problem and one_line(f"{file}: {problem}")
         yield Check(what=f"{name}.npy: {what}", problem=problem)
 
 
-def _neighbor_problem(first: int, ids: NDArray[np.integer], graph: Graph) -> str | None:
+def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
     """Return what is wrong with the neighbours ``ids``, of which ``first`` is the first's place."""
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
         place = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
@@ -290,7 +287,7 @@ def _owner(place: int, graph: Graph) -> int:
     return int(np.searchsorted(graph.indptr, place, side="right")) - 1
 
 
-def _feature_problem(first: int, rows: NDArray[Any], dtype: str) -> str | None:
+def _feature_problem(first: int, rows: Array, dtype: str) -> str | None:
     """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
     if dtype == "uint8":
         return None
@@ -302,7 +299,7 @@ def _feature_problem(first: int, rows: NDArray[Any], dtype: str) -> str | None:
     return f"feature {column} of vertex {first + row} is not finite"
 
 
-def _weight_problem(first: int, weights: NDArray[np.float32], graph: Graph) -> str | None:
+def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | None:
     """Return what is wrong with ``weights`` of edges, of which ``first`` is the first's place."""
     good = (weights >= 0) & np.isfinite(weights)
     if good.all():

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import hardware, prefetch, progress
+from gnnscale.core import Array, Float32Array, Int64Array, hardware, prefetch, progress
 from gnnscale.dataset.storage import edge_spool
-from gnnscale.dataset.storage.edge_spool import EdgeSpool
 
 #: Slices of edges, each its sources and destinations.
-_Edges: TypeAlias = "Iterator[tuple[NDArray[Any], NDArray[Any]]]"
+_Edges: TypeAlias = "Iterator[tuple[Array, Array]]"
 #: Ranges that are sorted at a time, at most; each takes its share of the memory.
 _MAX_THREADS = 4
 #: Bytes a vertex while a range is sorted: where its list begins, is filled, and begins at last.
@@ -26,10 +24,10 @@ class SortedLists:
 
     first: int  #: the first vertex
     #: where each vertex's list begins in ``lists``, from 0 on, and the end of the last
-    offsets: NDArray[np.int64]
-    lists: NDArray[Any]  #: in-neighbours, in ascending order for each vertex
+    offsets: Int64Array
+    lists: Array  #: in-neighbours, in ascending order for each vertex
     #: float32 of their edges, in the same order; None if edges have none
-    weights: NDArray[np.float32] | None
+    weights: Float32Array | None
 
 
 @dataclass
@@ -39,11 +37,11 @@ class _Range:
     first: int  #: the first vertex
     last: int  #: the end
     edges: _Edges  #: to them, read once
-    degrees: Callable[[], NDArray[np.int64]]  #: their in-degrees, without loops that are added
+    degrees: Callable[[], Int64Array]  #: their in-degrees, without loops that are added
     lists: SortedLists | None = None  #: what the edges are sorted into; None before
 
 
-def sorted_lists(spool: EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
+def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
     """Yield the lists of all vertices in ranges, in order; no edge may follow.
 
     If duplicates are dropped, the weights of edges that repeat are added up; else these are in
@@ -81,7 +79,9 @@ def sorted_lists(spool: EdgeSpool, drop_duplicates: bool) -> Iterator[SortedList
 class _Sorter:
     """Cuts blocks into ranges, and sorts each within ``memory_bytes``."""
 
-    def __init__(self, spool: EdgeSpool, drop_duplicates: bool, memory_bytes: int) -> None:
+    def __init__(
+        self, spool: edge_spool.EdgeSpool, drop_duplicates: bool, memory_bytes: int
+    ) -> None:
         self._word = spool.word
         self._weighted = bool(spool.weighted)
         self._loops = int(spool.adds_loops)
@@ -139,7 +139,7 @@ class _Sorter:
             offsets, lists, weights = edge_spool.added_up(offsets, lists, weights, first)
         part.lists = SortedLists(first, offsets, lists, weights)
 
-    def _cuts(self, degrees: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _cuts(self, degrees: Int64Array) -> Int64Array:
         """Return the starts of ranges, counted from the first of some vertices, and their end."""
         needed = np.zeros(len(degrees) + 1, np.int64)
         needed[1:] = self._edge_bytes * (degrees + self._loops) + _VERTEX_BYTES

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, map_npy, write_array
 from gnnscale.artifact.files import check_space
@@ -25,18 +24,9 @@ from gnnscale.artifact.graph_store import (
     write_meta,
 )
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, track
-from gnnscale.dataset.checks import (
-    check_features,
-    check_ids,
-    check_num_features,
-    check_split,
-    checked_labels,
-    checked_targets,
-    checked_weights,
-    count_classes,
-)
-from gnnscale.dataset.storage.edge_spool import SELF_LOOPS, EdgeSpool
-from gnnscale.dataset.storage.raw_files import RawFile
+from gnnscale.core.arrays import Array, BoolArray, Float32Array, Int64Array, IntArray
+from gnnscale.dataset import checks
+from gnnscale.dataset.storage import edge_spool, raw_files
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
 
 
@@ -52,7 +42,7 @@ class FeatureEncoding:
 
 def write_features(
     path: Path,  # of the ``.npy`` file
-    chunks: Iterable[NDArray[Any]],  # arrays ``[rows, num_features]``, together one row per vertex
+    chunks: Iterable[Array],  # arrays ``[rows, num_features]``, together one row per vertex
     *,
     shape: tuple[int, int],  # number of vertices, number of features
     encoding: FeatureEncoding,  # how rows are stored
@@ -80,7 +70,7 @@ def write_features(
                 raise GraphError(
                     f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
                 )
-            check_features(rows, first, source)
+            checks.check_features(rows, first, source)
             writer.append(_encoded(rows, encoding, first, source))
             first += len(rows)
             advance(len(rows))
@@ -89,9 +79,7 @@ def write_features(
         return writer.close()
 
 
-def _encoded(
-    rows: NDArray[Any], encoding: FeatureEncoding, first: int, source: object
-) -> NDArray[Any]:
+def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
     """Return ``rows`` as they are stored; refuse values that the storage type cannot hold."""
     if encoding.normalize:
         rows = _row_normalized(rows)
@@ -108,7 +96,7 @@ def _encoded(
     raise GraphError(reason)
 
 
-def _row_normalized(rows: NDArray[Any]) -> NDArray[np.float32]:
+def _row_normalized(rows: Array) -> Float32Array:
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
         rows = rows.astype(np.float32)
         sums = rows.sum(axis=1, keepdims=True)
@@ -116,7 +104,7 @@ def _row_normalized(rows: NDArray[Any]) -> NDArray[np.float32]:
     return rows
 
 
-def _converted(rows: NDArray[Any], dtype: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _converted(rows: Array, dtype: str) -> tuple[Array, BoolArray]:
     """Return ``rows`` in the storage type ``dtype``, and which values it can hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == "bfloat16":
@@ -155,7 +143,7 @@ class StoreOptions:
     memory_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
-        check_choice("dataset.self_loops", self.self_loops, SELF_LOOPS)
+        check_choice("dataset.self_loops", self.self_loops, edge_spool.SELF_LOOPS)
         if self.feature_dtype is not None:
             check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
         check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
@@ -178,13 +166,13 @@ class StoreWriter:
         self.path = path
         self.notes: dict[str, Any] = {}  # further entries of meta.json
         self._options = options
-        self._spool: EdgeSpool | None = None
+        self._spool: edge_spool.EdgeSpool | None = None
         self._arrays: dict[str, ArrayEntry] = {}
         self._feature_dtype = ""
-        self._labels: NDArray[Any] | None = None
+        self._labels: Array | None = None
         self._num_classes = 0
         self._metric = "accuracy"
-        self._split: tuple[dict[str, NDArray[Any]], object] | None = None
+        self._split: tuple[dict[str, Array], object] | None = None
 
     @property
     def num_vertices(self) -> int:
@@ -192,7 +180,7 @@ class StoreWriter:
         return self._edges("the graph").num_vertices
 
     @property
-    def labels(self) -> NDArray[Any]:
+    def labels(self) -> Array:
         """The labels that were set."""
         if self._labels is None:
             raise GraphError(f"{self.path}: labels are needed before this step")
@@ -204,7 +192,7 @@ class StoreWriter:
             raise GraphError(f"{source}: {num_vertices} vertices, at least 1 is needed")
         # Degrees, and the offsets while they are added up.
         check_space(f"{source}: {num_vertices} vertices", self.path, memory=32 * num_vertices)
-        self._spool = EdgeSpool(
+        self._spool = edge_spool.EdgeSpool(
             self.path,
             num_vertices=num_vertices,
             undirected=self._options.undirected,
@@ -214,10 +202,10 @@ class StoreWriter:
 
     def add_edges(
         self,
-        src: NDArray[Any],
-        dst: NDArray[Any],
+        src: Array,
+        dst: Array,
         *,
-        weights: NDArray[Any] | None = None,
+        weights: Array | None = None,
         source: object,
     ) -> None:
         """Append edges; ``src[i]`` sends messages to ``dst[i]``.
@@ -233,16 +221,16 @@ class StoreWriter:
             GraphError: an id is out of range, or a weight not allowed.
         """
         spool = self._edges(source)
-        check_ids(src, spool.num_vertices, source)
-        check_ids(dst, spool.num_vertices, source)
+        checks.check_ids(src, spool.num_vertices, source)
+        checks.check_ids(dst, spool.num_vertices, source)
         if spool.weighted is not None and spool.weighted != (weights is not None):
             now, before = ("", "none") if weights is not None else ("no ", "some")
             raise GraphError(f"{source}: edges have {now}weights, those before have {before}")
         if weights is not None:
-            weights = checked_weights(weights, len(src), source)
+            weights = checks.checked_weights(weights, len(src), source)
         spool.add(src, dst, weights)
 
-    def build_topology(self) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+    def build_topology(self) -> tuple[Int64Array, IntArray]:
         """Sort the edges into in-neighbour lists; no edge may follow.
 
         Returns:
@@ -257,7 +245,7 @@ class StoreWriter:
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
 
     def write_features(
-        self, chunks: Iterable[NDArray[Any]], *, num_features: int, dtype: str, source: object
+        self, chunks: Iterable[Array], *, num_features: int, dtype: str, source: object
     ) -> None:
         """Write the feature rows of all vertices, in chunks and in order.
 
@@ -268,7 +256,7 @@ class StoreWriter:
                 another.
             source: named in errors.
         """
-        check_num_features(num_features, source)
+        checks.check_num_features(num_features, source)
         normalize = self._options.normalize_features
         asked = self._options.feature_dtype
         dtype = asked or ("float32" if normalize and dtype == "uint8" else dtype)
@@ -286,7 +274,7 @@ class StoreWriter:
 
     def set_labels(
         self,
-        labels: NDArray[Any],
+        labels: Array,
         *,
         source: object,
         num_classes: int | None = None,
@@ -308,17 +296,17 @@ class StoreWriter:
         assert metric in METRICS
         if metric == "rmse":
             assert num_classes is None
-            targets = checked_targets(labels, num_vertices=self.num_vertices, source=source)
+            targets = checks.checked_targets(labels, num_vertices=self.num_vertices, source=source)
             num_targets = 1 if targets.ndim == 1 else targets.shape[1]
             self._labels, self._num_classes, self._metric = targets, num_targets, metric
             return
         if num_classes is None:
-            num_classes = count_classes(labels, source)
+            num_classes = checks.count_classes(labels, source)
         if num_classes < 1:
             raise GraphError(f"{source}: no vertex has a label")
         if num_classes > MAX_CLASSES:
             raise GraphError(f"{source}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
-        self._labels = checked_labels(
+        self._labels = checks.checked_labels(
             labels, num_vertices=self.num_vertices, num_classes=num_classes, source=source
         )
         self._num_classes = num_classes
@@ -335,14 +323,17 @@ class StoreWriter:
         """Whether vertices have labels."""
         return self._num_classes > 0
 
-    def set_split(
-        self, train: NDArray[Any], valid: NDArray[Any], test: NDArray[Any], *, source: object
-    ) -> None:
+    def set_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
         """Set the vertex ids to train on, to choose the epoch by, and to report."""
         self._split = (dict(zip(SPLITS, (train, valid, test), strict=True)), source)
 
     def finish(
-        self, *, name: str, source: str, options: Mapping[str, Any], raw: Sequence[RawFile] = ()
+        self,
+        *,
+        name: str,
+        source: str,
+        options: Mapping[str, Any],
+        raw: Sequence[raw_files.RawFile] = (),
     ) -> None:
         """Write what is missing, and ``meta.json`` last.
 
@@ -361,7 +352,7 @@ class StoreWriter:
         self.build_topology()
         split, origin = self._split
         if self.labelled:
-            check_split(split, self.labels, self.num_vertices, origin)
+            checks.check_split(split, self.labels, self.num_vertices, origin)
         self._write("labels", self.labels)
         for part, ids in split.items():
             self._write(f"{part}_idx", _ascending(ids).astype(vertex_dtype(self.num_vertices)))
@@ -385,16 +376,18 @@ class StoreWriter:
         if self._spool is not None:
             self._spool.close()
 
-    def _edges(self, source: object) -> EdgeSpool:
+    def _edges(self, source: object) -> edge_spool.EdgeSpool:
         if self._spool is None:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
         return self._spool
 
-    def _write(self, name: str, array: NDArray[Any]) -> None:
+    def _write(self, name: str, array: Array) -> None:
         self._arrays[name] = write_array(self.path / f"{name}.npy", array)
 
 
-def write_topology(spool: EdgeSpool, path: Path, *, drop_duplicates: bool) -> dict[str, ArrayEntry]:
+def write_topology(
+    spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
+) -> dict[str, ArrayEntry]:
     """Write ``indptr.npy``, ``indices.npy`` and perhaps ``edge_weights.npy``.
 
     Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
@@ -427,6 +420,6 @@ def write_topology(spool: EdgeSpool, path: Path, *, drop_duplicates: bool) -> di
         return {name: file.close() for name, file in files.items()}
 
 
-def _ascending(ids: NDArray[Any]) -> NDArray[Any]:
+def _ascending(ids: Array) -> Array:
     """Return the ids in ascending order, which they mostly have."""
     return ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import file_bytes
-from gnnscale.core import GraphError, one_line, shown
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, one_line, shown
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def refuse_nulls(batch: Batch, column: str) -> None:
         raise GraphError(f"{batch.place(index)}: {shown(column)} is empty")
 
 
-def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     """Return a column of numbers or booleans as floating point, nulls as NaN.
 
     Raises:
@@ -176,7 +175,7 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> NDArray[
         raise GraphError(
             f"{batch.file}: column {shown(repr(column))}: {one_line(error, 200)}"
         ) from None
-    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    values: Array = array.to_numpy(zero_copy_only=False)
     return values
 
 
@@ -187,7 +186,7 @@ def _is_number(kind: Any) -> bool:
     return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
 
 
-def text_buffers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def text_buffers(array: Any) -> tuple[Int64Array, UInt8Array]:
     """Return offsets from 0 on, and bytes, of a large_string array without nulls."""
     _, offsets, data = array.buffers()
     whole = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)

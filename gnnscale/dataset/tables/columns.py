@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import MAX_CLASSES, has_label
-from gnnscale.core import GraphError, shown
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_text, plain, refuse_nulls
 from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.dataset.tables.table import Table
@@ -54,7 +53,7 @@ class FeatureColumns:
         types = {column: pyarrow.float32() for column in self._columns}
         return self._table.batches(self._columns, types, 8 * self.num_features)
 
-    def rows(self) -> Iterator[NDArray[np.float32]]:
+    def rows(self) -> Iterator[Float32Array]:
         """Yield ``[rows, num_features]`` float32, in order.
 
         Raises:
@@ -120,7 +119,7 @@ def _stored(kinds: Sequence[Any]) -> str:
     return "float32"
 
 
-def _list_values(batch: Batch, column: str, width: int) -> NDArray[Any]:
+def _list_values(batch: Batch, column: str, width: int) -> Array:
     from pyarrow import compute
 
     array = batch.columns[column]
@@ -157,7 +156,7 @@ class LabelColumn:
     def __init__(self, column: str, kind: str) -> None:
         self._column = column
         self._kind = kind
-        self._parts: list[NDArray[Any]] = []
+        self._parts: list[Array] = []
         self._codes: dict[str, int] | None = None  # number of each text, in order of appearance
         self._name_bytes = 0
 
@@ -186,7 +185,7 @@ class LabelColumn:
             self._codes = {}
         self._parts.append(self._coded(array, batch))
 
-    def _coded(self, array: Any, batch: Batch) -> NDArray[Any]:
+    def _coded(self, array: Any, batch: Batch) -> Array:
         assert self._codes is not None
         encoded = array.dictionary_encode()
         for name in encoded.dictionary.to_pylist():
@@ -205,10 +204,10 @@ class LabelColumn:
             )
         codes = [self._codes[name] for name in encoded.dictionary.to_pylist()]
         places = encoded.indices.fill_null(len(codes)).to_numpy()
-        found: NDArray[Any] = np.array([*codes, -1], np.int32)[places]
+        found: Array = np.array([*codes, -1], np.int32)[places]
         return found
 
-    def finish(self, ids: IdColumn) -> tuple[NDArray[Any], list[str] | None]:
+    def finish(self, ids: IdColumn) -> tuple[Array, list[str] | None]:
         """Return the labels, and the names of the classes if they are texts.
 
         Labels are ``[num_vertices]`` int64 classes with -1 for unknown, or float32 values with NaN.
@@ -228,7 +227,7 @@ class LabelColumn:
             first += len(part)
         return np.concatenate(found), None
 
-    def _values(self, labels: NDArray[Any], first: int, ids: IdColumn) -> NDArray[np.float32]:
+    def _values(self, labels: Array, first: int, ids: IdColumn) -> Float32Array:
         """Return values to regress on of the vertices from ``first`` on."""
         with np.errstate(over="ignore"):
             values = labels.astype(np.float32)
@@ -237,7 +236,7 @@ class LabelColumn:
             self._refuse(labels, wrong, first, ids, "a finite value of float32")
         return values
 
-    def _classes(self, labels: NDArray[Any], first: int, ids: IdColumn) -> NDArray[np.int64]:
+    def _classes(self, labels: Array, first: int, ids: IdColumn) -> Int64Array:
         """Return classes of the vertices from ``first`` on, -1 for unknown."""
         known = ~np.isnan(labels)
         good = ~known | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
@@ -247,8 +246,8 @@ class LabelColumn:
 
     def _refuse(
         self,
-        labels: NDArray[Any],
-        wrong: NDArray[np.bool_],
+        labels: Array,
+        wrong: BoolArray,
         first: int,
         ids: IdColumn,
         allowed: str,
@@ -259,9 +258,7 @@ class LabelColumn:
             f"{allowed} (dataset.label_kind={self._kind})"
         )
 
-    def _named(
-        self, codes: NDArray[Any], ids: IdColumn
-    ) -> tuple[NDArray[np.int64], list[str] | None]:
+    def _named(self, codes: Array, ids: IdColumn) -> tuple[Int64Array, list[str] | None]:
         assert self._codes is not None
         names = sorted(self._codes)
         if len(json.dumps(names)) > _MAX_NAME_BYTES:
@@ -274,7 +271,7 @@ class LabelColumn:
         return number_of[codes], names
 
 
-def _has_fractions(labels: NDArray[Any]) -> bool:
+def _has_fractions(labels: Array) -> bool:
     return bool((~np.isnan(labels) & (labels != np.floor(labels))).any())
 
 
@@ -283,7 +280,7 @@ class SplitColumn:
 
     def __init__(self, column: str) -> None:
         self._column = column
-        self._parts: list[NDArray[np.uint8]] = []
+        self._parts: list[UInt8Array] = []
 
     def add(self, batch: Batch) -> None:
         """Take the words of a batch; raise GraphError, naming the row, for one that is no part."""
@@ -315,7 +312,7 @@ class SplitColumn:
     def _allowed() -> str:
         return "train, valid (val, validation), test, and nothing for none"
 
-    def finish(self, labels: NDArray[Any], ids: IdColumn) -> list[NDArray[np.int64]]:
+    def finish(self, labels: Array, ids: IdColumn) -> list[Int64Array]:
         """Return the vertices of training, validation and test.
 
         Raises:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.arrays import map_npy, write_array
 from gnnscale.artifact.files import file_bytes
 from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_CLASSES, read_meta
 from gnnscale.artifact.header import file_sha256
-from gnnscale.core import GraphError, shown
+from gnnscale.core import Array, GraphError, Int64Array, shown
 from gnnscale.dataset.tables.batch import Batch, is_text, plain, refuse_nulls, text_buffers
 from gnnscale.dataset.tables.parquet_file import ParquetFile
 from gnnscale.graph import Graph
@@ -165,7 +164,7 @@ class IdMap:
         """Memory of the look-up table."""
         return 0 if self._table is None else self._table.num_bytes
 
-    def find(self, batch: Batch, column: str) -> NDArray[Any]:
+    def find(self, batch: Batch, column: str) -> Array:
         """Return the vertices that a column names, int32 or int64.
 
         Raises:
@@ -186,7 +185,7 @@ class IdMap:
             )
         return vertices
 
-    def _found(self, array: Any) -> tuple[NDArray[Any], int]:
+    def _found(self, array: Any) -> tuple[Array, int]:
         if isinstance(self._table, ops.TextIds):
             return self._table.find(*text_buffers(array), num_threads=1)
         numbers = self._bits(array)
@@ -200,12 +199,12 @@ class IdMap:
         return numbers, -1
 
     @staticmethod
-    def _bits(array: Any) -> NDArray[np.int64]:
-        numbers: NDArray[Any] = array.to_numpy()
+    def _bits(array: Any) -> Int64Array:
+        numbers: Array = array.to_numpy()
         return numbers.view(np.int64)
 
 
-def _counts_up(numbers: NDArray[np.int64]) -> bool:
+def _counts_up(numbers: Int64Array) -> bool:
     """Whether the ids are 0, 1, 2 and so on, compared in slices."""
     step = 1 << 20
     for first in range(0, len(numbers), step):

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gnnscale.core import GraphError, nearest, shown
-from gnnscale.dataset.tables.batch import Batch, is_parquet
-from gnnscale.dataset.tables.csv_file import CsvFile
-from gnnscale.dataset.tables.parquet_file import ParquetFile
+from gnnscale.dataset.tables import batch, csv_file, parquet_file
 
-_File: TypeAlias = CsvFile | ParquetFile
+_File: TypeAlias = csv_file.CsvFile | parquet_file.ParquetFile
 #: Names of columns that an error lists.
 _MAX_NAMED = 12
 _MIN_BATCH, _MAX_BATCH = 64 << 10, 16 << 20
@@ -31,14 +29,17 @@ class Table:
     def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
         self.path = files[0].parent if len(files) > 1 else files[0]
         self._files: list[_File] = [
-            ParquetFile(file) if is_parquet(file) else CsvFile(file, delimiter) for file in files
+            parquet_file.ParquetFile(file)
+            if batch.is_parquet(file)
+            else csv_file.CsvFile(file, delimiter)
+            for file in files
         ]
         for file in self._files:
             twice = next((name for name in file.names if file.names.count(name) > 1), None)
             if twice is not None:
                 raise GraphError(f"{file.path}: has two columns {shown(repr(twice))}")
         self.names = self._files[0].names
-        self.is_csv = isinstance(self._files[0], CsvFile)
+        self.is_csv = isinstance(self._files[0], csv_file.CsvFile)
         self.types = self._files[0].types()
         self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
 
@@ -57,7 +58,7 @@ class Table:
 
     @staticmethod
     def _hint(file: _File) -> str:
-        alone = isinstance(file, CsvFile) and len(file.names) == 1
+        alone = isinstance(file, csv_file.CsvFile) and len(file.names) == 1
         return "; dataset.delimiter says what is between the values" if alone else ""
 
     def num_rows(self) -> int | None:
@@ -67,7 +68,7 @@ class Table:
 
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
-    ) -> Iterator[Batch]:
+    ) -> Iterator[batch.Batch]:
         """Yield columns, batch by batch; a row takes about ``row_bytes``.
 
         ``types`` are Arrow types for the columns of CSV; Parquet has its own.
@@ -76,20 +77,20 @@ class Table:
             GraphError: a file is damaged, or a value is not of its type; names the row.
         """
         for file in self._files:
-            if isinstance(file, CsvFile):
+            if isinstance(file, csv_file.CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)
             else:
                 yield from file.batches(columns, self._rows(row_bytes), self.batch_bytes)
 
     def shares(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
-    ) -> list[Iterator[Batch]]:
+    ) -> list[Iterator[batch.Batch]]:
         """Return what ``batches`` yields in up to ``num_shares`` parts, for concurrent readers.
 
         There are no more parts than row groups of Parquet, and one of CSV, which several threads
         parse.
         """
-        files = [file for file in self._files if isinstance(file, ParquetFile)]
+        files = [file for file in self._files if isinstance(file, parquet_file.ParquetFile)]
         groups = [(file, number) for file in files for number in range(file.num_groups)]
         count = min(num_shares, len(groups))
         if count < 2:
@@ -105,11 +106,11 @@ class Table:
 
 
 def _of_groups(
-    groups: Sequence[tuple[ParquetFile, int]],
+    groups: Sequence[tuple[parquet_file.ParquetFile, int]],
     columns: Sequence[str],
     batch_rows: int,
     batch_bytes: int,
-) -> Iterator[Batch]:
+) -> Iterator[batch.Batch]:
     """Yield the rows of consecutive row groups."""
     for file, numbers in groupby(groups, key=itemgetter(0)):
         wanted = [number for _, number in numbers]

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, Float64Array, Int32Array, Int64Array
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
 from gnnscale.partition.edge_cut.subprocess import (
@@ -137,7 +136,7 @@ def metis_tool() -> str:
 
 def cut_by_metis(
     graph: Graph,
-    shares: NDArray[np.float64],
+    shares: Float64Array,
     *,
     tool: str,
     limits: tuple[float, ...] = multilevel.LIMITS,
@@ -184,7 +183,7 @@ def _as_parts(
     return Parts(num_parts=num_parts, owner=found.owner.astype(np.int16), notes=tuple(notes))
 
 
-def _as_distdgl(graph: multilevel.Undirected) -> NDArray[np.int64]:
+def _as_distdgl(graph: multilevel.Undirected) -> Int64Array:
     """Return the constraints that ``dgl.metis_partition_assignment`` makes of a training mask.
 
     With ``balance_ntypes=mask, balance_edges=True``: other vertices, training vertices, and the
@@ -222,7 +221,7 @@ class MtKaHyPar(PartitionerConfig):
 
 def cut_by_mtkahypar(
     graph: Graph,
-    shares: NDArray[np.float64],
+    shares: Float64Array,
     *,
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
@@ -235,7 +234,7 @@ def cut_by_mtkahypar(
     allowed = multilevel.max_weights(undirected.weights, shares, limits)
     peaks = [0]
 
-    def cut(level: multilevel.Level, weights: NDArray[np.int64]) -> NDArray[np.int32]:
+    def cut(level: multilevel.Level, weights: Int64Array) -> Int32Array:
         owner, peak = run_tool(
             *("mtkahypar", level.indptr, level.indices),
             vertex_weights=weights,
@@ -300,7 +299,7 @@ def chosen_cutter(wanted: str, option: str) -> str:
 def cut(
     cutter: str,
     graph: Graph,
-    shares: NDArray[np.float64],
+    shares: Float64Array,
     *,
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,

@@ -10,13 +10,12 @@ An undirected graph with vertex weights, as edge-cut libraries take it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import GraphError
+from gnnscale.core import Float64Array, GraphError, Int32Array, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.sampler.seed_order import labelled_vertices
 
@@ -25,12 +24,12 @@ from gnnscale.sampler.seed_order import labelled_vertices
 class Undirected:
     """A graph without loops and repeated edges, each edge in both directions."""
 
-    indptr: NDArray[np.int64]  #: ``[num_vertices + 1]`` int64
+    indptr: Int64Array  #: ``[num_vertices + 1]`` int64
     #: neighbours of each vertex, ascending; the graph's own if nothing had to change
-    indices: NDArray[np.integer[Any]]
+    indices: IntArray
     #: ``[num_vertices, 3]`` int64, what parts are to be balanced in: 1, the in-degree that the
     #: graph has (not this one), and 1 for a training vertex
-    weights: NDArray[np.int64]
+    weights: Int64Array
     notes: tuple[str, ...]  #: what had to be dropped and added
 
     @property
@@ -81,14 +80,14 @@ LIMITS = (1.05, 1.05, 1.05)
 class Improved:
     """Improved parts."""
 
-    owner: NDArray[np.int32]  #: ``[num_vertices]`` int32
+    owner: Int32Array  #: ``[num_vertices]`` int32
     cut: int  #: undirected edges between parts
     within: bool  #: whether no part has more than it may
 
 
 def max_weights(
-    weights: NDArray[np.int64], shares: NDArray[np.float64], limits: tuple[float, ...] = LIMITS
-) -> NDArray[np.int64]:
+    weights: Int64Array, shares: Float64Array, limits: tuple[float, ...] = LIMITS
+) -> Int64Array:
     """Return ``[num_parts, num_weights]``, the max weight of each part: its share times ``limits``.
 
     It is at least the share. ``weights`` are ``[num_vertices, num_weights]``, ``shares``
@@ -101,9 +100,7 @@ def max_weights(
     return np.ascontiguousarray(most.astype(np.int64))
 
 
-def balances(
-    weights: NDArray[np.int64], owner: NDArray[np.integer[Any]], num_parts: int
-) -> tuple[float, ...]:
+def balances(weights: Int64Array, owner: IntArray, num_parts: int) -> tuple[float, ...]:
     """Return the largest over the mean part, for each weight; 1 if all weigh nothing."""
     found = []
     for column in weights.T:
@@ -114,8 +111,8 @@ def balances(
 
 def improve(
     graph: Undirected,
-    owner: NDArray[np.int32],
-    most: NDArray[np.int64],
+    owner: Int32Array,
+    most: Int64Array,
     *,
     num_rounds: int,
     num_threads: int,
@@ -167,17 +164,17 @@ _STARTS = ([0, 1, 2], [1])
 NUM_STARTS = len(_STARTS)
 #: Cuts a small graph into parts that are balanced in one weight, a column of whole numbers:
 #: ``[num_vertices]`` int32.
-Cut = Callable[["Level", NDArray[np.int64]], NDArray[np.int32]]
+Cut = Callable[["Level", Int64Array], Int32Array]
 
 
 class Level(NamedTuple):
     """A graph of some size, and the vertex of it for each vertex of the larger one before it."""
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.integer[Any]]
-    edge_weights: NDArray[np.int32] | None
-    vertex_weights: NDArray[np.int64]
-    labels: NDArray[np.int32] | None
+    indptr: Int64Array
+    indices: IntArray
+    edge_weights: Int32Array | None
+    vertex_weights: Int64Array
+    labels: Int32Array | None
     sampled: bool = False
 
     @property
@@ -202,7 +199,7 @@ def num_cycles(num_entries: int) -> int:
 
 
 def cut_multilevel(
-    graph: Undirected, max_weights: NDArray[np.int64], cut: Cut, *, num_threads: int
+    graph: Undirected, max_weights: Int64Array, cut: Cut, *, num_threads: int
 ) -> Improved:
     """Cut a graph so that part p weighs at most ``max_weights[p]``, of ``[num_parts, 3]``.
 
@@ -215,7 +212,7 @@ def cut_multilevel(
     """
     whole = Level(graph.indptr, graph.indices, None, graph.weights, None)
     found: list[Improved] = []
-    starts: list[NDArray[np.int32] | None] = [None]
+    starts: list[Int32Array | None] = [None]
     if whole.num_edges <= SMALL_EDGES:
         cuts = [cut(whole, whole.vertex_weights[:, columns]) for columns in _STARTS]
         found = [
@@ -237,8 +234,8 @@ def cut_multilevel(
 
 def _coarsen(
     whole: Level,
-    owner: NDArray[np.int32] | None,
-    max_weights: NDArray[np.int64],
+    owner: Int32Array | None,
+    max_weights: Int64Array,
     *,
     num_threads: int,
 ) -> list[Level]:
@@ -286,15 +283,13 @@ def _threshold(fine: Level, budget: int) -> int:
     return max(1, -(-entries // (2 * budget)))
 
 
-def _of_clusters(
-    owner: NDArray[np.int32], labels: NDArray[np.int32], num_clusters: int
-) -> NDArray[np.int32]:
+def _of_clusters(owner: Int32Array, labels: Int32Array, num_clusters: int) -> Int32Array:
     owners = np.empty(num_clusters, np.int32)
     owners[labels] = owner
     return owners
 
 
-def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int32]:
+def _projected(owner: Int32Array, levels: list[Level]) -> Int32Array:
     for level in levels[1:]:
         assert level.labels is not None
         owner = _of_clusters(owner, level.labels, level.num_vertices)
@@ -303,8 +298,8 @@ def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int3
 
 def _refine_back(
     levels: list[Level],
-    owner: NDArray[np.int32],
-    max_weights: NDArray[np.int64],
+    owner: Int32Array,
+    max_weights: Int64Array,
     *,
     num_threads: int,
 ) -> Improved:
@@ -340,7 +335,7 @@ def _tells_little(level: Level) -> bool:
     return level.sampled and large and len(level.indices) < _TELLING * level.num_vertices
 
 
-def _composed(levels: list[Level]) -> NDArray[np.int32]:
+def _composed(levels: list[Level]) -> Int32Array:
     """Return the vertex of the last graph for each vertex of the first one."""
     labels = levels[1].labels
     assert labels is not None
@@ -352,10 +347,10 @@ def _composed(levels: list[Level]) -> NDArray[np.int32]:
 
 def _refine(
     level: Level,
-    owner: NDArray[np.int32],
-    max_weights: NDArray[np.int64],
+    owner: Int32Array,
+    max_weights: Int64Array,
     *,
-    labels: NDArray[np.int32] | None = None,
+    labels: Int32Array | None = None,
     num_threads: int,
 ) -> ops.Refined:
     """Refine ``owner`` in place; ``labels`` are clusters that move as wholes."""

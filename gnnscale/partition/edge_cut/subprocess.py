@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core import ConfigError, one_line, python_command
+from gnnscale.core.arrays import Float64Array, Int32Array, Int64Array, IntArray
 from gnnscale.core.metrics import note_child
 
 #: Names of the folders begin so.
@@ -84,7 +84,7 @@ _PR_SET_PDEATHSIG = 1
 class Answer(NamedTuple):
     """The answer of a subprocess."""
 
-    owner: NDArray[np.int32]  #: ``[num_vertices]`` int32
+    owner: Int32Array  #: ``[num_vertices]`` int32
     peak_bytes: int  #: what the process held at most
 
 
@@ -100,24 +100,24 @@ def require(tool: str, option: str) -> None:
         raise ConfigError(f"{option}: needs {module}, which is not installed; {remedy}")
 
 
-def combined(weights: NDArray[np.int64]) -> NDArray[np.int64]:
+def combined(weights: Int64Array) -> Int64Array:
     """Return one weight for each row of ``[num_vertices, num_weights]``: the sum of its shares.
 
     The weights are positive whole numbers.
     """
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
-    shares: NDArray[np.float64] = weights @ (scale / totals)
+    shares: Float64Array = weights @ (scale / totals)
     return np.maximum(np.rint(shares), 1).astype(np.int64)
 
 
 def run_tool(
     tool: str,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.integer[Any]],
+    indptr: Int64Array,
+    indices: IntArray,
     *,
-    vertex_weights: NDArray[np.int64],
-    edge_weights: NDArray[np.int32] | None = None,
+    vertex_weights: Int64Array,
+    edge_weights: Int32Array | None = None,
     num_parts: int,
     num_threads: int,
 ) -> Answer:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core import cache_bytes, find_machine, multiplies_bfloat16, track, usable_cores
+from gnnscale.core.arrays import Float32Array
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
@@ -192,7 +192,7 @@ def _times(
 
 
 def _time_round(
-    effort: _Effort, graphs: tuple[Graph, Graph], table: NDArray[np.float32], threads: int
+    effort: _Effort, graphs: tuple[Graph, Graph], table: Float32Array, threads: int
 ) -> _Times:
     edges, seconds = time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
     products = partial(

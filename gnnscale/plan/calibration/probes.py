@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch.nn import functional
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import FEATURE_DTYPES
+from gnnscale.core import Float32Array, Float64Array
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
-from gnnscale.model.options import LayeredModel
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
@@ -36,7 +35,7 @@ _DENSITY = 8
 class StepProbe:
     """A model and its mini-batches."""
 
-    model: LayeredModel  #: the architecture
+    model: options.LayeredModel  #: the architecture
     num_features: int  #: f^0
     num_classes: int  #: f^L
     fanouts: tuple[int, ...]  #: from the seeds outwards
@@ -52,7 +51,7 @@ class StepProbe:
 
 
 def _probe(
-    cls: type[LayeredModel],
+    cls: type[options.LayeredModel],
     widths: tuple[int, int, int],
     fanouts: tuple[int, ...],
     num_seeds: int,
@@ -155,14 +154,14 @@ def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
 
-def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> NDArray[np.float32]:
+def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
     """Return memory for the rows of each of ``probes``; they lie where those of the widest do."""
     widest = max(probe.row_bytes for probe in probes)
     return mapped(-(-graph.num_vertices * widest // 4))
 
 
 def rows_seconds(
-    table: NDArray[np.float32], num_rows: int, *, threads: int, repeats: int, cold: bool
+    table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
 ) -> float:
     """Time the aggregation of ``num_rows`` random rows of ``table``, ten for each result.
 
@@ -193,7 +192,7 @@ def rows_seconds(
     return statistics.median(times[1:])
 
 
-def mapped(num_values: int) -> NDArray[np.float32]:
+def mapped(num_values: int) -> Float32Array:
     """Return so many ones in small pages, such as those of a file that is mapped.
 
     NumPy asks for huge ones, whose addresses a processor translates much faster.
@@ -201,7 +200,7 @@ def mapped(num_values: int) -> NDArray[np.float32]:
     pages = mmap.mmap(-1, 4 * num_values)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
-    values: NDArray[np.float32] = np.frombuffer(pages, np.float32)
+    values: Float32Array = np.frombuffer(pages, np.float32)
     values.fill(1)
     return values
 
@@ -266,7 +265,7 @@ def time_steps(
     *,
     threads: int,
     repeats: int,
-    table: NDArray[np.float32] | None = None,
+    table: Float32Array | None = None,
     together: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
@@ -308,7 +307,7 @@ class _Trainer:
     """Trains the model of a probe on rows in memory, a step at a time."""
 
     def __init__(
-        self, probe: StepProbe, graph: Graph, table: NDArray[np.float32] | None, threads: int
+        self, probe: StepProbe, graph: Graph, table: Float32Array | None, threads: int
     ) -> None:
         self.model = probe.model.build(
             num_features=probe.num_features, num_classes=probe.num_classes
@@ -326,7 +325,7 @@ class _Trainer:
 
     def train(
         self, batch: MiniBatch, *, together: bool, clock: Callable[[], float]
-    ) -> NDArray[np.float64]:
+    ) -> Float64Array:
         """Train a step, and return the seconds of its stages."""
         model, ends = self.model, [clock()]
         inputs = model.load(
@@ -351,7 +350,7 @@ class _Trainer:
         return np.diff(ends)
 
 
-def _stage_seconds(times: NDArray[np.float64], together: bool) -> NDArray[np.float64]:
+def _stage_seconds(times: Float64Array, together: bool) -> Float64Array:
     """Return the seconds of each stage of the median step, whose sum is that step.
 
     A sum of medians is less when some of the stages take long in one step, and others in the next.
@@ -361,7 +360,7 @@ def _stage_seconds(times: NDArray[np.float64], together: bool) -> NDArray[np.flo
         together: whether processes synchronise, which takes what the other stages leave: a process
             waits in one step, and is late in the next.
     """
-    stages: NDArray[np.float64] = np.median(times, axis=0)
+    stages: Float64Array = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))
     stages[_SYNC] = 0.0
     if together:

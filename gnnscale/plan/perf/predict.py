@@ -10,15 +10,7 @@ from gnnscale.core import STAGES, StageTimes
 from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
-from gnnscale.plan.perf.equations import (
-    BatchSize,
-    Prediction,
-    load_seconds,
-    pipeline_seconds,
-    sync_seconds,
-    trainer_seconds,
-    transfer_seconds,
-)
+from gnnscale.plan.perf import equations
 from gnnscale.plan.perf.work import (
     block_bytes,
     list_reads,
@@ -51,7 +43,12 @@ class Host:
         return device.computes_on_host and (self.emulates or not emulated)
 
     def sample(
-        self, workload: Workload, num_seeds: int, size: BatchSize, threads: int, active: float
+        self,
+        workload: Workload,
+        num_seeds: int,
+        size: equations.BatchSize,
+        threads: int,
+        active: float,
     ) -> float:
         """T_samp: as measured alone, slowed by those who use the same memory."""
         alone = workload.sample_seconds(num_seeds, threads)
@@ -63,7 +60,9 @@ class Host:
                 return alone * before / self.processor.rate(name, threads, active)
         return alone
 
-    def load(self, workload: Workload, size: BatchSize, threads: int, active: float) -> float:
+    def load(
+        self, workload: Workload, size: equations.BatchSize, threads: int, active: float
+    ) -> float:
         """T_load, eq. 7, with the cache in front of the memory."""
         work = load_work(workload, size, cache=self.processor.cache_bytes)
         alone = self.processor.load_s + work.lookups / self.processor.lookups_per_s
@@ -78,7 +77,9 @@ class Host:
             write_bandwidth=work.written_bytes,
         )
 
-    def propagate(self, workload: Workload, size: BatchSize, threads: int, active: float) -> float:
+    def propagate(
+        self, workload: Workload, size: equations.BatchSize, threads: int, active: float
+    ) -> float:
         """T_trainer on the host's cores, eq. 10 to 12, and a constant for each operation."""
         layers = propagation_work(workload, size)
         work = sum((each for layer in layers for each in layer), start=LayerWork())
@@ -95,7 +96,7 @@ class Host:
         }
         return factor * minimum + factor * self._seconds(threads, active, **amounts)
 
-    def exchange(self, workload: Workload, size: BatchSize) -> float:
+    def exchange(self, workload: Workload, size: equations.BatchSize) -> float:
         """Seconds in which a device gets what a split first layer (P3) needs from the others.
 
         That is as much as it sends when devices have slices of one size.
@@ -114,7 +115,9 @@ class Host:
         seconds = self.processor.update_s + num_bytes / self.processor.update_bandwidth
         seconds += self.processor.sync_seconds(num_bytes, self.num_workers)
         if isinstance(device, Accelerator) and device.link_bandwidth is not None:
-            seconds += sync_seconds(num_bytes, device.link_bandwidth, device.link_latency_s)
+            seconds += equations.sync_seconds(
+                num_bytes, device.link_bandwidth, device.link_latency_s
+            )
         return seconds
 
     def _seconds(self, threads: int, active: float, **amounts: float) -> float:
@@ -150,7 +153,7 @@ def device_times(
     host: Host,
     share: DeviceShare,
     workload: Workload,
-    size: BatchSize,
+    size: equations.BatchSize,
     active: Mapping[str, float],
     correction: Mapping[str, float],
 ) -> DeviceTimes:
@@ -178,7 +181,7 @@ def device_times(
         setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
     occupied = {stage: (on_host, getattr(times, stage)) for stage, on_host in busy.items()}
     # The host's steps vary, and with them those of the others; what an accelerator does, does not.
-    varying_s = pipeline_seconds(
+    varying_s = equations.pipeline_seconds(
         StageTimes(**{stage: seconds for stage, (_, seconds) in occupied.items()}), share.prefetch
     )
     if isinstance(device, Accelerator):
@@ -189,7 +192,9 @@ def device_times(
     return DeviceTimes(stages=times, busy=occupied)
 
 
-def accelerator_seconds(device: Accelerator, workload: Workload, size: BatchSize) -> StageTimes:
+def accelerator_seconds(
+    device: Accelerator, workload: Workload, size: equations.BatchSize
+) -> StageTimes:
     """Return an accelerator's seconds of each stage of a mini-batch, by its own rates, eq. 7 to 12.
 
     A stage that the host does for the device takes 0 here.
@@ -197,7 +202,7 @@ def accelerator_seconds(device: Accelerator, workload: Workload, size: BatchSize
     times, cache = StageTimes(), workload.cache
     row_bytes = size.vertices[0] * workload.row_bytes
     if device.host_bandwidth is not None:
-        times.load = load_seconds(row_bytes * cache.row_misses, device.host_bandwidth)
+        times.load = equations.load_seconds(row_bytes * cache.row_misses, device.host_bandwidth)
     if device.sampled_edges_per_s is not None:
         times.sample = size.num_edges / device.sampled_edges_per_s
     if device.link_bandwidth is not None:
@@ -211,11 +216,13 @@ def accelerator_seconds(device: Accelerator, workload: Workload, size: BatchSize
                 size.vertices[0] * cache.row_misses, workload.row_bytes
             )
         sent = (0 if device.loads else rows) + (0 if device.samples else topology)
-        times.transfer = transfer_seconds(sent, device.link_bandwidth, device.link_latency_s)
+        times.transfer = equations.transfer_seconds(
+            sent, device.link_bandwidth, device.link_latency_s
+        )
     if cache.num_bytes:
         hits = row_bytes * (1 - cache.row_misses - cache.peer_rows)
         times.load += device.cache_seconds(hits, row_bytes * cache.peer_rows)
-    times.propagate = device.launch_s + trainer_seconds(
+    times.propagate = device.launch_s + equations.trainer_seconds(
         propagation_work(workload, size),
         memory_bandwidth=device.memory_bandwidth,
         macs_per_s=device.macs_per_s,
@@ -231,7 +238,7 @@ def predict(
     *,
     emulates: bool = True,
     correction: Correction | None = None,
-) -> Prediction:
+) -> equations.Prediction:
     """Predict one full step of ``plan``, eq. 5 to 13.
 
     Args:
@@ -244,8 +251,8 @@ def predict(
     step = _longest(plan, found) * (1.0 if correction is None else correction.step)
     for each, share in zip(found, plan.shares, strict=True):
         # Whoever is done early waits for the others' gradients.
-        each.stages.sync += max(step - pipeline_seconds(each.stages, share.prefetch), 0.0)
-    return Prediction(
+        each.stages.sync += max(step - equations.pipeline_seconds(each.stages, share.prefetch), 0.0)
+    return equations.Prediction(
         devices=tuple(each.stages for each in found),
         step_s=step,
         num_edges=round(sum(size.num_edges for size in sizes)),
@@ -321,7 +328,7 @@ def _alike(
 def _longest(plan: DevicePlan, found: Sequence[DeviceTimes]) -> float:
     """Seconds of the device whose step takes longest, eq. 6."""
     parts = zip(found, plan.shares, strict=True)
-    return max(pipeline_seconds(each.stages, share.prefetch) for each, share in parts)
+    return max(equations.pipeline_seconds(each.stages, share.prefetch) for each, share in parts)
 
 
 def _lane(share: DeviceShare, stage: str) -> str:

@@ -6,16 +6,13 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES
-from gnnscale.core import cache_bytes
+from gnnscale.core import Float64Array, IntArray, cache_bytes
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.cost import BYTES_PER_FEATURE, CountedCost, LayerCost
+from gnnscale.model import TrainableModel, cost
 from gnnscale.plan.device import Device
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
@@ -30,7 +27,7 @@ _MAX_ROUNDS = 9
 _SIZE_STEP = 4
 _NUM_SIZES = 4
 
-_other_data: NDArray[np.float64] | None = None
+_other_data: Float64Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +53,10 @@ class Workload:
     #: seconds of sampling, a row for each of ``sample_threads``
     sample_s: tuple[tuple[float, ...], ...]
     #: the model's layers, inputs first; empty if ``counted`` stands for them
-    layers: tuple[LayerCost, ...]
+    layers: tuple[cost.LayerCost, ...]
     num_weights: int  #: trained parameters
     num_vertices: int  #: rows of the feature matrix
-    feature_bytes: int = BYTES_PER_FEATURE  #: bytes of an element of the feature matrix
+    feature_bytes: int = cost.BYTES_PER_FEATURE  #: bytes of an element of the feature matrix
     host_aggregates: bool = True  #: whether the host aggregates the first layer while it loads
     #: whether it was aggregated before training, so that loading reads ready rows; the first blocks
     #: of ``sizes`` have no edges then
@@ -71,7 +68,7 @@ class Workload:
     num_sharing: int = 1
     cache: CacheEffect = CacheEffect()  #: what the device's cache takes and spares
     #: what a step takes of a model whose layers do not state their cost
-    counted: CountedCost | None = None
+    counted: cost.CountedCost | None = None
 
     def on(self, device: Device) -> Workload:
         """Return the workload as ``device`` has it: it may take rows as they are."""
@@ -94,13 +91,13 @@ class Workload:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights, the numerator of eq. 13."""
-        return self.num_weights * BYTES_PER_FEATURE
+        return self.num_weights * cost.BYTES_PER_FEATURE
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row that loading reads: f^0·S_feat of eq. 7, or those of a ready row."""
         if self.preaggregated:
-            return self.layers[0].loaded_width * BYTES_PER_FEATURE
+            return self.layers[0].loaded_width * cost.BYTES_PER_FEATURE
         return self.widths[0] * self.feature_bytes
 
     @property
@@ -219,7 +216,7 @@ def empty_cache() -> None:
 
 def _time_slices(
     sampler: Sampler,
-    seeds: NDArray[np.integer[Any]],
+    seeds: IntArray,
     num_seeds: Sequence[int],
     sizes: dict[int, BatchSize],
     budget_s: float,

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from gnnscale.core import ConfigError, check_choice
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 
@@ -27,7 +26,7 @@ EMBEDDINGS = "embeddings"
 VALUES = "values"
 
 
-def answer(what: str, rows: NDArray[np.float32], *, multilabel: bool) -> NDArray[Any]:
+def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
     """Turn rows of a model into what is asked for.
 
     Args:
@@ -109,7 +108,7 @@ class RowIds:
     """Ids of the rows of some vertices."""
 
     #: ``[n]`` numbers of the vertices; None for all of the graph
-    vertices: NDArray[np.integer[Any]] | None
+    vertices: IntArray | None
     #: ``[num_vertices]`` the user's ids, whole numbers or texts; None if there are none
     own: pyarrow.Array | None = None
 
@@ -129,7 +128,7 @@ class RowIds:
         rows = self.vertices[first : first + count].astype(np.int64)
         return rows if self.own is None else self.own.take(rows)
 
-    def array(self, first: int, count: int) -> NDArray[Any]:
+    def array(self, first: int, count: int) -> Array:
         """Return the same as NumPy has it; texts are as long as the longest of the graph."""
         ids = self.slice(first, count)
         found = ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnscale.core import ConfigError, shown
-from gnnscale.model import GNN
-from gnnscale.model.options import LayeredModel
+from gnnscale.model import GNN, options
 
 #: Makes a peer's weight of a layer's own ones, by their names, and of its number of heads.
 Weight = Callable[[Mapping[str, Tensor], int], Tensor]
@@ -29,10 +28,10 @@ class Peer:
     #: ``norms.i``
     norm: Callable[[str, str], str]
     #: makes the program that builds the model and loads the file
-    snippet: Callable[[LayeredModel, tuple[int, ...], Path], str]
+    snippet: Callable[[options.LayeredModel, tuple[int, ...], Path], str]
     note: Mapping[str, str]  #: for each architecture what has no counterpart, in one line
 
-    def weights(self, config: LayeredModel, model: GNN) -> dict[str, Tensor]:
+    def weights(self, config: options.LayeredModel, model: GNN) -> dict[str, Tensor]:
         """Return the weights of ``model`` under the peer's names.
 
         Raises:
@@ -184,7 +183,7 @@ def _norm_prefix(name: str, norm: str) -> str:
     return "module." if norm == "batch" and name != "GIN" else ""
 
 
-def _snippet(config: LayeredModel, widths: tuple[int, ...], file: Path) -> str:
+def _snippet(config: options.LayeredModel, widths: tuple[int, ...], file: Path) -> str:
     if config.name == "GIN":
         norm = NORM_MODULES[config.norm]
         return _GIN.format(
@@ -299,7 +298,7 @@ _PARTS = {
 }
 
 
-def _snippet_for_dgl(config: LayeredModel, widths: tuple[int, ...], file: Path) -> str:
+def _snippet_for_dgl(config: options.LayeredModel, widths: tuple[int, ...], file: Path) -> str:
     layer, conv, prepare, hidden, last = _PARTS[config.name]
     heads = getattr(config, "num_heads", 1)
     convs: list[str] = []

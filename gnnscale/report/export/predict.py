@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.files import check_space
-from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.core import Array, ConfigError, IntArray, check_choice, check_range, shown
 from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
@@ -32,10 +31,9 @@ from gnnscale.report.export.answers import (
     width_of,
 )
 from gnnscale.report.export.tables import Layout, check_file, check_ids, open_table, row_bytes
-from gnnscale.runtime.command_options import FoundRun
+from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
 from gnnscale.runtime.evaluation.predictor import Predictor
-from gnnscale.runtime.settings import INFERENCE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -44,9 +42,7 @@ if TYPE_CHECKING:
 _SPLITS = ("train", "valid", "test")
 
 
-def find_vertices(
-    given: Any, graph: Graph, own: pyarrow.Array | None = None
-) -> NDArray[np.integer[Any]] | None:
+def find_vertices(given: Any, graph: Graph, own: pyarrow.Array | None = None) -> IntArray | None:
     """Return the vertices that are meant, in their order; None for all.
 
     Args:
@@ -65,7 +61,7 @@ def find_vertices(
         return None
     option = "vertices"
     if isinstance(given, str) and given in _SPLITS:
-        ids: NDArray[Any] = getattr(graph, f"{given}_idx")
+        ids: Array = getattr(graph, f"{given}_idx")
         option = f"vertices={given}"
     elif isinstance(given, (str, Path)):
         if Path(given).suffix != ".npy":
@@ -85,7 +81,7 @@ def find_vertices(
     return np.ascontiguousarray(ids, graph.indices.dtype)
 
 
-def _ids(given: Any, *, texts: bool) -> NDArray[Any]:
+def _ids(given: Any, *, texts: bool) -> Array:
     values = given if isinstance(given, (Sequence, np.ndarray)) else _listed(given)
     if texts:
         return np.array([str(each) for each in values], np.object_)
@@ -107,9 +103,7 @@ def _is_integer(own: pyarrow.Array) -> bool:
     return str(own.type) in ("int64", "uint64")
 
 
-def _numbers(
-    ids: NDArray[Any], own: pyarrow.Array, graph: Graph, option: str
-) -> NDArray[np.integer[Any]]:
+def _numbers(ids: Array, own: pyarrow.Array, graph: Graph, option: str) -> IntArray:
     """Return the number of the vertex that each id of the user's names."""
     import pyarrow
     from pyarrow import compute
@@ -127,7 +121,7 @@ def _numbers(
     return np.asarray(found.to_numpy())
 
 
-def _check(ids: NDArray[Any], graph: Graph, option: str, own: pyarrow.Array | None) -> None:
+def _check(ids: Array, graph: Graph, option: str, own: pyarrow.Array | None) -> None:
     wrong = (ids < 0) | (ids >= graph.num_vertices)
     if wrong.any():
         raise ConfigError(
@@ -144,7 +138,7 @@ def _check(ids: NDArray[Any], graph: Graph, option: str, own: pyarrow.Array | No
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig(FoundRun):
+class PredictConfig(command_options.FoundRun):
     """Predictions of a finished or stopped run.
 
     Attributes:
@@ -173,7 +167,7 @@ class PredictConfig(FoundRun):
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
-        check_choice("inference", self.inference, INFERENCE)
+        check_choice("inference", self.inference, settings.INFERENCE)
         if self.what is not None:
             check_choice("what", self.what, ANSWERS)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import Array, ConfigError, Float32Array, UInt8Array, shown
 from gnnscale.core.files import whole_file
 from gnnscale.report.export.answers import EMBEDDINGS, RowIds, answer
 
@@ -38,7 +37,7 @@ class Layout:
 class Table(Protocol):
     """A file that is being written."""
 
-    def write(self, rows: NDArray[np.float32]) -> None:
+    def write(self, rows: Float32Array) -> None:
         """Add rows of the model, ``[n, width]``."""
         ...
 
@@ -130,12 +129,12 @@ class _Parquet:
         lengths = [len(name.encode()) for name in layout.classes or ()]
         self._name_bytes = (sum if layout.multilabel else max)(lengths) if lengths else 0
 
-    def write(self, rows: NDArray[np.float32]) -> None:
+    def write(self, rows: Float32Array) -> None:
         step = _GROUP_BYTES // self._name_bytes if self._name_bytes else len(rows)
         for first in range(0, len(rows), max(step, 1)):
             self._write(rows[first : first + max(step, 1)])
 
-    def _write(self, rows: NDArray[np.float32]) -> None:
+    def _write(self, rows: Float32Array) -> None:
         layout = self._layout
         columns = {"id": self._pa.array(layout.ids.slice(self._first, len(rows)))}
         for what in layout.answers:
@@ -156,7 +155,7 @@ class _Parquet:
             self._flush()
         self._writer.close()
 
-    def _column(self, what: str, found: NDArray[Any]) -> Any:
+    def _column(self, what: str, found: Array) -> Any:
         pa = self._pa
         if what == "classes":
             names = self._layout.classes
@@ -196,7 +195,7 @@ class _Npy:
         if ids is not None:
             _write_header(ids, layout.ids.array(0, 0).dtype, shape[:1])
 
-    def write(self, rows: NDArray[np.float32]) -> None:
+    def write(self, rows: Float32Array) -> None:
         found = answer(self._what, rows, multilabel=self._layout.multilabel)
         self._stream.write(np.ascontiguousarray(found).reshape(-1).view(np.uint8).data)
         if self._ids is not None:
@@ -211,7 +210,7 @@ def _write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int])
     np.lib.format.write_array_header_1_0(stream, header)
 
 
-def _lists(pa: Any, chosen: NDArray[np.uint8], classes: Any) -> Any:
+def _lists(pa: Any, chosen: UInt8Array, classes: Any) -> Any:
     """Return for each row the ``classes`` that are chosen."""
     ends = np.append(0, chosen.sum(axis=1).cumsum()).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), classes)

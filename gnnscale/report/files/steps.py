@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.core import SPAN, STAGES, Count, write_atomically
+from gnnscale.core.arrays import Float64Array, Int64Array, StructArray
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 
@@ -109,14 +109,14 @@ class Steps:
         decisions: steps after which dynamic resource management decided something, and what.
     """
 
-    number: NDArray[np.int64]
-    epoch: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-    loss: NDArray[np.float64]
-    num_seeds: NDArray[np.int64]
-    threads: NDArray[np.int64]
-    stages: NDArray[np.float64]
-    link_bytes: NDArray[np.int64]
+    number: Int64Array
+    epoch: Int64Array
+    seconds: Float64Array
+    loss: Float64Array
+    num_seeds: Int64Array
+    threads: Int64Array
+    stages: Float64Array
+    link_bytes: Int64Array
     decisions: tuple[tuple[int, str], ...]
 
     def __len__(self) -> int:
@@ -293,9 +293,9 @@ class Spans:
     def __init__(self, *, max_steps: int = _MAX_TRACED_STEPS) -> None:
         self._max_steps = max_steps
         self._end: int | None = None
-        self._parts: list[NDArray[np.void]] = []
+        self._parts: list[StructArray] = []
 
-    def add(self, spans: NDArray[np.void]) -> None:
+    def add(self, spans: StructArray) -> None:
         """Take ``[num_spans]`` of ``SPAN``; those after the first steps are dropped."""
         if len(spans) == 0:
             return
@@ -305,13 +305,13 @@ class Spans:
         if len(kept):
             self._parts.append(kept.copy())
 
-    def all(self) -> NDArray[np.void]:
+    def all(self) -> StructArray:
         """Return the spans kept, ``[num_spans]`` of ``SPAN``, in the order of their start."""
         spans = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=SPAN)
         return spans[np.argsort(spans["start"], kind="stable")]
 
 
-def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
+def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
     """Write ``spans`` as Chrome trace events, atomically.
 
     Args:
@@ -322,7 +322,7 @@ def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
     write_atomically(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
 
 
-def _names(plan: DevicePlan, spans: NDArray[np.void]) -> Iterator[dict[str, Any]]:
+def _names(plan: DevicePlan, spans: StructArray) -> Iterator[dict[str, Any]]:
     """Metadata events; ids count from 1, as 0 means the idle process to Perfetto."""
     for rank, share in enumerate(plan.shares):
         process = {"ph": "M", "pid": rank + 1}
@@ -339,7 +339,7 @@ def _names(plan: DevicePlan, spans: NDArray[np.void]) -> Iterator[dict[str, Any]
             yield {**thread, "name": "thread_sort_index", "args": {"sort_index": stage}}
 
 
-def _events(spans: NDArray[np.void]) -> Iterator[dict[str, Any]]:
+def _events(spans: StructArray) -> Iterator[dict[str, Any]]:
     """Complete events, in microseconds."""
     for device, stage, step, start, end in spans.tolist():
         yield {

@@ -6,9 +6,8 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import STAGES
+from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import PREDICTIONS, device_label, milliseconds, signed_percent
 from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
@@ -20,8 +19,8 @@ class Curve:
 
     label: str  #: for the legend, and under the pointer
     css: str  #: the class that gives the colour, such as ``s-load`` or ``d-0``
-    x: NDArray[np.float64]  #: ``[n]``, ascending
-    y: NDArray[np.float64]  #: ``[n]``, NaN if there is no value
+    x: Float64Array  #: ``[n]``, ascending
+    y: Float64Array  #: ``[n]``, NaN if there is no value
     dashed: bool = False  #: whether the line is
     dots: bool = False  #: whether each point has a dot
 
@@ -40,7 +39,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def upper(values: NDArray[np.float64]) -> float:
+def upper(values: Float64Array) -> float:
     """Return where an axis from 0 ends, for ``values`` of which some may lie above it.
 
     A few steps, the first ones most of all, may take many times as long as the others; they are
@@ -61,8 +60,8 @@ def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, marks: Sequence[Mar
 
 def stacked_chart(
     labels: Sequence[tuple[str, str]],
-    x_values: NDArray[np.int64],
-    values: NDArray[np.float64],
+    x_values: Int64Array,
+    values: Float64Array,
     *,
     x: Axis,
     y: Axis,
@@ -120,7 +119,7 @@ def _curve(plot: Plot, curve: Curve) -> list[str]:
     return drawn
 
 
-def _figures(values: NDArray[np.float64], parts: Sequence[slice]) -> NDArray[np.float64]:
+def _figures(values: Float64Array, parts: Sequence[slice]) -> Float64Array:
     """Min, median and max of each part, ``[3, len(parts)]``; NaN if it has none."""
     figures = np.full((3, len(parts)), np.nan)
     for i, part in enumerate(parts):
@@ -142,9 +141,7 @@ def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> st
     return "".join(f"{path(outline)}Z" for outline in outlines if outline)
 
 
-def _steps(
-    plot: Plot, edges: Sequence[float], values: NDArray[np.float64]
-) -> list[tuple[float, float]]:
+def _steps(plot: Plot, edges: Sequence[float], values: Float64Array) -> list[tuple[float, float]]:
     """The line that holds each value from its edge to the next; corners of equal values go."""
     points: list[tuple[float, float]] = []
     for i, value in enumerate(values.tolist()):
@@ -245,8 +242,8 @@ _DIGIT = 6.5
 
 
 def excerpt(
-    spans: NDArray[np.void], epochs: dict[int, int], *, num_steps: int = _NUM_STEPS
-) -> NDArray[np.void]:
+    spans: StructArray, epochs: dict[int, int], *, num_steps: int = _NUM_STEPS
+) -> StructArray:
     """Return the spans that fall into the time of ``num_steps`` steps in the middle.
 
     They are steps of one epoch, as validation lies between two.
@@ -271,13 +268,13 @@ def excerpt(
     if len(within) == 0:
         within = spans[np.isin(spans["step"], chosen)]
     start, end = within["start"].min(), within["end"].max()
-    cut: NDArray[np.void] = spans[(spans["end"] > start) & (spans["start"] < end)].copy()
+    cut: StructArray = spans[(spans["end"] > start) & (spans["start"] < end)].copy()
     cut["start"] = np.maximum(cut["start"], start)
     cut["end"] = np.minimum(cut["end"], end)
     return cut
 
 
-def timeline(plan: DevicePlan, spans: NDArray[np.void]) -> str:
+def timeline(plan: DevicePlan, spans: StructArray) -> str:
     """Return an SVG element with a row for each device and stage.
 
     Args:

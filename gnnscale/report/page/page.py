@@ -9,24 +9,14 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from gnnscale.core import STAGES
+from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 from gnnscale.report.figures import ABSENT, MEASURED, count, gib
 from gnnscale.report.files.steps import Steps
-from gnnscale.report.page.charts import (
-    Curve,
-    Mark,
-    excerpt,
-    legend,
-    line_chart,
-    prediction_chart,
-    timeline,
-    upper,
-)
+from gnnscale.report.page import charts
 from gnnscale.report.page.devices import (
     decision_marks,
     devices,
@@ -45,15 +35,19 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
     cards = []
     if len(steps):
         top = 1.05 * float(np.nanmax(steps.loss, initial=0.0)) or 1.0
-        curves = [Curve(label="loss of a step", css="d-5", x=_float(steps.number), y=steps.loss)]
+        curves = [
+            charts.Curve(label="loss of a step", css="d-5", x=_float(steps.number), y=steps.loss)
+        ]
         ends = [int(steps.number[steps.epoch == each.epoch].max(initial=-1)) for each in epochs]
         known = [(end, each) for end, each in zip(ends, epochs, strict=True) if end >= 0]
         if known:
             x = np.array([end for end, _ in known], dtype=np.float64)
             y = np.array([each.train_loss for _, each in known])
-            curves.append(Curve(label="mean of its epoch", css="d-6", x=x, y=y, dots=True))
-        chart = line_chart(curves, x=steps_axis(steps), y=Axis(title="loss", low=0, high=top))
-        key = legend([(each.css, each.label) for each in curves])
+            curves.append(charts.Curve(label="mean of its epoch", css="d-6", x=x, y=y, dots=True))
+        chart = charts.line_chart(
+            curves, x=steps_axis(steps), y=Axis(title="loss", low=0, high=top)
+        )
+        key = charts.legend([(each.css, each.label) for each in curves])
         cards.append(card("Training loss", key + chart))
     measured = [each for each in epochs if each.valid_metric is not None]
     if measured:
@@ -67,15 +61,15 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
     y = np.array([each.valid_metric for each in measured], dtype=np.float64)
     room = max(0.02, 0.1 * float(y.max() - y.min()))
     low, high = max(0.0, float(y.min()) - room), float(y.max()) + room
-    curve = Curve(label=f"validation {name}", css="d-0", x=x, y=y, dots=len(x) <= 60)
+    curve = charts.Curve(label=f"validation {name}", css="d-0", x=x, y=y, dots=len(x) <= 60)
     best = summary["best_epoch"]
-    chart = line_chart(
+    chart = charts.line_chart(
         [curve],
         x=Axis(title="epoch", low=float(x[0]), high=float(x[-1]), integer=True),
         y=Axis(title=name, low=low, high=min(high, 1.0) if y.max() <= 1 else high),
-        marks=[Mark(x=best, label=f"best epoch, {best}")],
+        marks=[charts.Mark(x=best, label=f"best epoch, {best}")],
     )
-    key = legend([("d-0", curve.label), ("mark", f"best epoch, {best}")])
+    key = charts.legend([("d-0", curve.label), ("mark", f"best epoch, {best}")])
     return card(f"Validation {name}", key + chart)
 
 
@@ -83,21 +77,21 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
     """Each device's stage times over the steps, all on one scale."""
     if not len(steps):
         return nothing("No step was finished.")
-    top = upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
+    top = charts.upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
     cards = []
     for rank in range(len(plan.shares)):
         curves = [
-            Curve(label=name, css=f"s-{name}", x=_float(steps.number), y=times * 1e3)
+            charts.Curve(label=name, css=f"s-{name}", x=_float(steps.number), y=times * 1e3)
             for name, times in zip(STAGES, steps.stages[:, rank].T, strict=True)
             if np.isfinite(times).any()
         ]
-        chart = line_chart(
+        chart = charts.line_chart(
             curves,
             x=steps_axis(steps),
             y=Axis(title="ms per step", low=0, high=top),
             marks=decision_marks(steps),
         )
-        key = legend([(each.css, each.label) for each in curves])
+        key = charts.legend([(each.css, each.label) for each in curves])
         note = _cut_note(top, steps.stages[:, rank])
         cards.append(card(device_title(plan, rank), key + chart + note))
     return grid(cards)
@@ -119,7 +113,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     cards = [
         card(
             f"{escape(device['name'])}{badge(device['figures'])}",
-            prediction_chart(device, longest=longest),
+            charts.prediction_chart(device, longest=longest),
         )
         for device in predicted["devices"]
     ]
@@ -149,15 +143,17 @@ def memory(run: TrainResult) -> str:
         rss = np.array([each.peak_rss_bytes for each in found.values()]) / 2**30
         pss = np.array([_nan(each.pss_bytes) for each in found.values()]) / 2**30
         key.append((css, name))
-        curves.append(Curve(label=f"{name} peak RSS", css=css, x=x, y=rss, dashed=True, dots=True))
+        curves.append(
+            charts.Curve(label=f"{name} peak RSS", css=css, x=x, y=rss, dashed=True, dots=True)
+        )
         if np.isfinite(pss).any():
-            curves.append(Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
+            curves.append(charts.Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
         rows.append(
             f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.figures)}</td>'
             f"<td>{figures.gib(device.peak_rss_bytes)}</td><td>{figures.gib(device.pss_bytes)}</td></tr>"
         )
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
-    chart = line_chart(
+    chart = charts.line_chart(
         curves,
         x=Axis(
             title="epoch",
@@ -177,27 +173,29 @@ def memory(run: TrainResult) -> str:
         "and once in the sum of their PSS.</p>"
     )
     lines = '<ul class="legend"><li>solid: PSS</li><li>dashed: peak RSS</li></ul>'
-    return grid([card("Memory per worker", legend(key) + lines + chart), card("Figures", table)])
+    return grid(
+        [card("Memory per worker", charts.legend(key) + lines + chart), card("Figures", table)]
+    )
 
 
-def pipeline(plan: DevicePlan, steps: Steps, spans: NDArray[np.void]) -> str:
+def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
     """A dozen steps of the timeline."""
     if not len(spans):
         return nothing("No timeline was recorded.")
     epochs = dict(zip(steps.number.tolist(), steps.epoch.tolist(), strict=True))
-    shown = excerpt(spans, epochs)
+    shown = charts.excerpt(spans, epochs)
     present = [STAGES[i] for i in np.unique(shown["stage"]).tolist()]
-    key = legend([(f"s-{name}", name) for name in present])
+    key = charts.legend([(f"s-{name}", name) for name in present])
     simulated = any(fpga.is_simulated(share.device) for share in plan.shares)
     note = (
         '<p class="soft">Numbers are steps; shades alternate from step to step. The full '
         "timeline of the first steps is in trace.json, which Perfetto opens."
         f"{' Bars of csim devices last as long as simulating took.' if simulated else ''}</p>"
     )
-    return f'<div class="card wide">{key}{timeline(plan, shown)}{note}</div>'
+    return f'<div class="card wide">{key}{charts.timeline(plan, shown)}{note}</div>'
 
 
-def _cut_note(top_ms: float, seconds: NDArray[np.float64]) -> str:
+def _cut_note(top_ms: float, seconds: Float64Array) -> str:
     greatest = float(np.nanmax(seconds, initial=0.0))
     if greatest * 1e3 <= top_ms:
         return ""
@@ -205,7 +203,7 @@ def _cut_note(top_ms: float, seconds: NDArray[np.float64]) -> str:
     return f'<p class="soft">Peaks are cut off; the highest is {highest} ms.</p>'
 
 
-def _float(values: NDArray[np.int64]) -> NDArray[np.float64]:
+def _float(values: Int64Array) -> Float64Array:
     return values.astype(np.float64)
 
 
@@ -223,7 +221,7 @@ def render(
     run: TrainResult,
     summary: dict[str, Any],
     steps: Steps,
-    spans: NDArray[np.void],
+    spans: StructArray,
     options: Mapping[str, Any],
 ) -> str:
     """Return the page.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gnnscale.core import Int64Array
 
 #: How axes look in a separate file, in light and in dark.
 PLOT_STYLE = (
@@ -179,6 +180,6 @@ def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
     """
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
-    edges: NDArray[np.int64] = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)
+    edges: Int64Array = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)
     pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     return [slice(start, end) for start, end in pairs]

@@ -8,21 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan
-from gnnscale.cache.cached_features import (
-    CachedFeatures,
-    CachedLists,
-    LookAheadFeatures,
-    RowsAddress,
-    map_rows,
-    share_rows,
-    slots_of,
-)
+from gnnscale.cache import CachePlan, cached_features
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.core import ConfigError
+from gnnscale.core import Array, ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.plan import Accelerator, Device
@@ -30,7 +20,7 @@ from gnnscale.plan.perf.workload import CacheEffect
 from gnnscale.runtime.sync.group import Group
 
 #: Maps the rows of the worker of a rank.
-MapRows = Callable[[int], NDArray[Any]]
+MapRows = Callable[[int], Array]
 
 
 def trade_values(mine: Any, group: Group) -> list[Any]:
@@ -59,15 +49,17 @@ def traded_rows(
     """
     address, mine = None, np.empty((0, width), dtype)
     if num_rows is not None:
-        mine, address = share_rows(num_rows, width, dtype)
+        mine, address = cached_features.share_rows(num_rows, width, dtype)
     described = None if address is None else [address.process, address.file, address.num_rows]
     every = trade_values(described, group)
 
-    def mapped(rank: int) -> NDArray[Any]:
+    def mapped(rank: int) -> Array:
         if rank == group.rank:
             return mine
         process, file, rows = every[rank]
-        return map_rows(RowsAddress(process=process, file=file, num_rows=rows), width, dtype)
+        return cached_features.map_rows(
+            cached_features.RowsAddress(process=process, file=file, num_rows=rows), width, dtype
+        )
 
     try:
         yield mapped
@@ -83,17 +75,21 @@ class OpenedCache:
 
     store: FeatureStore  #: reads rows in the cache, at peers, or at the host
     #: reports where adjacency lists are read; None if the device does not sample
-    lists: CachedLists | None
+    lists: cached_features.CachedLists | None
     num_bytes: int  #: device memory that rows and lists take
 
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
-        return self.store.take_counters() if isinstance(self.store, CachedFeatures) else {}
+        return (
+            self.store.take_counters()
+            if isinstance(self.store, cached_features.CachedFeatures)
+            else {}
+        )
 
     @property
-    def look_ahead(self) -> LookAheadFeatures | None:
+    def look_ahead(self) -> cached_features.LookAheadFeatures | None:
         """The store, if its rows follow the batches to come."""
-        return self.store if isinstance(self.store, LookAheadFeatures) else None
+        return self.store if isinstance(self.store, cached_features.LookAheadFeatures) else None
 
 
 def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
@@ -150,14 +146,16 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
     if own is None or own.host_aggregates:
         return None
     if own.look_ahead is not None:
-        store: FeatureStore = LookAheadFeatures(host, own.look_ahead, priority=out_degree(graph))
+        store: FeatureStore = cached_features.LookAheadFeatures(
+            host, own.look_ahead, priority=out_degree(graph)
+        )
         return OpenedCache(store=store, lists=None, num_bytes=own.num_bytes)
     assert found is not None
     clique = plan.clique_of(group.rank)
     members, at = [plan.of(each) for each in clique], clique.index(group.rank)
     names = [member.name for member in members]
     return OpenedCache(
-        store=CachedFeatures(host, *found, own=at, names=names),
+        store=cached_features.CachedFeatures(host, *found, own=at, names=names),
         lists=_lists(graph, [_in_order(member.topology) for member in members], at, device),
         num_bytes=own.num_bytes,
     )
@@ -166,14 +164,14 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
     """Fill this worker's cache anew, while it may be read; every worker calls this at once."""
     found = _static_rows(plan, HostFeatures.of(graph), group)
-    if cache is not None and isinstance(cache.store, CachedFeatures):
+    if cache is not None and isinstance(cache.store, cached_features.CachedFeatures):
         assert found is not None
         cache.store.replace(*found)
 
 
 def _static_rows(
     plan: CachePlan, host: HostFeatures, group: Group
-) -> tuple[list[NDArray[Any]], ops.RankedSlots] | None:
+) -> tuple[list[Array], ops.RankedSlots] | None:
     """Return the rows of each device of this worker's clique, and the slots of vertices in them.
 
     None if the worker's device has no cache, or one whose rows do not stay.
@@ -185,7 +183,7 @@ def _static_rows(
             return None
         rows = np.empty((len(own.features), host.width), dtype)
         _fill(rows, host, own.features)
-        return [rows], slots_of(host.num_rows, [_in_order(own.features)])
+        return [rows], cached_features.slots_of(host.num_rows, [_in_order(own.features)])
     num_rows = None if own is None else len(own.features)
     with traded_rows(num_rows, host.width, dtype, group) as mapped:
         if own is not None:
@@ -196,17 +194,17 @@ def _static_rows(
     if own is None:
         return None
     kept = [_in_order(plan.of(each).features) for each in clique]
-    return caches, slots_of(host.num_rows, kept)
+    return caches, cached_features.slots_of(host.num_rows, kept)
 
 
-def _fill(rows: NDArray[Any], host: HostFeatures, vertices: NDArray[Any]) -> None:
+def _fill(rows: Array, host: HostFeatures, vertices: Array) -> None:
     """Copy the rows of ``vertices``, as they are stored, in the order in which they are kept."""
     slots = np.arange(len(vertices), dtype=np.int64)
     _, name = host.stored
     ops.copy_rows(host.stored, _in_order(vertices), (rows, name), slots, num_threads=1)
 
 
-def _in_order(vertices: NDArray[Any]) -> NDArray[Any]:
+def _in_order(vertices: Array) -> Array:
     """Return the order in which a device keeps the rows of ``vertices``, the same for all peers.
 
     Rows that lie in the order of their vertices are found with least memory.
@@ -224,13 +222,13 @@ def _check_machine(clique: Sequence[int], group: Group) -> None:
 
 
 def _lists(
-    graph: Graph, topology: Sequence[NDArray[Any]], own: int, device: Device
-) -> CachedLists | None:
+    graph: Graph, topology: Sequence[Array], own: int, device: Device
+) -> cached_features.CachedLists | None:
     """Return where a device that samples finds adjacency lists; None if the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
-    return CachedLists(
-        slots_of(graph.num_vertices, topology),
+    return cached_features.CachedLists(
+        cached_features.slots_of(graph.num_vertices, topology),
         num_members=len(topology),
         own=own,
         request_bytes=device.link_request_bytes,

@@ -10,19 +10,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, Draws
+from gnnscale.cache import CachePlan, Draws, planner
 from gnnscale.cache.hotness import degree, presampled
-from gnnscale.cache.planner import split_by_owner
-from gnnscale.core import Traffic
+from gnnscale.core import Array, Int32Array, Traffic
 from gnnscale.graph import Graph
-from gnnscale.plan import DevicePlan
-from gnnscale.plan.device_plan import apportion
+from gnnscale.plan import DevicePlan, device_plan
 from gnnscale.runtime.cache.open import OpenedCache, refill, trade_values, traded_rows
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -96,7 +92,7 @@ class CacheReplanner:
         rank, plan = self._group.rank, self.plan
         uses = self._count(epochs, devices) if plan.has(rank) else None
         hotness = self._hotness_of_clique(uses)
-        features: dict[int, NDArray[Any]] = {}
+        features: dict[int, Array] = {}
         mine = None
         if uses is not None:
             features = self._place(plan.clique_of(rank), hotness)
@@ -116,7 +112,7 @@ class CacheReplanner:
         )
         refill(self._cache, self.plan, self._graph, self._group)
 
-    def _hotness_of_clique(self, uses: NDArray[np.int32] | None) -> dict[int, NDArray[np.int32]]:
+    def _hotness_of_clique(self, uses: Int32Array | None) -> dict[int, Int32Array]:
         """Return what each device of this worker's clique will read."""
         rank = self._group.rank
         if not self.plan.has_peers:
@@ -129,22 +125,20 @@ class CacheReplanner:
             found = {each: mapped(each) for each in clique}
         return {each: np.ascontiguousarray(rows[:, 0]) for each, rows in found.items()}
 
-    def _count(self, epochs: range, devices: DevicePlan) -> NDArray[np.int32]:
+    def _count(self, epochs: range, devices: DevicePlan) -> Int32Array:
         """Count what this worker's device will read in ``epochs``."""
         rank = self._group.rank
         draws = Draws(
             self._graph,
             self._config.sampler,
             self._order,
-            split=partial(apportion, devices.split),
+            split=partial(device_plan.apportion, devices.split),
             seed=self._config.seed,
             num_threads=max(1, self._config.num_threads // self._group.local_size),
         )
         return presampled.presample(draws, epochs, devices=[rank]).rows_of(rank)
 
-    def _place(
-        self, clique: Sequence[int], hotness: dict[int, NDArray[np.int32]]
-    ) -> dict[int, NDArray[Any]]:
+    def _place(self, clique: Sequence[int], hotness: dict[int, Int32Array]) -> dict[int, Array]:
         """Return the rows of each device of a clique: as many as before, by local preference."""
         rooms = np.array([len(self.plan.of(each).features) for each in clique], np.int64)
         total = hotness[clique[0]].copy()
@@ -165,9 +159,11 @@ class CacheReplanner:
             bytes_per_vertex=1,
             num_threads=1,
         )
-        return dict(zip(clique, split_by_owner(order, shared.member, len(clique)), strict=True))
+        return dict(
+            zip(clique, planner.split_by_owner(order, shared.member, len(clique)), strict=True)
+        )
 
-    def _found(self, features: dict[int, NDArray[Any]], uses: NDArray[np.int32]) -> list[int]:
+    def _found(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
         """Return where this worker's reads will be found, device by device and last at the host."""
         at = [0] * (self._group.size + 1)
         for member, vertices in features.items():

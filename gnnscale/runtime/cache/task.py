@@ -18,18 +18,14 @@ from gnnscale.cache import (
 from gnnscale.cache.task import row_bytes
 from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.cost import BYTES_PER_FEATURE
-from gnnscale.partition import Partition
-from gnnscale.partition.nvlink import disjoint_cliques, links_of
-from gnnscale.plan import Accelerator, Device
-from gnnscale.plan.device_plan import apportion
+from gnnscale.model import TrainableModel, cost
+from gnnscale.partition import Partition, nvlink
+from gnnscale.plan import Accelerator, Device, device_plan
 from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.workload import Workload, unmeasured_workload
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
-from gnnscale.sampler import NeighborSampling
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.sampler import NeighborSampling, seed_order
 
 
 def cache_budget(
@@ -126,8 +122,8 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
     draws = Draws(
         graph,
         config.sampler,
-        checked_order(config, labelled_vertices(graph, "train"), parts),
-        split=partial(apportion, split),
+        checked_order(config, seed_order.labelled_vertices(graph, "train"), parts),
+        split=partial(device_plan.apportion, split),
         # Without one the performance model splits them; while training, drm moves them.
         fixed=config.device_plan.split is not None and not config.runtime.drm,
         seed=config.seed,
@@ -163,7 +159,7 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
     first = next(iter(model.layer_costs), None)
     if first is None or not first.aggregates_on_load:
         return None
-    return first.loaded_width * BYTES_PER_FEATURE
+    return first.loaded_width * cost.BYTES_PER_FEATURE
 
 
 def _devices(
@@ -214,13 +210,13 @@ def _cliques(
     if not planner.shares or planner.nvlink is None:
         return tuple((position,) for position in positions)
     option = f"cache_planner.nvlink={planner.nvlink}"
-    links = links_of(planner.nvlink, option="cache_planner.nvlink")
+    links = nvlink.links_of(planner.nvlink, option="cache_planner.nvlink")
     if len(positions) > len(links):
         raise ConfigError(
             f"{option}: has {len(links)} GPUs, device_plan has {len(positions)} devices with "
             "memory of their own"
         )
-    among = disjoint_cliques(links[: len(positions), : len(positions)])
+    among = nvlink.disjoint_cliques(links[: len(positions), : len(positions)])
     cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in among)
     parsed = config.device_plan.parsed()
     for clique in cliques:

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from gnnscale.plan import DevicePlan
-from gnnscale.plan.device_plan import apportion
+from gnnscale.plan import DevicePlan, device_plan
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move
 
@@ -54,7 +53,7 @@ def balance_work(
     weights = [float((1 - gain) * count) for count in split]
     for i, (intercept, slope) in lines.items():
         weights[i] += gain * max(end - intercept, 0.0) / slope
-    parts = apportion(weights, left)
+    parts = device_plan.apportion(weights, left)
     for i in idle:
         parts[i] = probe
     return tuple(parts)

@@ -20,7 +20,6 @@ from gnnscale.runtime.drm import algorithm1, balance_work, task_times
 from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move, Trade
-from gnnscale.runtime.drm.task_times import CPU_TASKS, TaskTimes
 from gnnscale.runtime.pipeline.schedule import MAX_PLANS, Schedule
 
 
@@ -210,9 +209,12 @@ def _check_trade(trade: Trade, plan: DevicePlan) -> None:
     """Refuse a trade of threads that could not be taken back under ``plan``."""
     for end in (trade.giver, trade.receiver):
         device = end.device
-        known = 0 <= device < len(plan.shares) and end.task in CPU_TASKS
+        known = 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS
         share = plan.shares[device] if known else None
-        if share is None or end.task not in TaskTimes.of_device(share, StageTimes()).tasks():
+        if (
+            share is None
+            or end.task not in task_times.TaskTimes.of_device(share, StageTimes()).tasks()
+        ):
             raise ValueError(f"drm.damping.trial: no {shown(end.task)} of device {shown(device)}")
     trade.reverse.apply(plan)
 

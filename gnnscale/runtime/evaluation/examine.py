@@ -7,14 +7,13 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import track
+from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArray, track
 from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
@@ -23,8 +22,7 @@ from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
-from gnnscale.task.base import Task
-from gnnscale.task.links import LinkTask, hits_at, mean_reciprocal_rank, ranks
+from gnnscale.task import base, links
 
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20
@@ -47,7 +45,7 @@ class Examiner(Protocol):
 class VertexExaminer:
     """Measures predicted labels of vertices."""
 
-    def __init__(self, task: Task, predictor: Predictor) -> None:
+    def __init__(self, task: base.Task, predictor: Predictor) -> None:
         """Measure what ``predictor`` predicts on the graph of ``task``."""
         self._predictor = predictor
         self._graph = task.graph
@@ -71,7 +69,7 @@ class VertexExaminer:
             for found, each in zip(rows, vertices, strict=True)
         ]
 
-    def _scores(self, rows: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, float | None]:
+    def _scores(self, rows: Float32Array, labels: Array) -> dict[str, float | None]:
         values = {name: score(name, rows, labels) for name in self._measures}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -83,7 +81,7 @@ class LinkExaminer:
     function of ``task.split_seed`` and the edge.
     """
 
-    def __init__(self, task: LinkTask, model: LinkGNN, predictor: Predictor) -> None:
+    def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
         """Examine ``model``, whose output rows ``predictor`` computes."""
         self._task = task
         self._model = model
@@ -103,10 +101,12 @@ class LinkExaminer:
         found = [self._ranks(split) for split in splits]
         mrr, hits = self._task.measures
         k = self._task.hits
-        return [{mrr: mean_reciprocal_rank(each), hits: hits_at(each, k)} for each in found]
+        return [
+            {mrr: links.mean_reciprocal_rank(each), hits: links.hits_at(each, k)} for each in found
+        ]
 
     @torch.no_grad()
-    def _ranks(self, split: str) -> NDArray[np.float64]:
+    def _ranks(self, split: str) -> Float64Array:
         """Return the rank of every edge of ``split``."""
         vertices = self._vertices(split)
         rows = torch.from_numpy(self._predictor.logits(vertices))
@@ -118,11 +118,11 @@ class LinkExaminer:
                 others = np.concatenate([edges[:, 1:], candidates], axis=1)
                 destination = rows[_places(vertices, others)]
                 scores = self._model.decoder(source[:, None], destination)
-                found.append(ranks(scores.numpy()))
+                found.append(links.ranks(scores.numpy()))
                 advance(len(edges))
         return np.concatenate(found)
 
-    def _vertices(self, split: str) -> NDArray[np.integer]:
+    def _vertices(self, split: str) -> IntArray:
         """Return the vertices whose rows are needed, ascending."""
         graph = self._task.graph
         needed = np.zeros(graph.num_vertices, np.bool_)
@@ -131,7 +131,7 @@ class LinkExaminer:
             needed[candidates] = True
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
-    def _slices(self, split: str) -> Iterator[tuple[NDArray[np.integer], NDArray[np.int64]]]:
+    def _slices(self, split: str) -> Iterator[tuple[IntArray, Int64Array]]:
         """Yield edges ``[n, 2]`` and their candidates ``[n, k]``, few enough to be compared."""
         edges, task = self._edges(split), self._task
         count = task.num_candidates
@@ -148,20 +148,20 @@ class LinkExaminer:
             )
             yield part, candidates
 
-    def _edges(self, split: str) -> NDArray[np.integer]:
-        edges: NDArray[np.integer] = getattr(self._task.split, split)
+    def _edges(self, split: str) -> IntArray:
+        edges: IntArray = getattr(self._task.split, split)
         return edges
 
 
-def open_examiner(task: Task, model: TrainableModel, predictor: Predictor) -> Examiner:
+def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> Examiner:
     """Return what measures ``model`` at ``task``."""
-    if isinstance(task, LinkTask):
+    if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkGNN)
         return LinkExaminer(task, model, predictor)
     return VertexExaminer(task, predictor)
 
 
-def _places(vertices: NDArray[np.integer], wanted: NDArray[np.integer]) -> torch.Tensor:
+def _places(vertices: IntArray, wanted: IntArray) -> torch.Tensor:
     """Return where ``wanted`` are among ``vertices``, which ascend."""
     return torch.from_numpy(np.searchsorted(vertices, wanted))
 
@@ -170,7 +170,7 @@ class Validator:
     """Measures a model on what is held out for validation and test."""
 
     def __init__(
-        self, config: TrainConfig, task: Task, model: TrainableModel, store: FeatureStore
+        self, config: TrainConfig, task: base.Task, model: TrainableModel, store: FeatureStore
     ) -> None:
         """Measure ``model`` at ``task``.
 

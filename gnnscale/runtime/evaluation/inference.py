@@ -8,21 +8,18 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.files import size
 from gnnscale.backend.chunks import Chunk, Vertices
-from gnnscale.core import track
+from gnnscale.core import Array, track
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.evaluation import layer_pass
-from gnnscale.runtime.evaluation.layer_pass import LayerPass, close
 from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work, disk_rate, find_work
 from gnnscale.runtime.evaluation.rows import EDGE_BYTES, FileRows, MemoryRows, Workers, file_bytes
 
@@ -32,7 +29,9 @@ _TRIED_VERTICES, _STRETCHES = 1 << 17, 8
 _TRIED_BYTES = 128 << 20
 
 
-def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore) -> float:
+def estimated_s(
+    passes: layer_pass.LayerPass, work: Work, graph: Graph, store: FeatureStore
+) -> float:
     """Return the seconds of one pass over all layers.
 
     Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
@@ -46,14 +45,14 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
             edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph))
         finally:
             if index > 0:
-                close(rows)
+                layer_pass.close(rows)
         # The system writes rows to the disk, and reads them ahead, while others are computed.
         moved = _written_bytes(work, index) + _read_bytes(work, index)
         seconds += max(edge_s * (layer.num_edges + layer.num_vertices), moved / rate)
     return seconds
 
 
-def _some(vertices: Vertices, graph: Graph) -> NDArray[Any]:
+def _some(vertices: Vertices, graph: Graph) -> Array:
     """Return some of ``vertices``, in stretches from all over them."""
     length = _TRIED_VERTICES // _STRETCHES
     starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _STRETCHES), length))
@@ -62,7 +61,7 @@ def _some(vertices: Vertices, graph: Graph) -> NDArray[Any]:
     )
 
 
-def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> float:
+def _edge_s(passes: layer_pass.LayerPass, index: int, rows: FeatureStore, vertices: Array) -> float:
     """Return the seconds that layer ``index`` takes for an edge or a vertex."""
     out = passes.output(index, len(vertices))
     try:
@@ -75,7 +74,7 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: NDArray
             seconds = time.perf_counter() - begin
         return seconds / max(count, 1)
     finally:
-        close(out)
+        layer_pass.close(out)
 
 
 def _zeros(work: Work, hidden: int, num_vertices: int) -> NeededRows:
@@ -158,7 +157,7 @@ class LayerwiseInference:
         self._kept: list[Chunk] | None = None
         self._last: Work | None = None
 
-    def work(self, vertices: NDArray[Any] | None) -> Work:
+    def work(self, vertices: Array | None) -> Work:
         """Return what ``logits`` of ``vertices`` has to do; of the last ones it is remembered."""
         wanted: Vertices = range(self._graph.num_vertices)
         if vertices is not None:
@@ -179,7 +178,7 @@ class LayerwiseInference:
             self._kept = None
         return self._last
 
-    def prepare(self, vertices: NDArray[Any] | None) -> None:
+    def prepare(self, vertices: Array | None) -> None:
         """Say what inference of ``vertices``, None for all, takes when that is much.
 
         Raises:
@@ -196,13 +195,13 @@ class LayerwiseInference:
             f"{size(work.plan.memory_bytes)} of memory for hidden layers"
         )
 
-    def estimate_s(self, vertices: NDArray[Any] | None) -> float:
+    def estimate_s(self, vertices: Array | None) -> float:
         """Return the seconds that ``logits`` of ``vertices`` will about take."""
         with self._passes(vertices) as (passes, work):
             return estimated_s(passes, work, self._graph, self._store)
 
     @torch.no_grad()
-    def logits(self, vertices: NDArray[Any] | None = None) -> torch.Tensor:
+    def logits(self, vertices: Array | None = None) -> torch.Tensor:
         """Return the last layer's rows of ``vertices``, with the weights as they are now.
 
         Args:
@@ -219,7 +218,7 @@ class LayerwiseInference:
             first += len(rows)
         return out
 
-    def rows(self, vertices: NDArray[Any] | None = None) -> Iterator[torch.Tensor]:
+    def rows(self, vertices: Array | None = None) -> Iterator[torch.Tensor]:
         """Yield what ``logits`` returns, a chunk of rows after the other.
 
         Rows of hidden layers alone are kept in between. The model must not be used meanwhile.
@@ -244,7 +243,7 @@ class LayerwiseInference:
                 layer_pass.close(below)
 
     @contextmanager
-    def _passes(self, vertices: NDArray[Any] | None) -> Iterator[tuple[layer_pass.LayerPass, Work]]:
+    def _passes(self, vertices: Array | None) -> Iterator[tuple[layer_pass.LayerPass, Work]]:
         """Have workers, and the model in evaluation mode, for the work of ``vertices``."""
         work = self.work(vertices)
         was_training = self._model.training

@@ -3,16 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-from numpy.typing import NDArray
 
 from gnnscale.backend.chunks import Chunk, ChunkLoader, Vertices, cut
 from gnnscale.backend.loading import in_degrees
+from gnnscale.core import Array
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.gnn import ProjectedLayer
+from gnnscale.model import TrainableModel, gnn
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work
 from gnnscale.runtime.evaluation.rows import EDGE_BYTES, FileRows, MemoryRows, Wanted, Workers
@@ -71,7 +68,7 @@ class LayerPass:
             h = model.infer(index, x, block, layer).float()
             if out is None:
                 return block, h
-            out.write(piece.first, above.project(h) if isinstance(above, ProjectedLayer) else h)
+            out.write(piece.first, above.project(h) if isinstance(above, gnn.ProjectedLayer) else h)
             return block, x
 
         for group in groups:
@@ -100,7 +97,7 @@ class LayerPass:
         layer: LinearAggregationLayer,
         store: FeatureStore,
         rows: FileRows,
-        chunks: Iterator[NDArray[Any]],
+        chunks: Iterator[Array],
     ) -> Iterator[Iterable[Piece]]:
         """Read a file from end to end for a group of many chunks at once."""
         first = 0
@@ -112,11 +109,9 @@ class LayerPass:
             )
             first += sum(map(len, group))
 
-    def _groups(
-        self, rows: FileRows, chunks: Iterator[NDArray[Any]]
-    ) -> Iterator[list[NDArray[Any]]]:
+    def _groups(self, rows: FileRows, chunks: Iterator[Array]) -> Iterator[list[Array]]:
         """Yield chunks whose sums and edges together fit into memory."""
-        group: list[NDArray[Any]] = []
+        group: list[Array] = []
         left = rows.stretch_bytes
         for chunk in chunks:
             num_edges = float(in_degrees(self._graph, chunk).sum(dtype=float))
@@ -128,9 +123,7 @@ class LayerPass:
             left -= num_bytes
         yield group
 
-    def _wanted(
-        self, layer: LinearAggregationLayer, store: FeatureStore, chunk: NDArray[Any]
-    ) -> Wanted:
+    def _wanted(self, layer: LinearAggregationLayer, store: FeatureStore, chunk: Array) -> Wanted:
         distinct = not store.reads_per_edge
         vertices, block, degrees = self._loader.neighbours(chunk, distinct=distinct)
         aggregation = layer.aggregation(block, degrees)

@@ -13,20 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.artifact.files import size
 from gnnscale.backend import chunks, loading
-from gnnscale.backend.chunks import Vertices, cut
-from gnnscale.core import ConfigError, Traffic, find_memory
+from gnnscale.core import Array, ConfigError, Traffic, find_memory
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.gnn import ProjectedLayer
+from gnnscale.model import TrainableModel, gnn
 from gnnscale.model.layer import GraphLayer
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, file_bytes
 from gnnscale.sampler import Block, NeighborSampler
@@ -38,13 +34,13 @@ _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
 
 def needed_vertices(
     graph: Graph,
-    wanted: Vertices,
+    wanted: chunks.Vertices,
     num_hidden: int,
     *,
     chunk_edges: int,
     chunk_vertices: int,
     num_threads: int,
-) -> list[Vertices]:
+) -> list[chunks.Vertices]:
     """Return the vertices that each hidden layer is needed of, inputs first.
 
     Of the last hidden layer these are ``wanted`` and their in-neighbours; of each one before, the
@@ -52,14 +48,14 @@ def needed_vertices(
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
-    needed: list[Vertices] = []
+    needed: list[chunks.Vertices] = []
     for _ in range(num_hidden):
         if isinstance(wanted, range) or len(wanted) > _MOST * len(everything):
             needed.insert(0, everything)
             wanted = everything
             continue
         found = np.zeros(graph.num_vertices, np.bool_)
-        for chunk in cut(graph, wanted, chunk_edges, chunk_vertices):
+        for chunk in chunks.cut(graph, wanted, chunk_edges, chunk_vertices):
             found[sampler.reach(chunk, 0).input_vertices] = True
         reached = int(found.sum()) <= _MOST * len(everything)
         wanted = np.flatnonzero(found).astype(graph.indices.dtype) if reached else everything
@@ -70,18 +66,18 @@ def needed_vertices(
 class _Ranks:
     """The place of a vertex among some, which ascend: a bit a vertex, and a number each eight."""
 
-    def __init__(self, vertices: NDArray[Any], num_vertices: int) -> None:
+    def __init__(self, vertices: Array, num_vertices: int) -> None:
         member = np.zeros(num_vertices, np.bool_)
         member[vertices] = True
         self._bits = np.packbits(member, bitorder="little")
         before = np.cumsum(_BITS[self._bits], dtype=vertices.dtype)
         self._before = before - _BITS[self._bits]
 
-    def of(self, vertices: NDArray[Any]) -> NDArray[Any]:
+    def of(self, vertices: Array) -> Array:
         """Return the place of each of ``vertices``, all of which are members."""
         byte = vertices >> 3
         below = (1 << (vertices & 7)) - 1
-        places: NDArray[Any] = self._before[byte] + _BITS[self._bits[byte] & below]
+        places: Array = self._before[byte] + _BITS[self._bits[byte] & below]
         return places
 
 
@@ -91,7 +87,7 @@ class NeededRows(FeatureStore):
     def __init__(
         self,
         rows: MemoryRows | FileRows,
-        places: Callable[[NDArray[Any]], NDArray[Any]],
+        places: Callable[[Array], Array],
         num_vertices: int,
     ) -> None:
         """Take row ``places(vertices)[i]`` of ``rows`` as that of ``vertices[i]``."""
@@ -100,9 +96,7 @@ class NeededRows(FeatureStore):
         self._num_vertices = num_vertices
 
     @classmethod
-    def of(
-        cls, rows: MemoryRows | FileRows, vertices: NDArray[Any], num_vertices: int
-    ) -> NeededRows:
+    def of(cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int) -> NeededRows:
         """Take row ``i`` of ``rows`` as that of ``vertices[i]``; they ascend."""
         return cls(rows, _Ranks(vertices, num_vertices).of, num_vertices)
 
@@ -121,19 +115,19 @@ class NeededRows(FeatureStore):
         """Bytes of a row."""
         return self.rows.row_bytes
 
-    def local(self, vertices: NDArray[Any], block: Block) -> tuple[NDArray[Any], Block]:
+    def local(self, vertices: Array, block: Block) -> tuple[Array, Block]:
         """Return the rows of ``vertices``, and the block without its vertices."""
         return self._places(vertices), replace(block, edge_vertices=None)
 
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         return self.rows.gather(self._places(vertices), dtype=dtype, num_threads=num_threads)
 
     def aggregate(
         self,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         aggregation: Aggregation,
         *,
@@ -330,7 +324,7 @@ def find_work(
         layer, width = model.layer(index), model.widths[index]
         projected = None
         if len(needed[index - 1]) <= _MOST_PROJECTED * len(needed[index]):
-            projected = ProjectedLayer.of(layer, width)
+            projected = gnn.ProjectedLayer.of(layer, width)
         layers.append(projected or layer)
         widths.append((projected.width, projected.num_parts) if projected else (width, 1))
     plan = plan_layers(

@@ -2,15 +2,12 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from gnnscale.backend.chunks import Vertices
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.core import track
+from gnnscale.backend import chunks, loading
+from gnnscale.core import Float32Array, IntArray, track
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
@@ -70,7 +67,7 @@ class Predictor:
         """One of ``INFERENCE``, what is done."""
         return "sampled" if self._exact is None else "exact"
 
-    def prepare(self, vertices: NDArray[np.integer[Any]] | None) -> None:
+    def prepare(self, vertices: IntArray | None) -> None:
         """Say what predicting ``vertices``, all if None, takes; refuse it without room.
 
         Raises:
@@ -79,13 +76,13 @@ class Predictor:
         if self._exact is not None:
             self._exact.prepare(vertices)
 
-    def logits(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+    def logits(self, vertices: IntArray) -> Float32Array:
         """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
         if self._exact is not None:
             return self._exact.logits(vertices).numpy()
         return np.concatenate(list(self._sampled(vertices)))
 
-    def rows(self, vertices: NDArray[np.integer[Any]] | None) -> Iterator[NDArray[np.float32]]:
+    def rows(self, vertices: IntArray | None) -> Iterator[Float32Array]:
         """Yield rows of ``vertices``, all if None, some after the other in their order."""
         if self._exact is not None:
             yield from (rows.numpy() for rows in self._exact.rows(vertices))
@@ -94,9 +91,7 @@ class Predictor:
                 range(self._graph.num_vertices) if vertices is None else vertices
             )
 
-    def logits_of_each(
-        self, splits: Sequence[NDArray[np.integer[Any]]]
-    ) -> list[NDArray[np.float32]]:
+    def logits_of_each(self, splits: Sequence[IntArray]) -> list[Float32Array]:
         """Return the logits of the vertices of each of ``splits``."""
         if self._exact is None:
             return [self.logits(vertices) for vertices in splits]
@@ -105,13 +100,13 @@ class Predictor:
         return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
-    def _sampled(self, vertices: Vertices) -> Iterator[NDArray[np.float32]]:
+    def _sampled(self, vertices: chunks.Vertices) -> Iterator[Float32Array]:
         config = self._config
         self._model.eval()
         sampler = config.sampler.sampler(
             self._graph, seed=config.seed, num_threads=config.num_threads
         )
-        loader = FeatureLoader(
+        loader = loading.FeatureLoader(
             self._graph,
             self._model,
             num_threads=config.num_threads,

@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.backend.chunks import Chunk
-from gnnscale.core import Traffic
+from gnnscale.core import Array, Float32Array, Traffic
 from gnnscale.feature import Aggregation, FeatureStore, HostFeatures
 from gnnscale.feature.aggregation import write_aggregated
 from gnnscale.sampler import Block
@@ -35,11 +34,11 @@ class Wanted:
     """Destinations whose neighbours' rows are to be aggregated."""
 
     block: Block  #: all their neighbours
-    vertices: NDArray[Any]  #: ``[num_src]`` rows of the block's sources, destinations first
+    vertices: Array  #: ``[num_src]`` rows of the block's sources, destinations first
     aggregation: Aggregation  #: the layer's coefficients
 
     @property
-    def edge_rows(self) -> NDArray[Any]:
+    def edge_rows(self) -> Array:
         """``[num_edges]`` the row that each edge reads."""
         known = self.block.edge_vertices
         return self.vertices[self.block.indices] if known is None else known
@@ -83,7 +82,7 @@ class EdgeSums:
         self._starts = np.append(starts, len(rows))
         self._dst = dst[starts]
 
-    def add(self, *, number: int, rows: NDArray[np.float32], num_threads: int) -> None:
+    def add(self, *, number: int, rows: Float32Array, num_threads: int) -> None:
         """Add what edges read of ``rows``, those of stretch ``number``."""
         begin, end = self._ends[number : number + 2]
         if begin == end:
@@ -122,7 +121,7 @@ class MemoryRows(HostFeatures):
 
     def aggregate(
         self,
-        vertices: NDArray[Any],
+        vertices: Array,
         block: Block,
         aggregation: Aggregation,
         *,
@@ -305,16 +304,14 @@ class FileRows(FeatureStore):
                 left, place = left[done:], place + done
 
     def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         rows = ops.empty((len(vertices), self._width), dtype)
         self._gather(0, vertices, rows, num_threads)
         return rows, Traffic()
 
-    def _gather(
-        self, part: int, vertices: NDArray[Any], out: torch.Tensor, num_threads: int
-    ) -> None:
+    def _gather(self, part: int, vertices: Array, out: torch.Tensor, num_threads: int) -> None:
         stored = self._rows(part)[:, : self._width]
         ops.gather((stored, "float32"), vertices, out=out, num_threads=num_threads)
         # A page or two for each row. What threads that count at once miss is little.
@@ -364,7 +361,7 @@ class FileRows(FeatureStore):
             torch.add(part, own, out=out)
         return sums.block, out
 
-    def _rows(self, part: int) -> NDArray[np.float32]:
+    def _rows(self, part: int) -> Float32Array:
         """Return all rows, filled up, or all own ones."""
         assert self._mapping is not None
         width, num_rows = _padded(self._width), self._num_rows

@@ -4,13 +4,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
-from gnnscale.core import StageTimes
+from gnnscale.core import IntArray, StageTimes
 from gnnscale.model import Inputs
 from gnnscale.plan import DevicePlan
 from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
@@ -36,7 +32,7 @@ class BatchSlice:
     step: int
     plan: DevicePlan
     counts: tuple[int, ...]
-    seeds: NDArray[np.integer[Any]]
+    seeds: IntArray
     batch: MiniBatch | None = None
     inputs: Inputs | None = None
     device_batch: DeviceBatch | None = None

@@ -13,19 +13,16 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache import CachePlan
 from gnnscale.core import multiplies_bfloat16
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, TrainableModel
+from gnnscale.model import GNN, TrainableModel, trainable
 from gnnscale.model.layer import GraphLayer
-from gnnscale.model.trainable import vertex_objective
-from gnnscale.plan import Device, DevicePlan
+from gnnscale.plan import Device, DevicePlan, device_plan, planner
 from gnnscale.plan.calibration.kept import this_machine
-from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize, Prediction
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.work import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, Workload, measure_workload, unmeasured_workload
-from gnnscale.plan.planner import check_parts, plan_devices, seed_limits, with_depths
 from gnnscale.plan.platform import Platform
 from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.planning.profile import PlanProfile, restored
@@ -128,17 +125,19 @@ class PlanModel:
         first = next(iter(order.epoch(0)))
         #: Seeds of each device, if the user or the seed order fixes them.
         self._split = config.device_plan.split or (
-            first.counts and apportion(first.counts, config.batch_size)
+            first.counts and device_plan.apportion(first.counts, config.batch_size)
         )
         if first.counts is not None:
             counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
             largest = [max(each) for each in counts]
-            check_parts(self.devices, self._workloads, largest, batch_size=config.batch_size)
+            planner.check_parts(
+                self.devices, self._workloads, largest, batch_size=config.batch_size
+            )
 
     def proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
         """Return plans with their predictions, the fastest first."""
         config, group = self._config, self._group
-        return plan_devices(
+        return planner.plan_devices(
             self.devices,
             batch_size=config.batch_size,
             cores=config.host_threads * -(-group.size // group.local_size),
@@ -168,7 +167,7 @@ class PlanModel:
         Raises:
             ConfigError: a device cannot hold its part any more.
         """
-        limits = seed_limits(
+        limits = planner.seed_limits(
             self.devices,
             self._workloads,
             self._in_flight,
@@ -177,7 +176,7 @@ class PlanModel:
         )
         pairs = zip(plan.shares, limits, strict=True)
         shares = tuple(replace(share, max_seeds=limit) for share, limit in pairs)
-        return with_depths(DevicePlan(shares=shares), self._workloads, self._in_flight)
+        return planner.with_depths(DevicePlan(shares=shares), self._workloads, self._in_flight)
 
     def step_bytes(self, plan: DevicePlan) -> StepBytes | None:
         """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
@@ -260,7 +259,7 @@ def with_measured_step(
         seeds, 0
     )
     inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
-    objective = vertex_objective(graph, config.loss)
+    objective = trainable.vertex_objective(graph, config.loss)
     seconds: list[float] = []
     with restored(model):
         for _ in range(1 + _STEPS):

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnscale.plan import Device, DevicePlan
-from gnnscale.plan.perf.equations import PlanPredictions
-from gnnscale.plan.perf.predict import Correction
-from gnnscale.plan.perf.work import StepBytes
+from gnnscale.plan.perf import equations, predict, work
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
 from gnnscale.runtime.settings import TrainConfig
@@ -39,7 +37,7 @@ class _Tried:
     plan: DevicePlan
     step_s: float
     num_steps: int
-    correction: Correction
+    correction: predict.Correction
 
 
 class PlanSearch:
@@ -84,20 +82,20 @@ class PlanSearch:
         self._rehearsals = 0 if nothing_to_choose or not is_full else self._how_many_pay()
         self.converged = not self._rehearsals
 
-    def step_bytes(self) -> StepBytes | None:
+    def step_bytes(self) -> work.StepBytes | None:
         """Return what a step of ``plan`` moves, as ``PlanModel`` says."""
         return self._model.step_bytes(self.plan)
 
     @property
-    def predictions(self) -> PlanPredictions:
+    def predictions(self) -> equations.PlanPredictions:
         """What is predicted of ``plan``: by the rates, and by a rehearsal of just this plan."""
         by_rates = self._model.predict(self.plan)
         same = (each for each in self._tried if each.plan == self.plan)
         tried = min(same, key=lambda each: each.step_s, default=None)
         if tried is None:
             steps = rehearsed_steps(self.plan, by_rates.step_s)
-            return PlanPredictions(by_rates=by_rates, window_steps=steps)
-        return PlanPredictions(
+            return equations.PlanPredictions(by_rates=by_rates, window_steps=steps)
+        return equations.PlanPredictions(
             by_rates=by_rates,
             rehearsed=self._model.predict(self.plan, tried.correction),
             window_steps=tried.num_steps,

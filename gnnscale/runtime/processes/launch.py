@@ -17,8 +17,7 @@ from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
-from gnnscale.runtime.processes.by_name import dump, refuse_while_imported
-from gnnscale.runtime.processes.fork_server import Environment
+from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
 from gnnscale.runtime.settings import TrainConfig
@@ -64,9 +63,9 @@ def launch(
         GraphError: the graph store cannot be made.
         WorkerError: a worker failed, died or stalled; the message names it and the reason.
     """
-    refuse_while_imported()
+    by_name.refuse_while_imported()
     # What workers cannot import is found before anything is made.
-    dump(config)
+    by_name.dump(config)
     workers: list[_Worker] = []
     server = start_server()
     if not server.num_started:
@@ -75,7 +74,7 @@ def launch(
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
     names = [device.label for device in config.device_plan.parsed()]
-    environment = pickle.dumps(Environment.of_this_process())
+    environment = pickle.dumps(fork_server.Environment.of_this_process())
     try:
         with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
             for task in _tasks(config, directory, options, meeting, pulses, artefacts):
@@ -84,7 +83,7 @@ def launch(
                 # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
                     process.connection.send_bytes(environment)
-                    process.connection.send_bytes(dump(task))
+                    process.connection.send_bytes(by_name.dump(task))
             return _listen(workers, observer, directory, watch)
     finally:
         _end(workers, server)

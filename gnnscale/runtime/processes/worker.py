@@ -12,10 +12,7 @@ from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gnnscale.core import ConfigError, GraphError
+from gnnscale.core import ConfigError, GraphError, StructArray
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into
@@ -59,7 +56,7 @@ class _Forwarder(Observer):
             self._flush()
             self._sent = record.seconds
 
-    def traced(self, spans: NDArray[np.void]) -> None:
+    def traced(self, spans: StructArray) -> None:
         self._send("traced", spans)
 
     def trained(self) -> None:

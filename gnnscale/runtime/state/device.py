@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gnnscale.backend import Backend, HostParts, open_backend
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend import Backend, HostParts, loading, open_backend
 from gnnscale.feature import FeatureStore
 from gnnscale.plan import Device
 from gnnscale.plan.device import shared_collective
@@ -62,7 +61,7 @@ class WorkerDevice:
         device, split = devices[group.rank], learning.split
         host = config.features.open(graph) if split is None else split.store(graph)
         cache = None if plan is None else open_caches(plan, graph, device, group)
-        loader = FeatureLoader(
+        loader = loading.FeatureLoader(
             graph,
             learning.trained,
             num_threads=config.num_threads,
@@ -114,7 +113,7 @@ def _host_parts(
     config: TrainConfig,
     data: Data,
     learning: Learning,
-    loader: FeatureLoader,
+    loader: loading.FeatureLoader,
     cache: OpenedCache | None,
 ) -> HostParts:
     """Return what the device is opened with."""
@@ -135,7 +134,7 @@ def _host_parts(
 
 
 def _open_exchange(
-    config: TrainConfig, data: Data, learning: Learning, loader: FeatureLoader, group: Group
+    config: TrainConfig, data: Data, learning: Learning, loader: loading.FeatureLoader, group: Group
 ) -> Exchange | None:
     """Return what devices trade between loading and transfer: P3's, the user's, or nothing."""
     if learning.split is not None:

@@ -14,10 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from gnnscale.cache import CachePlan
-from gnnscale.core import Pipeline
+from gnnscale.core import Array, Pipeline
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
@@ -40,7 +38,7 @@ def look_ahead(
     stages: Stages,
     *,
     window: int,
-    expect: Callable[[NDArray[Any] | None], None],
+    expect: Callable[[Array | None], None],
 ) -> Iterator[BatchSlice]:
     """Yield ``slices`` with their samples, each once the ``window`` slices after it are sampled.
 

@@ -14,13 +14,7 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.records import (
-    EpochRecord,
-    EpochSums,
-    RunLayout,
-    TrainResult,
-    waited,
-)
+from gnnscale.runtime.telemetry import records
 from gnnscale.task.base import ceiling
 
 
@@ -41,10 +35,10 @@ class Progress:
     steps_per_epoch: int
     steps_done: int = 0
     metrics: list[float | None] = field(default_factory=list)
-    history: list[EpochRecord] = field(default_factory=list)
-    unvalidated: EpochRecord | None = None
+    history: list[records.EpochRecord] = field(default_factory=list)
+    unvalidated: records.EpochRecord | None = None
     best_weights: dict[str, Tensor] = field(default_factory=dict)
-    resumed: EpochSums | None = None
+    resumed: records.EpochSums | None = None
 
     @property
     def epoch(self) -> int:
@@ -80,7 +74,7 @@ class TrainState:
     device: WorkerDevice
     checkpoint: RunCheckpoint
     progress: Progress
-    layout: RunLayout = field(init=False)
+    layout: records.RunLayout = field(init=False)
     schedule: WorkerSchedule = field(init=False)
 
     @property
@@ -124,7 +118,9 @@ class TrainState:
     def out_of_patience(self) -> bool:
         """Whether ``runtime.patience`` validations in a row brought nothing better."""
         patience = self.config.runtime.patience
-        return patience is not None and waited(self.progress.metrics, self.metric) >= patience
+        return (
+            patience is not None and records.waited(self.progress.metrics, self.metric) >= patience
+        )
 
     @property
     def follows_metrics(self) -> bool:
@@ -156,10 +152,10 @@ class TrainState:
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
 
-    def result(self, test_metrics: dict[str, float | None] | None = None) -> TrainResult:
+    def result(self, test_metrics: dict[str, float | None] | None = None) -> records.TrainResult:
         """Describe the run so far."""
         graph, progress = self.data.graph, self.progress
-        return TrainResult(
+        return records.TrainResult(
             dataset=graph.name,
             model=self.config.model.name,
             seed=self.config.seed,

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gnnscale.backend import Backend, BatchOutcome
-from gnnscale.core import STAGES, StageTimes, Traffic
+from gnnscale.core import STAGES, Float32Array, StageTimes, Traffic
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
 
@@ -250,7 +249,7 @@ class Synchronizer:
         checkpoint: bool,
     ) -> None:
         """Fill this device's row; the other rows are zeros, and so sums are exact."""
-        control: NDArray[np.float32] = self._control.numpy()
+        control: Float32Array = self._control.numpy()
         control[:] = 0
         control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint
         row = control[_SHARED:].reshape(self._group.size, _ROW)[self._group.rank]
@@ -261,7 +260,7 @@ class Synchronizer:
             row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
 
     def _read_control(self, *, counts: bool) -> StepTotals:
-        control: NDArray[np.float32] = self._control.numpy()
+        control: Float32Array = self._control.numpy()
         rows = control[_SHARED:].reshape(self._group.size, _ROW)
         halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
         sums = halves[:, 0] * _HALF + halves[:, 1]

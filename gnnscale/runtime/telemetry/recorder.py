@@ -17,22 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import SPAN, StageTimes, Traffic
+from gnnscale.core import SPAN, StageTimes, StructArray, Traffic
 from gnnscale.core.metrics import peak_rss_bytes
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.records import (
-    DeviceEpoch,
-    DeviceStep,
-    DeviceSums,
-    EpochRecord,
-    EpochSums,
-    StepRecord,
-)
+from gnnscale.runtime.telemetry import records
 
 
 @dataclass(kw_only=True)
@@ -62,10 +54,10 @@ class EpochCounters:
     traffic_of: list[Traffic] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, num_devices: int, sums: EpochSums | None = None) -> EpochCounters:
+    def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> EpochCounters:
         """Begin to count, or count on from ``sums`` as if the epoch had begun so long ago."""
         devices = sums.devices if sums is not None else ()
-        known = devices or [DeviceSums() for _ in range(num_devices)]
+        known = devices or [records.DeviceSums() for _ in range(num_devices)]
         counters = cls(
             seeds_of=[each.num_seeds for each in known],
             stages_of=[replace(each.stages) for each in known],
@@ -112,10 +104,10 @@ class EpochCounters:
         """End the epoch."""
         self.seconds = self.elapsed()
 
-    def sums(self, own: Mapping[str, float]) -> EpochSums:
+    def sums(self, own: Mapping[str, float]) -> records.EpochSums:
         """Return what a checkpoint keeps; ``own`` are the figures of this worker's device."""
         parts = zip(self.seeds_of, self.stages_of, self.traffic_of, strict=True)
-        return EpochSums(
+        return records.EpochSums(
             num_batches=self.num_batches,
             num_seeds=self.num_seeds,
             num_edges=self.num_edges,
@@ -123,7 +115,7 @@ class EpochCounters:
             loss=self.loss,
             seconds=self.elapsed(),
             devices=tuple(
-                DeviceSums(num_seeds=seeds, stages=replace(stages), traffic=traffic)
+                records.DeviceSums(num_seeds=seeds, stages=replace(stages), traffic=traffic)
                 for seeds, stages, traffic in parts
             ),
             counters=dict(own),
@@ -150,7 +142,7 @@ class WorkerFigures:
 
     def __init__(self, group: Group, start: float) -> None:
         """Begin; spans count from ``start``, on the performance counter's clock."""
-        self.spans: NDArray[np.void] = np.empty(0, SPAN)
+        self.spans: StructArray = np.empty(0, SPAN)
         self.of_workers: list[dict[str, Any]] = []
         self.counters: Counter[str] = Counter()
         self._group = group
@@ -245,7 +237,7 @@ class StepRecorder:
         self._figures = WorkerFigures(group, start)
         self.begin_epoch()
 
-    def begin_epoch(self, sums: EpochSums | None = None) -> None:
+    def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
         """Forget the counts of the epoch before.
 
         Args:
@@ -256,12 +248,12 @@ class StepRecorder:
         if sums is not None:
             self._figures.counters.update(sums.counters)
 
-    def sums(self) -> EpochSums:
+    def sums(self) -> records.EpochSums:
         """Return what the epoch has added up so far."""
         return self._counters.sums(self._figures.counters)
 
     @property
-    def spans(self) -> NDArray[np.void]:
+    def spans(self) -> StructArray:
         """Spans of the epoch that ``end_epoch`` ended, of all devices; complete on rank 0."""
         return self._figures.spans
 
@@ -270,7 +262,9 @@ class StepRecorder:
         """What each device has moved in the epoch; the same in every worker."""
         return tuple(self._counters.traffic_of)
 
-    def add(self, batch: BatchSlice, totals: StepTotals, decision: str | None) -> StepRecord:
+    def add(
+        self, batch: BatchSlice, totals: StepTotals, decision: str | None
+    ) -> records.StepRecord:
         """Record a finished step.
 
         Args:
@@ -294,9 +288,9 @@ class StepRecorder:
 
     def _step_record(
         self, batch: BatchSlice, totals: StepTotals, decision: str | None
-    ) -> StepRecord:
+    ) -> records.StepRecord:
         parts = zip(batch.plan.shares, batch.counts, totals.stages, totals.traffic, strict=True)
-        return StepRecord(
+        return records.StepRecord(
             epoch=batch.step // self._steps_per_epoch + 1,
             step=self._counters.num_batches,
             num_steps=self._steps_per_epoch,
@@ -306,7 +300,9 @@ class StepRecorder:
             global_step=batch.step,
             loss=totals.loss,
             devices=tuple(
-                DeviceStep(num_seeds=count, threads=share.threads, stages=times, traffic=traffic)
+                records.DeviceStep(
+                    num_seeds=count, threads=share.threads, stages=times, traffic=traffic
+                )
                 for share, count, times, traffic in parts
             ),
             decision=decision,
@@ -323,7 +319,7 @@ class StepRecorder:
         counts = any(not share.device.on_host for share in self._plan.shares)
         self._figures.end_epoch(due=counts or last)
 
-    def epoch_record(self, *, epoch: int, lr: float) -> EpochRecord:
+    def epoch_record(self, *, epoch: int, lr: float) -> records.EpochRecord:
         """Describe the epoch that was ended last, before its validation; on rank 0 only.
 
         Args:
@@ -336,7 +332,7 @@ class StepRecorder:
             self._device(rank, share.device, asdict(share.threads), figures)
             for rank, (share, figures) in enumerate(pairs)
         )
-        return EpochRecord(
+        return records.EpochRecord(
             epoch=epoch,
             train_loss=self._counters.mean_loss,
             valid_metric=None,
@@ -352,14 +348,14 @@ class StepRecorder:
 
     def _device(
         self, rank: int, device: Any, threads: dict[str, int], figures: dict[str, Any]
-    ) -> DeviceEpoch:
+    ) -> records.DeviceEpoch:
         counters, traffic = self._counters, self._counters.traffic_of[rank]
         times: dict[str, float | None] = asdict(counters.stages_of[rank])
         if device.on_host:
             times["transfer"] = None
         if not times["exchange"]:
             times["exchange"] = None
-        return DeviceEpoch(
+        return records.DeviceEpoch(
             name=device.label,
             kind=device.kind,
             figures=device.figures,
@@ -372,7 +368,7 @@ class StepRecorder:
         )
 
 
-def _slowest(devices: Sequence[DeviceEpoch]) -> dict[str, float | None]:
+def _slowest(devices: Sequence[records.DeviceEpoch]) -> dict[str, float | None]:
     """Each stage's time on the device that was slowest in it."""
     slowest: dict[str, float | None] = {}
     for stage in devices[0].stage_times_s:

@@ -8,15 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.cache import CacheFigures
-from gnnscale.core import Count, Positive, StageTimes, Traffic, better
+from gnnscale.core import Count, Positive, StageTimes, StructArray, Traffic, better
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan, Threads
-from gnnscale.plan.perf.equations import PlanPredictions
-from gnnscale.plan.perf.work import StepBytes
+from gnnscale.plan.perf import equations, work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +189,9 @@ class RunLayout:
     """
 
     plan: DevicePlan
-    predicted: PlanPredictions | None = None
+    predicted: equations.PlanPredictions | None = None
     planning_s: float | None = None
-    step_bytes: StepBytes | None = None
+    step_bytes: work.StepBytes | None = None
     partition: PartitionFigures | None = None
     cache: CacheFigures | None = None
 
@@ -321,7 +318,7 @@ class Observer:
     def stepped(self, record: StepRecord) -> None:
         """A training step is done."""
 
-    def traced(self, spans: NDArray[np.void]) -> None:
+    def traced(self, spans: StructArray) -> None:
         """Stages of the last steps, ``[num_spans]`` of ``SPAN``, of all devices."""
 
     def trained(self) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.backend.fpga.csim.library import Buffer, Library, Outcome
+from gnnscale.core import UInt8Array
 
 #: Every buffer begins at, and takes, a multiple of so many bytes.
 ALIGNMENT = 4096
@@ -150,7 +151,7 @@ class BufferObject:
         return self._device.ctypes.data
 
     @property
-    def _host(self) -> NDArray[np.uint8]:
+    def _host(self) -> UInt8Array:
         if self._host_copy is None:
             raise RuntimeError("device only buffer has no host buffer")
         return self._host_copy
@@ -167,7 +168,7 @@ def on_device(buffer: BufferObject) -> tuple[int, Buffer]:
     return buffer._bank.index, Buffer(buffer.address(), buffer.size())
 
 
-def _aligned(num_bytes: int) -> NDArray[np.uint8]:
+def _aligned(num_bytes: int) -> UInt8Array:
     """Return zeros that begin at a multiple of ``ALIGNMENT``."""
     raw = np.zeros(num_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

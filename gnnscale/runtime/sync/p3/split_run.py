@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.core import Access, Traffic
+from gnnscale.core import Access, Int32Array, IntArray, Traffic
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
@@ -33,7 +32,7 @@ _OPTIONAL = ("importance", "edge_weights", "weight_sums")
 class InputBlock:
     """What a device needs to aggregate its columns for another one's mini-batch."""
 
-    vertices: NDArray[np.integer[Any]]  #: ``[num_src]`` vertex of each source
+    vertices: IntArray  #: ``[num_src]`` vertex of each source
     block: Block  #: the first layer's block
 
 
@@ -59,7 +58,7 @@ def pack(batch: MiniBatch) -> torch.Tensor:
 
 def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
     """Return the input block that ``pack`` has made into ``numbers``."""
-    values: NDArray[np.int32] = numbers.numpy()
+    values: Int32Array = numbers.numpy()
     num_dst, num_src, num_edges, *has = (int(each) for each in values[:_HEADER])
     lengths = (num_edges, num_edges, num_src)
     sizes = (num_src * (dtype.itemsize // 4), num_dst, num_edges, *np.multiply(lengths, has))
