@@ -25,7 +25,7 @@ from gnnscale.core.stages import STAGES, Access
 from gnnscale.options.config import typed
 from gnnscale.partition.store import PARTITION
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
-from gnnscale.report.files.summary import summarise
+from gnnscale.report.summary import summarise
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint import file as checkpoint_file
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult

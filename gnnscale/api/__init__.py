@@ -28,6 +28,7 @@ same defaults (``gnnscale/configs``), checkpoints and run directory.
 """
 
 from gnnscale.api.design import (
+    Choice,
     Computation,
     Owners,
     Parameters,
@@ -38,7 +39,6 @@ from gnnscale.api.design import (
     graph_partition,
     platform_metadata,
 )
-from gnnscale.api.options import Choice
 from gnnscale.api.training import Training, load_input_graph, save_model, start_training
 from gnnscale.model.custom import ScatterGatherUpdate as Layer
 

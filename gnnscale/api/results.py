@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.api.design import own_module
-from gnnscale.api.options import Choice, check_made
+from gnnscale.api.design import Choice, check_made, own_module
 from gnnscale.api.training import as_dataset, run
 from gnnscale.core import Array, ConfigError, Float32Array, check_choice
 from gnnscale.dataset.tables.ids import read_ids
@@ -22,9 +21,9 @@ from gnnscale.model import TrainableModel, foreign_module
 from gnnscale.options.file import read_regular
 from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import find_vertices
-from gnnscale.report.files.summary import SUMMARY_FILE
+from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
-from gnnscale.runtime.checkpoint.history import read_history
+from gnnscale.runtime.checkpoint.saved_run import read_history
 from gnnscale.runtime.evaluation.evaluate import (
     Evaluation,
     load_best,

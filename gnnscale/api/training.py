@@ -15,8 +15,7 @@ import safetensors.torch
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.api.design import Owners
-from gnnscale.api.options import Choice, check_made, choose, compose_run, name_of
+from gnnscale.api.design import Choice, Owners, check_made, choose, compose_run, name_of
 from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.feature import FeatureStoreConfig

@@ -1,13 +1,150 @@
-"""The load stage: from a mini-batch to the first layer's input."""
+"""The load stage: from a mini-batch to the first layer's input.
+
+What a layer reads for many vertices with all neighbours, chunk by chunk in bounded memory.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from gnnscale.core import Float32Array, Int64Array, IntArray, UInt32Array, multiplies_bfloat16
+from gnnscale.core import (
+    Array,
+    Float32Array,
+    Int64Array,
+    IntArray,
+    UInt32Array,
+    multiplies_bfloat16,
+)
 from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
-from gnnscale.sampler import Block, MiniBatch
+from gnnscale.model.layer import Degrees, GraphLayer
+from gnnscale.sampler import Block, MiniBatch, NeighborSampler
+
+#: Edges and vertices of a chunk, which bound what it needs.
+CHUNK_EDGES = 1 << 20
+CHUNK_VERTICES = 1 << 14
+
+#: Vertices that are cut into chunks together.
+_PIECE = 1 << 20
+#: Distinct ids; those of a whole graph need no array.
+Vertices: TypeAlias = "Array | range"
+#: All neighbours of some vertices, and what a layer needs of them.
+Chunk = tuple[Block, torch.Tensor]
+#: Sources, block, and the sources' in-degrees if they are used.
+Neighbours = tuple[Array, Block, Degrees]
+
+
+class ChunkLoader:
+    """Reads what layers need of all neighbours of vertices."""
+
+    def __init__(self, graph: Graph, *, num_threads: int, uses_degrees: bool) -> None:
+        """Prepare to read.
+
+        Args:
+            num_threads: threads of the native kernels; the result does not depend on it.
+        """
+        self._graph = graph
+        self._num_threads = num_threads
+        self._sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
+        self._uses_degrees = uses_degrees
+
+    def load(
+        self,
+        layer: GraphLayer,
+        store: FeatureStore,
+        vertices: Vertices,
+        *,
+        chunk_edges: int = CHUNK_EDGES,
+        chunk_vertices: int = CHUNK_VERTICES,
+    ) -> Iterator[Chunk]:
+        """Yield a block of all neighbours, and the layer's ``load`` result, for each chunk.
+
+        Args:
+            vertices: distinct ids, of the graph's type, cut into chunks in their order.
+            chunk_edges: about so many edges a chunk has; one more vertex may bring more.
+        """
+        for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
+            yield self.load_chunk(layer, store, chunk)
+
+    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> Chunk:
+        """Return a block of all neighbours of ``vertices``, and the layer's ``load`` result.
+
+        It may be called from several threads at once.
+        """
+        distinct = not (layer.aggregates_on_load and store.reads_per_edge)
+        sources, block, degrees = self.neighbours(vertices, distinct=distinct)
+        x, _ = layer.load(
+            store, sources, block, degrees, dtype=torch.float32, num_threads=self._num_threads
+        )
+        return block, x
+
+    def neighbours(self, vertices: Array, *, distinct: bool) -> Neighbours:
+        """Return all neighbours of ``vertices``.
+
+        Args:
+            vertices: distinct ids, of the graph's type.
+            distinct: whether each source must be there once; else consecutive vertices take their
+                lists as they are: every edge has its own source, and no source is looked up.
+
+        Returns:
+            The block's sources, destinations first, the block, and the sources' degrees if a
+            layer uses them.
+        """
+        if distinct or not _consecutive(vertices):
+            batch = self._sampler.sample(vertices, 0)
+            sources, block = batch.input_vertices, batch.blocks[0]
+        else:
+            sources, block = self._lists(vertices)
+        return sources, block, in_degrees(self._graph, sources) if self._uses_degrees else None
+
+    def _lists(self, vertices: Array) -> tuple[Array, Block]:
+        """Return the lists of consecutive vertices."""
+        first, end = int(vertices[0]), int(vertices[-1]) + 1
+        indptr = np.asarray(self._graph.indptr[first : end + 1], dtype=np.int64)
+        edges = np.asarray(self._graph.indices[indptr[0] : indptr[-1]])
+        count = len(vertices)
+        sources = np.concatenate([vertices, edges])
+        weights, sums = self._graph.edge_weights, self._graph.weight_sums
+        block = Block(
+            indptr=indptr - indptr[0],
+            indices=np.arange(count, count + len(edges), dtype=np.int32),
+            num_src=count + len(edges),
+            edge_vertices=edges,
+            edge_weights=None if weights is None else np.asarray(weights[indptr[0] : indptr[-1]]),
+            weight_sums=None if sums is None else sums[sources],
+        )
+        return sources, block
+
+
+def _consecutive(vertices: Array) -> bool:
+    return len(vertices) > 0 and bool((np.diff(vertices) == 1).all())
+
+
+def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
+    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
+    indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
+    least = max(num_edges // num_vertices, 1)
+    first = before = 0
+    for start in range(0, len(vertices), _PIECE):
+        piece = _ids(vertices[start : start + _PIECE], dtype)
+        degrees = indptr[1:][piece] - indptr[piece]
+        cost = before + np.cumsum(np.maximum(degrees, least))
+        number = np.concatenate([[before // num_edges], cost // num_edges])
+        for end in (np.flatnonzero(np.diff(number)) + start).tolist():
+            if end > 0:
+                yield _ids(vertices[first:end], dtype)
+                first = end
+        before = int(cost[-1])
+    yield _ids(vertices[first:], dtype)
+
+
+def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
+    if isinstance(vertices, range):
+        return np.arange(vertices.start, vertices.stop, dtype=dtype)
+    return vertices
 
 
 def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:

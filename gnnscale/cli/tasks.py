@@ -152,7 +152,7 @@ def evaluate(options: DictConfig) -> None:
 
     from dataclasses import asdict
 
-    from gnnscale.report.files.summary import write_json
+    from gnnscale.report.summary import write_json
     from gnnscale.runtime.command_options import EvaluateConfig
     from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 
@@ -199,7 +199,7 @@ def doctor(options: DictConfig) -> None:
 
     from gnnscale.core.errors import GraphError
     from gnnscale.report import doctor as report
-    from gnnscale.report.files.summary import write_json
+    from gnnscale.report.summary import write_json
 
     config = typed(options, report.DoctorConfig)
     findings = report.examine()
@@ -238,8 +238,8 @@ def simulate(options: DictConfig) -> None:
     from gnnscale.core.files import write_atomically
     from gnnscale.plan.simulator import SimulateConfig
     from gnnscale.plan.simulator import simulate as run_simulation
-    from gnnscale.report.files.summary import write_json
     from gnnscale.report.simulate import describe, draw, print_scaling
+    from gnnscale.report.summary import write_json
 
     scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
@@ -343,7 +343,7 @@ def _job() -> int:
 
 def _write_failure(directory: Path, message: str) -> None:
     """Leave word of a job that failed, where its run has not done so itself."""
-    from gnnscale.report.files.summary import SUMMARY_FILE, write_json
+    from gnnscale.report.summary import SUMMARY_FILE, write_json
 
     if not (directory / SUMMARY_FILE).exists():
         write_json(directory / SUMMARY_FILE, {"status": "failed", "error": message})

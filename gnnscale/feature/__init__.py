@@ -15,13 +15,12 @@ from gnnscale.feature.options import (
 )
 
 if TYPE_CHECKING:
-    from gnnscale.feature.aggregation import Aggregation
     from gnnscale.feature.host import HostFeatures, PreaggregatedFeatures, read_from_disk
-    from gnnscale.feature.store import FeatureStore, check_store
+    from gnnscale.feature.store import Aggregation, FeatureStore, check_store
 
 
 _HOMES = {
-    "Aggregation": "gnnscale.feature.aggregation",
+    "Aggregation": "gnnscale.feature.store",
     "FeatureStore": "gnnscale.feature.store",
     "HostFeatures": "gnnscale.feature.host",
     "PreaggregatedFeatures": "gnnscale.feature.host",

@@ -9,8 +9,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.core import Access, Array, Float32Array, Traffic, find_memory
-from gnnscale.feature.aggregation import Aggregation, write_aggregated
-from gnnscale.feature.store import FeatureStore
+from gnnscale.feature.store import Aggregation, FeatureStore, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
 

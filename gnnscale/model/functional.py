@@ -11,7 +11,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.core import Float32Array, IntArray
-from gnnscale.feature.aggregation import Aggregation, write_aggregated
+from gnnscale.feature.store import Aggregation, write_aggregated
 from gnnscale.sampler import Block, MiniBatch
 
 

@@ -17,7 +17,7 @@ from gnnscale.core import STAGES, BoolArray, Float64Array, StageTimes, mteps
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milliseconds
-from gnnscale.report.files.steps import Steps
+from gnnscale.report.steps import Steps
 from gnnscale.runtime.telemetry.records import TrainResult
 
 

@@ -14,10 +14,10 @@ from rich.console import Console
 from gnnscale.core import ConfigError, UserError, explain, write_atomically
 from gnnscale.options import found, run_directory
 from gnnscale.report import figures, fpga, prediction, terminal
-from gnnscale.report.files.steps import STEPS_FILE, TRACE_FILE, read_steps, write_trace
-from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.observers import Observers, open_observers
 from gnnscale.report.page.page import REPORT_FILE, render
+from gnnscale.report.steps import STEPS_FILE, TRACE_FILE, read_steps, write_trace
+from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 

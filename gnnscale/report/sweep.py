@@ -19,8 +19,8 @@ from gnnscale.core import ConfigError, write_atomically
 from gnnscale.options.file import load_yaml, read_regular
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.report.figures import MEASURED
-from gnnscale.report.files.summary import SUMMARY_FILE, write_json
 from gnnscale.report.page.charts import Bar, bar_chart
+from gnnscale.report.summary import SUMMARY_FILE, write_json
 
 #: Figures of a job, and the headings that the table has for them.
 _COLUMNS = {

@@ -23,8 +23,7 @@ from rich.text import Text
 from gnnscale.core import STAGES, StructArray, mteps, write_atomically
 from gnnscale.options import found, run_directory
 from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.report import figures, fpga, prediction
-from gnnscale.report.files import steps, summary
+from gnnscale.report import figures, fpga, prediction, steps, summary
 from gnnscale.runtime.telemetry import records
 
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.

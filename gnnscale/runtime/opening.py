@@ -1,26 +1,74 @@
-"""How a training run is opened, part by part, and how it ends."""
+"""How a training run is opened, part by part, and how it ends.
+
+Operations of torch that give the same bits every time, and on every processor with AVX2.
+"""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import deterministic
 
 from gnnscale.core import multiplies_bfloat16, usable_cores
-from gnnscale.ops import keep_freed_memory
+from gnnscale.ops import keep_freed_memory, supported_simd_level
 from gnnscale.runtime import saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import RebalancerState
-from gnnscale.runtime.pipeline.repeatable import repeatable_operations
 from gnnscale.runtime.state import schedule, train_state
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.group import Group
 
 log = logging.getLogger(__name__)
+
+#: What makes torch, and the libraries of its products, compute with AVX2. Each is read once, by
+#: the first operation.
+_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
+
+def fix_instruction_set() -> None:
+    """Let torch compute with AVX2 where the processor has more: AVX-512 sums in another order.
+
+    It must come before torch's first operation, and a line says so where it does not. Kernels of
+    gnnscale give the same bits with every instruction set. A processor without AVX2 is left as it
+    is, and MKL has other products on Intel's processors than on AMD's.
+    """
+    if supported_simd_level() == "baseline":
+        return
+    os.environ.update(_AVX2)
+    used = torch.backends.cpu.get_cpu_capability()
+    if used != "AVX2":
+        log.warning(
+            f"runtime.deterministic=true: torch has begun to compute with {used} before; weights "
+            "are the same on processors of this kind"
+        )
+
+
+@contextmanager
+def repeatable_operations(wanted: bool) -> Iterator[None]:
+    """Let torch repeat the bits of what it computes on so many threads, where that is ``wanted``.
+
+    Several threads add up the gradient of an indexing otherwise, in whatever order they come. An
+    operation that has no fixed order raises a RuntimeError that says so.
+    """
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True)
+    # Filling is for programs that read what they have not written, and takes time.
+    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, read_slices
 from gnnscale.artifact.files import check_space, new_folder, size
 from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
-from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
+from gnnscale.backend.loading import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
 from gnnscale.core import Float32Array, GraphError, track
 from gnnscale.dataset.checks import check_features
 from gnnscale.feature import HostFeatures

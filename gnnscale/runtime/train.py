@@ -10,7 +10,7 @@ from typing import Any
 from gnnscale.core import ConfigError
 from gnnscale.runtime import opening, saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
-from gnnscale.runtime.evaluation.examine import Validator
+from gnnscale.runtime.evaluation.evaluate import Validator
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.pulse import OWN, TRAINS

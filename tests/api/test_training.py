@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from gnnscale import api
-from gnnscale.api.options import compose_run
+from gnnscale.api.design import compose_run
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Planetoid
 from gnnscale.graph import Graph

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend.chunks import ChunkLoader
-from gnnscale.backend.loading import FeatureLoader, in_degrees
+from gnnscale.backend.loading import ChunkLoader, FeatureLoader, in_degrees
 from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig

@@ -65,7 +65,7 @@ DAMAGED_BY = {
     "gnnscale.partition.nvlink": "nvlink",
     "gnnscale.partition.store": "partition",
     "gnnscale.plan.platform": "platform",
-    "gnnscale.report.files.steps": "run",
+    "gnnscale.report.steps": "run",
     "gnnscale.report.sweep": "run",
     "gnnscale.options.run_directory": "run",
     "gnnscale.runtime.checkpoint": "checkpoint",

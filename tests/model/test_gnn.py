@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.backend.chunks import ChunkLoader
+from gnnscale.backend.loading import ChunkLoader
 from gnnscale.core.errors import ConfigError
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.fpga.lowering import coefficients
-from gnnscale.backend.loading import FeatureLoader, in_degrees
+from gnnscale.backend.loading import ChunkLoader, FeatureLoader, in_degrees
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures

@@ -9,8 +9,8 @@ import pytest
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.report.files.steps import StepLog, Steps, read_steps
 from gnnscale.report.prediction import compare, noise_floor, sentences
+from gnnscale.report.steps import StepLog, Steps, read_steps
 
 
 def read(directory: Path, steps: Any) -> Steps:

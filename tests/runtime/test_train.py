@@ -22,7 +22,7 @@ from gnnscale.runtime import opening
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
-from gnnscale.runtime.evaluation.examine import VertexExaminer
+from gnnscale.runtime.evaluation.evaluate import VertexExaminer
 from gnnscale.runtime.evaluation.plan import InferencePlan
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.settings import TrainConfig

@@ -10,11 +10,11 @@ from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.core import STAGES
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import ABSENT, count, gib, percent
-from gnnscale.report.files.steps import Steps
 from gnnscale.report.fpga import SIMULATED, simulating
 from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, stacked_chart
 from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing, table
 from gnnscale.report.page.svg import Axis
+from gnnscale.report.steps import Steps
 
 #: Decisions listed; a run that settles has far fewer.
 _MAX_DECISIONS = 300

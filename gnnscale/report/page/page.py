@@ -15,7 +15,6 @@ from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 from gnnscale.report.figures import ABSENT, MEASURED, count, gib
-from gnnscale.report.files.steps import Steps
 from gnnscale.report.page import charts
 from gnnscale.report.page.devices import (
     decision_marks,
@@ -27,6 +26,7 @@ from gnnscale.report.page.devices import (
 from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
+from gnnscale.report.steps import Steps
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
 
 

@@ -32,8 +32,12 @@ from gnnscale.runtime.checkpoint.file import (
     save_checkpoint,
     unpack,
 )
-from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
-from gnnscale.runtime.checkpoint.saved_run import SavedRun
+from gnnscale.runtime.checkpoint.saved_run import (
+    SavedRun,
+    is_validation_of,
+    num_recorded,
+    read_history,
+)
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group

@@ -1,18 +1,40 @@
-"""How good the model of a run is: its options, its best weights, and metrics of them."""
+"""How good the model of a run is: its options, its best weights, and metrics of them.
 
+What a run is measured by: labels of vertices, or ranks of edges among candidates.
+
+Validation and test of a run, on rank 0, while the other workers wait.
+"""
+
+import math
 import os
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.core import ConfigError, shown
+from gnnscale import ops
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    Float32Array,
+    Float64Array,
+    Int64Array,
+    IntArray,
+    shown,
+    track,
+)
+from gnnscale.core.metrics import score
+from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
+from gnnscale.model.links import LinkGNN
 from gnnscale.options import found, run_directory
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import run_checkpoint, saved_run
@@ -24,10 +46,208 @@ from gnnscale.runtime.checkpoint.file import (
     read_checkpoint,
 )
 from gnnscale.runtime.command_options import EvaluateConfig
-from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.task import base, links
 from gnnscale.task.base import Task, ceiling
+
+#: Rows that are compared at once take about so many bytes.
+_SLICE_BYTES = 64 << 20
+#: Candidates of a part of the split are drawn at a separate step, which training never reaches.
+_STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
+
+
+class Examiner(Protocol):
+    """Measures a model, whose weights may change between calls, on parts of the split."""
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Say what measuring ``splits`` at once takes, and refuse it if there is no room."""
+        ...
+
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return the task's measures on each of ``splits``; None for one that is not defined."""
+        ...
+
+
+class VertexExaminer:
+    """Measures predicted labels of vertices."""
+
+    def __init__(self, task: base.Task, predictor: Predictor) -> None:
+        """Measure what ``predictor`` predicts on the graph of ``task``."""
+        self._predictor = predictor
+        self._graph = task.graph
+        self._measures = task.measures
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Say what measuring ``splits`` at once takes.
+
+        Raises:
+            ConfigError: exact inference needs more of the disk than is free.
+        """
+        vertices = [labelled_vertices(self._graph, split) for split in splits]
+        self._predictor.prepare(np.concatenate(vertices))
+
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
+        vertices = [labelled_vertices(self._graph, split) for split in splits]
+        rows = self._predictor.logits_of_each(vertices)
+        return [
+            self._scores(found, self._graph.labels[each])
+            for found, each in zip(rows, vertices, strict=True)
+        ]
+
+    def _scores(self, rows: Float32Array, labels: Array) -> dict[str, float | None]:
+        values = {name: score(name, rows, labels) for name in self._measures}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+class LinkExaminer:
+    """Ranks held-out edges; the same weights give the same answer every time.
+
+    Each edge's destination is ranked among ``task.num_candidates`` vertices, drawn uniformly as a
+    function of ``task.split_seed`` and the edge.
+    """
+
+    def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
+        """Examine ``model``, whose output rows ``predictor`` computes."""
+        self._task = task
+        self._model = model
+        self._predictor = predictor
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Say what examining each of ``splits`` takes.
+
+        Raises:
+            ConfigError: exact inference needs more of the disk than is free.
+        """
+        for split in splits:
+            self._predictor.prepare(self._vertices(split))
+
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return MRR and Hits@k of each of ``splits``."""
+        found = [self._ranks(split) for split in splits]
+        mrr, hits = self._task.measures
+        k = self._task.hits
+        return [
+            {mrr: links.mean_reciprocal_rank(each), hits: links.hits_at(each, k)} for each in found
+        ]
+
+    @torch.no_grad()
+    def _ranks(self, split: str) -> Float64Array:
+        """Return the rank of every edge of ``split``."""
+        vertices = self._vertices(split)
+        rows = torch.from_numpy(self._predictor.logits(vertices))
+        self._model.decoder.eval()
+        found = []
+        with track("ranking edges", len(self._edges(split)), "edges") as advance:
+            for edges, candidates in self._slices(split):
+                source = rows[_places(vertices, edges[:, 0])]
+                others = np.concatenate([edges[:, 1:], candidates], axis=1)
+                destination = rows[_places(vertices, others)]
+                scores = self._model.decoder(source[:, None], destination)
+                found.append(links.ranks(scores.numpy()))
+                advance(len(edges))
+        return np.concatenate(found)
+
+    def _vertices(self, split: str) -> IntArray:
+        """Return the vertices whose rows are needed, ascending."""
+        graph = self._task.graph
+        needed = np.zeros(graph.num_vertices, np.bool_)
+        for edges, candidates in self._slices(split):
+            needed[edges] = True
+            needed[candidates] = True
+        return np.flatnonzero(needed).astype(graph.indices.dtype)
+
+    def _slices(self, split: str) -> Iterator[tuple[IntArray, Int64Array]]:
+        """Yield edges ``[n, 2]`` and their candidates ``[n, k]``, few enough to be compared."""
+        edges, task = self._edges(split), self._task
+        count = task.num_candidates
+        row_bytes = 4 * self._model.widths[-1]
+        size = max(1, _SLICE_BYTES // ((1 + count) * row_bytes))
+        for first in range(0, len(edges), size):
+            part = np.asarray(edges[first : first + size])
+            candidates = ops.draw_negatives(
+                np.arange(first, first + len(part)),
+                count,
+                task.graph.num_vertices,
+                seed=task.seed,
+                step=_STEPS[split],
+            )
+            yield part, candidates
+
+    def _edges(self, split: str) -> IntArray:
+        edges: IntArray = getattr(self._task.split, split)
+        return edges
+
+
+def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> Examiner:
+    """Return what measures ``model`` at ``task``."""
+    if isinstance(task, links.LinkTask):
+        assert isinstance(model, LinkGNN)
+        return LinkExaminer(task, model, predictor)
+    return VertexExaminer(task, predictor)
+
+
+def _places(vertices: IntArray, wanted: IntArray) -> torch.Tensor:
+    """Return where ``wanted`` are among ``vertices``, which ascend."""
+    return torch.from_numpy(np.searchsorted(vertices, wanted))
+
+
+class Validator:
+    """Measures a model on what is held out for validation and test."""
+
+    def __init__(
+        self, config: TrainConfig, task: base.Task, model: TrainableModel, store: FeatureStore
+    ) -> None:
+        """Measure ``model`` at ``task``.
+
+        Args:
+            store: its features are read, unless devices trade rows or hold some of the columns: it
+                then has a part of them only, and the graph's own are read.
+        """
+        self._config = config
+        own = store if config.exchange is None and store.columns is None else None
+        predictor = Predictor(model, task.graph, config, store=own)
+        self._examiner = open_examiner(task, model, predictor)
+
+    def is_due(self, epoch: int) -> bool:
+        """Return whether ``epoch``, from 1, is validated."""
+        return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
+
+    def prepare(self) -> None:
+        """Say what validation and test take before there is anything to measure.
+
+        Raises:
+            ConfigError: one of them needs more of the disk than is free.
+        """
+        for split in ("test", "valid"):
+            self._examiner.prepare([split])
+
+    @running("validate")
+    def validate(self) -> tuple[dict[str, float | None], float]:
+        """Return the validation metrics, None for one not defined, and the seconds they took."""
+        start = time.perf_counter()
+        with self._all_threads():
+            (metrics,) = self._examiner.measure(["valid"])
+        return metrics, time.perf_counter() - start
+
+    def test(self) -> dict[str, float | None]:
+        """Return the test metrics, None for one that is not defined."""
+        with self._all_threads():
+            return self._examiner.measure(["test"])[0]
+
+    @contextmanager
+    def _all_threads(self) -> Iterator[None]:
+        """Let one process use all threads."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._config.host_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
 
 #: Groups of a run's options that are used after it. Losses and observers stay what they are, names.
 _USED = ("dataset.", "model.", "task.")

@@ -14,7 +14,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.artifact.files import size
-from gnnscale.backend.chunks import Chunk, Vertices
+from gnnscale.backend.loading import Chunk, Vertices
 from gnnscale.core import Array, track
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from gnnscale.backend.chunks import Chunk, ChunkLoader, Vertices, cut
-from gnnscale.backend.loading import in_degrees
+from gnnscale.backend.loading import Chunk, ChunkLoader, Vertices, cut, in_degrees
 from gnnscale.core import Array
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph

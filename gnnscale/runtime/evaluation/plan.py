@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from gnnscale.artifact.files import size
-from gnnscale.backend import chunks, loading
+from gnnscale.backend import loading
 from gnnscale.core import Array, ConfigError, Traffic, find_memory
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
@@ -34,13 +34,13 @@ _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
 
 def needed_vertices(
     graph: Graph,
-    wanted: chunks.Vertices,
+    wanted: loading.Vertices,
     num_hidden: int,
     *,
     chunk_edges: int,
     chunk_vertices: int,
     num_threads: int,
-) -> list[chunks.Vertices]:
+) -> list[loading.Vertices]:
     """Return the vertices that each hidden layer is needed of, inputs first.
 
     Of the last hidden layer these are ``wanted`` and their in-neighbours; of each one before, the
@@ -48,14 +48,14 @@ def needed_vertices(
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
-    needed: list[chunks.Vertices] = []
+    needed: list[loading.Vertices] = []
     for _ in range(num_hidden):
         if isinstance(wanted, range) or len(wanted) > _MOST * len(everything):
             needed.insert(0, everything)
             wanted = everything
             continue
         found = np.zeros(graph.num_vertices, np.bool_)
-        for chunk in chunks.cut(graph, wanted, chunk_edges, chunk_vertices):
+        for chunk in loading.cut(graph, wanted, chunk_edges, chunk_vertices):
             found[sampler.reach(chunk, 0).input_vertices] = True
         reached = int(found.sum()) <= _MOST * len(everything)
         wanted = np.flatnonzero(found).astype(graph.indices.dtype) if reached else everything
@@ -268,7 +268,7 @@ class LayerSize:
     num_edges: int
 
     @classmethod
-    def of(cls, graph: Graph, vertices: chunks.Vertices) -> LayerSize:
+    def of(cls, graph: Graph, vertices: loading.Vertices) -> LayerSize:
         """Return the size of a layer that is computed for ``vertices``."""
         if isinstance(vertices, range):
             return cls(num_vertices=graph.num_vertices, num_edges=graph.num_edges)
@@ -281,7 +281,7 @@ class Work:
     """What the rows of some vertices take, their logits if all layers are computed."""
 
     #: the vertices that each layer is computed for; of the last one those that are wanted
-    needed: list[chunks.Vertices]
+    needed: list[loading.Vertices]
     layers: list[GraphLayer]  #: those of the model that are computed, some of them projected
     #: what is stored of each hidden layer: columns of a row that is aggregated, and 2 if
     #: vertices have own rows beside
@@ -290,7 +290,7 @@ class Work:
     plan: InferencePlan  #: where hidden layers are kept
 
     @property
-    def wanted(self) -> chunks.Vertices:
+    def wanted(self) -> loading.Vertices:
         """The vertices whose rows are wanted."""
         return self.needed[-1]
 
@@ -298,7 +298,7 @@ class Work:
 def find_work(
     model: TrainableModel,
     graph: Graph,
-    wanted: chunks.Vertices,
+    wanted: loading.Vertices,
     limits: Limits,
     *,
     num_threads: int,
@@ -307,7 +307,7 @@ def find_work(
     """Return what rows of ``wanted`` take, after ``num_layers`` layers, all if None."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
-    needed: list[chunks.Vertices] = [everything] * num_hidden
+    needed: list[loading.Vertices] = [everything] * num_hidden
     if graph.num_vertices > limits.whole_vertices:
         needed = needed_vertices(
             graph,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from gnnscale.backend import chunks, loading
+from gnnscale.backend import loading
 from gnnscale.core import Float32Array, IntArray, track
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
@@ -100,7 +100,7 @@ class Predictor:
         return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
-    def _sampled(self, vertices: chunks.Vertices) -> Iterator[Float32Array]:
+    def _sampled(self, vertices: loading.Vertices) -> Iterator[Float32Array]:
         config = self._config
         self._model.eval()
         sampler = config.sampler.sampler(

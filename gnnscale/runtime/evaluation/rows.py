@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.backend.chunks import Chunk
+from gnnscale.backend.loading import Chunk
 from gnnscale.core import Array, Float32Array, Traffic
 from gnnscale.feature import Aggregation, FeatureStore, HostFeatures
-from gnnscale.feature.aggregation import write_aggregated
+from gnnscale.feature.store import write_aggregated
 from gnnscale.sampler import Block
 
 #: Bytes of an edge that waits for its row: this, its weight, destination and place in order, and

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.plan.device import process_group_backend
-from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
+from gnnscale.runtime.opening import fix_instruction_set
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group, hang_up, join_torchrun, torchrun_client
 from gnnscale.runtime.sync.pulse import (

@@ -14,7 +14,7 @@ from typing import Any
 
 from gnnscale.core import ConfigError, GraphError, StructArray
 from gnnscale.plan.registry import register_kinds
-from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
+from gnnscale.runtime.opening import fix_instruction_set
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into
 from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult

@@ -20,8 +20,7 @@ from bench.cases.accuracy import Best, train_gnnscale
 from bench.peers import DglSage, csc, features
 from bench.runner import composed, data_folder, show, take, tell
 from gnnscale.model.links import DotProduct
-from gnnscale.runtime.evaluation.evaluate import open_run_task
-from gnnscale.runtime.evaluation.examine import LinkExaminer
+from gnnscale.runtime.evaluation.evaluate import LinkExaminer, open_run_task
 from gnnscale.task.links import LinkTask
 
 #: Options of each row, and where a folder of raw files has its graph.

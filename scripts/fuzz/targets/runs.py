@@ -22,9 +22,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import SPAN
 from gnnscale.plan import DevicePlan
 from gnnscale.report.export import predict, weights
-from gnnscale.report.files.steps import STEPS_FILE, read_steps
-from gnnscale.report.files.summary import summarise
 from gnnscale.report.page.page import render
+from gnnscale.report.steps import STEPS_FILE, read_steps
+from gnnscale.report.summary import summarise
 from gnnscale.report.sweep import SweepReport
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate

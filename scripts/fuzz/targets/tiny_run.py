@@ -11,7 +11,7 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from gnnscale.api.options import compose_run
+from gnnscale.api.design import compose_run
 from gnnscale.core.stages import STAGES, Access, StageTimes, Traffic
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
@@ -19,8 +19,8 @@ from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.options.config import typed
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
-from gnnscale.report.files.steps import STEPS_FILE, StepLog
-from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json, write_metrics
+from gnnscale.report.steps import STEPS_FILE, StepLog
+from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json, write_metrics
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import WorkerPart
 from gnnscale.runtime.drm.rebalancer import RebalancerState

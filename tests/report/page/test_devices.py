@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gnnscale.report.files.steps import StepLog, Steps, read_steps
-from gnnscale.report.files.summary import summarise
 from gnnscale.report.page.devices import devices, traffic
+from gnnscale.report.steps import StepLog, Steps, read_steps
+from gnnscale.report.summary import summarise
 
 
 def rows(html: str) -> list[list[str]]:

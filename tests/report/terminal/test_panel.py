@@ -12,9 +12,9 @@ from rich.table import Table
 
 from gnnscale.core.stages import STAGES, StageTimes
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.report.files.steps import StepLog, read_steps
 from gnnscale.report.fpga import fits
 from gnnscale.report.prediction import compare
+from gnnscale.report.steps import StepLog, read_steps
 from gnnscale.report.terminal import LivePanel, print_prediction
 
 

@@ -14,7 +14,7 @@ from gnnscale.core.stages import STAGES
 from gnnscale.graph import Graph
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
-from gnnscale.report.files.summary import append_metrics, write_metrics
+from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_identity
 from gnnscale.runtime.settings import TrainConfig

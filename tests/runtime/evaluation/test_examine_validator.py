@@ -13,7 +13,7 @@ from row_exchange import NoRows, TradeRows
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
-from gnnscale.runtime.evaluation.examine import Validator, open_examiner
+from gnnscale.runtime.evaluation.evaluate import Validator, open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.evaluation.rows import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING

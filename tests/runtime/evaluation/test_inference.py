@@ -17,8 +17,7 @@ import own_layers
 import pytest
 import torch
 
-from gnnscale.backend.chunks import ChunkLoader
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.loading import ChunkLoader, FeatureLoader
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig

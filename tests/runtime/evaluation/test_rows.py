@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend.chunks import ChunkLoader, cut
+from gnnscale.backend.loading import ChunkLoader, cut
 from gnnscale.feature import Aggregation
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig

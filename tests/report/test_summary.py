@@ -10,7 +10,7 @@ import pytest
 from gnnscale.cache import CacheFigures, CacheTraffic
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
-from gnnscale.report.files.summary import append_metrics, summarise, write_json, write_metrics
+from gnnscale.report.summary import append_metrics, summarise, write_json, write_metrics
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 

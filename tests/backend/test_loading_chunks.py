@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend.chunks import ChunkLoader
+from gnnscale.backend.loading import ChunkLoader
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig

@@ -8,8 +8,8 @@ import pytest
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import STAGES
-from gnnscale.report.files.summary import append_metrics, write_metrics
-from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
+from gnnscale.report.summary import append_metrics, write_metrics
+from gnnscale.runtime.checkpoint.saved_run import is_validation_of, num_recorded, read_history
 from gnnscale.runtime.telemetry.records import EpochRecord
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from gnnscale.core.files import write_atomically
 from gnnscale.core.stages import STAGES
-from gnnscale.report.files import steps as steps_file
-from gnnscale.report.files.steps import StepLog, read_steps
-from gnnscale.report.files.summary import write_json
+from gnnscale.report import steps as steps_file
+from gnnscale.report.steps import StepLog, read_steps
+from gnnscale.report.summary import write_json
 
 
 def write(file: Path, steps: Any) -> None:
@@ -149,7 +149,7 @@ def test_a_resumed_run_reads_the_lines_before_one_by_one(
         kept.append(content)
         write_atomically(file, content)
 
-    monkeypatch.setattr("gnnscale.report.files.steps.write_atomically", write_and_look)
+    monkeypatch.setattr("gnnscale.report.steps.write_atomically", write_and_look)
     write(file, hybrid_run.steps[10:11])
     assert isinstance(kept[0], Iterator)
     assert [json.loads(line) for line in file.read_text().splitlines()[:-1]] == [
@@ -161,7 +161,7 @@ def test_lines_are_written_within_about_a_second(
     tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("gnnscale.report.files.steps.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gnnscale.report.steps.time.monotonic", lambda: clock[0])
     file = tmp_path / "steps.jsonl"
     log = StepLog(file)
     log.add(hybrid_run.steps[0])

@@ -17,7 +17,7 @@ from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import least_real
 from gnnscale.report.fpga import SIMULATED, csim_figures
 
-if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
+if TYPE_CHECKING:
     from gnnscale.partition import PartitionFigures
     from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils import deterministic
 
 from gnnscale import ops
-from gnnscale.runtime.pipeline.repeatable import fix_instruction_set, repeatable_operations
+from gnnscale.runtime.opening import fix_instruction_set, repeatable_operations
 
 
 def gradient(index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnscale.core.stages import SPAN, STAGES
-from gnnscale.report.files.steps import Spans, write_trace
+from gnnscale.report.steps import Spans, write_trace
 
 
 def trace(file: Path, run: Any, spans: Any) -> list[dict[str, Any]]:

@@ -1,1 +1,0 @@
-"""Files of a run directory: summary, steps, trace."""
