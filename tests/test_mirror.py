@@ -58,7 +58,7 @@ def test_every_test_file_has_a_module() -> None:
     """
     modules = {
         path.relative_to(PACKAGE).with_suffix("").as_posix() for path in PACKAGE.rglob("*.py")
-    }
+    } | {"optimizer"}  # whose code is in its __init__
 
     def has_module(path: Path) -> bool:
         folder, name = path.parent.as_posix(), path.stem.removeprefix("test_")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale import ops
+from gnnscale import _native, ops
 from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
 
@@ -634,7 +634,11 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }
 #: What draws the arguments of a valid call, by the name of what is called.
 MAKERS: dict[str, Callable[[Calls], Args]] = {
-    **{name: maker for name, maker in vars(Calls).items() if hasattr(ops, name)},
+    **{
+        name: maker
+        for name, maker in vars(Calls).items()
+        if name[0] != "_" and name in dir(_native)
+    },
     **dict.fromkeys(("simd_level", "supported_simd_level", "keep_freed_memory"), lambda _: {}),
     "gather_from_disk": Calls.gather,
     **{"NativeReplacement": Calls.native_replacement, "RankedSlots": Calls.ranked_slots},
