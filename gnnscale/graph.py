@@ -47,25 +47,25 @@ class Graph:
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``.
         feature_dtype: which; tells bfloat16 from the uint16 that carries it.
         labels: ``[num_vertices]`` int64 class, -1 where unknown; or
-            ``[num_vertices, num_classes]`` uint8 where a vertex may have several; or the targets of
-            regression, ``[num_vertices]`` or ``[num_vertices, num_classes]`` float32, NaN where
+            ``[num_vertices, num_classes]`` uint8 if a vertex may have several; or the targets of
+            regression, ``[num_vertices]`` or ``[num_vertices, num_classes]`` float32, NaN if
             unknown.
-        num_classes: number of classes, or of targets of regression; 0 where nothing is labelled.
+        num_classes: number of classes, or of targets of regression; 0 if nothing is labelled.
         train_idx, valid_idx, test_idx: disjoint vertex ids. Those of a store are sorted, and only
-            test vertices may lack a label, where the publisher hides it. All are empty where the
+            test vertices may lack a label, if the publisher hides it. All are empty if the
             graph has no split.
         metric: ``accuracy``, ``micro_f1`` or ``roc_auc``, of which higher is better; or ``rmse``
             of regression, of which lower is better.
         path: the store it was opened from, None for a graph in memory.
-        attainable_accuracy: the best test accuracy that the graph's generator allows, None where
+        attainable_accuracy: the best test accuracy that the graph's generator allows, None if
             not known.
         content: hex digest of what the store holds, None for a graph in memory.
-        degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph where this is one part of
-            it, whose lists are not all there; None where ``indptr`` tells.
+        degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph if this is one part of
+            it, whose lists are not all there; None if ``indptr`` tells.
         edge_weights: ``[num_edges]`` float32, finite and not negative, in the order of
-            ``indices``; None where every edge counts the same.
+            ``indices``; None if every edge counts the same.
         edge_ids: ``[num_edges]`` int64, the number that each edge had among those that the graph
-            was made of; None where an edge is numbered by its place in ``indices``.
+            was made of; None if an edge is numbered by its place in ``indices``.
     """
 
     name: str

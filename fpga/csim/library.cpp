@@ -11,7 +11,7 @@
 #define GNNSCALE_COMPUTE_UNITS 4
 #endif
 #ifndef GNNSCALE_SOURCES
-#define GNNSCALE_SOURCES ""  // a hash of the sources, where they may have changed since
+#define GNNSCALE_SOURCES ""  // a hash of the sources, if they may have changed since
 #endif
 #ifndef GNNSCALE_CLOCK_HZ
 #define GNNSCALE_CLOCK_HZ 300000000

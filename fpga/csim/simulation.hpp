@@ -56,7 +56,7 @@ class SimulationError : public std::runtime_error {
 
 class StreamState;
 
-// Device memory as a kernel finds it behind one AXI port.
+// Device memory as a kernel finds it at one AXI port.
 struct BankModel {
   int64_t burst_words = 64;      // 4 KiB, the longest burst of AXI
   int64_t gap_cycles = 1;        // between two bursts that follow each other
@@ -93,7 +93,7 @@ class Simulation {
   void cycle(int64_t count = 1);                // of the process that calls
   void wait_readable(StreamState& stream);
   void wait_writable(StreamState& stream);
-  // Time and bounds of one word behind the port that begins at `port`.
+  // Time and bounds of one word after the port that begins at `port`.
   void touch(const void* port, int64_t word, bool writes, Count kind);
 
   // Memory on the chip, with whatever was left in it.

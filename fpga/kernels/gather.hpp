@@ -76,7 +76,7 @@ Word sent_back(const MessageWithSum& message, const Word& source) {
   return out;
 }
 
-// The source rows of a pass, where gradients take them. The rows of a PE are in
+// The source rows of a pass, if gradients take them. The rows of a PE are in
 // two banks in turn.
 template <class D>
 constexpr int source_rows_of_pe(bool reads_rows) {

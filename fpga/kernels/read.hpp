@@ -5,7 +5,7 @@
 
 namespace gnnscale::fpga {
 
-// Rows that a scatter PE is behind at most before it is told to skip them: less
+// Rows that a scatter PE is late at most before it is told to skip them: less
 // than the FIFO of rows in front of it has.
 constexpr int kMaxSilence = 2;
 
@@ -124,7 +124,7 @@ rows:
 }
 
 // Of the rows that come to a scatter PE, passes on those that it has edges of.
-// The FIFO behind it is the PE's local memory (HyScale-GNN, section IV-C): rows
+// The FIFO after it is the PE's local memory (HyScale-GNN, section IV-C): rows
 // go on arriving while it works on one.
 template <class RowType>
 void select(Task task, Stream<Need>& needs, Stream<RowType>& in, Stream<RowType>& out) {

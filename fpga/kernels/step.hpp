@@ -143,7 +143,7 @@ inline Activation activation_of(const Stage& stage, const Request& request) {
 }
 
 // What is the same for all passes and tiles of a stage. `below` is the stage
-// before, where there is one.
+// before, if there is one.
 inline Task task_of(const Group& group, const Stage& stage, const Stage* below) {
   Task task = {};
   task.slots = (stage.flags & kConcatenates) != 0 ? 2 : 1;

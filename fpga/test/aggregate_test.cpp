@@ -141,7 +141,7 @@ std::vector<TestEdge> from_one_source(int num_edges, int stride) {
 // The steps that all of these have, at the cycles at which they begin:
 //    0  read_edges and read_rows ask for their first word, 64 cycles away
 //   64  the word of edges arrives; n edges a cycle are dealt from now on
-//   65  the first row arrives, behind it, since the bank moves a word a cycle
+//   65  the first row arrives, after it, since the bank moves a word a cycle
 //   66  duplicate, 67 select, 68 scatter; its product takes 4 cycles
 //   72  the first message is there
 void one_edge() {

@@ -197,7 +197,7 @@ void send_aggregated(Stream<Word> (&out)[D::kPes]) {
   }
 }
 
-// From aggregated rows to output rows: ReLU(A W + 3), behind A in the banks.
+// From aggregated rows to output rows: ReLU(A W + 3), after A in the banks.
 template <class D>
 void whole_engine() {
   static Word rows[D::kBanks][D::kRowWords / D::kBanks];

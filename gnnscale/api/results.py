@@ -57,7 +57,7 @@ class Result:
         directory: the run directory.
         config: the run's options.
         history: a record for each epoch: ``epoch``, ``train_loss``, ``valid_metric`` and others.
-        test_metric: under the weights of ``best_epoch``; None where the run did not get there, or
+        test_metric: under the weights of ``best_epoch``; None if the run did not get there, or
             the metric is not defined.
         metric: what ``valid_metric`` and ``test_metric`` are.
     """
@@ -86,7 +86,7 @@ class Result:
 
     @property
     def valid_metric(self) -> float | None:
-        """The validation metric of ``best_epoch``, None where it has none."""
+        """The validation metric of ``best_epoch``, None if it has none."""
         best = self.best_epoch
         return None if best is None else self.history[best - 1].valid_metric
 
@@ -117,10 +117,10 @@ class Result:
         """Return what the model says of ``vertices``, in their order.
 
         Args:
-            vertices: distinct ids, the user's own where the graph has such; ``train``, ``valid`` or
+            vertices: distinct ids, the user's own if the graph has such; ``train``, ``valid`` or
                 ``test``; a ``.npy`` file of ids; None for all.
             what: ``classes``, ``probabilities`` or ``logits``; None for classes, or for values
-                where labels are values.
+                if labels are values.
             inference: ``exact``, over all neighbours; or ``sampled``, as the run's sampler does.
 
         Returns:
@@ -159,7 +159,7 @@ class Result:
         Args:
             file: to write, ``.safetensors``.
             format: whose names the weights get: ``safetensors`` (our own), ``pyg`` or ``dgl``.
-            force: overwrite the file where it exists.
+            force: overwrite the file if it exists.
 
         Returns:
             The file, and a program that loads it.
@@ -289,7 +289,7 @@ def load(
 
     Args:
         run_directory: of the run.
-        module: the code of its model where the run names some, named again: it is imported.
+        module: the code of its model if the run names some, named again: it is imported.
         options: paths that the run names outside of its directory and ``GNNSCALE_HOME``, named
             again, as in ``{"dataset.store": "stores/mine"}``; docs/security.md says when.
 
@@ -347,7 +347,7 @@ def _plain(value: Any) -> Any:
 def _test_metric(folder: Path) -> tuple[str, float | None] | None:
     """Return the name and the value of the test metric in ``summary.json``; None without one.
 
-    The value is None where a run was stopped before it had one.
+    The value is None if a run was stopped before it had one.
     """
     file = folder / SUMMARY_FILE
     try:

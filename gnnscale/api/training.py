@@ -101,7 +101,7 @@ def _arrays(*graphs: Graph) -> list[str]:
 
 
 def _saved(graph: Graph) -> Path:
-    """Write ``graph`` to a store named after its content, where there is none."""
+    """Write ``graph`` to a store named after its content, if there is none."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())
@@ -150,7 +150,7 @@ class Training:
 
     @property
     def test_metric(self) -> float | None:
-        """The test metric of ``model``, None where it is not defined."""
+        """The test metric of ``model``, None if it is not defined."""
         return self.result.test_metric
 
     @property
@@ -166,7 +166,7 @@ def load_input_graph(
 
     Args:
         dataset: a layout of files or a generator, as ``dataset=`` on the command line.
-        path: the file or folder; None downloads where an address is known, or generates.
+        path: the file or folder; None downloads if an address is known, or generates.
         **options: of the dataset, such as ``name``.
 
     Raises:

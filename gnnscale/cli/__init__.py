@@ -23,7 +23,7 @@ def main() -> int:
 
         try:
             status = run()
-        except SystemExit as leave:  # Hydra's, behind its help, and that of a sweep's table
+        except SystemExit as leave:  # Hydra's, after its help, and that of a sweep's table
             status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         streams.flush()
         return UNREAD if streams.unread and not status else status

@@ -124,7 +124,7 @@ class Streams:
 
 
 def last_words() -> TextIO:
-    """Return where a command says why it ends: standard output where it has no standard error."""
+    """Return where a command says why it ends: standard output if it has no standard error."""
     return sys.stdout if "stderr" in _closed and "stdout" not in _closed else sys.stderr
 
 
@@ -176,13 +176,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Seconds that the main thread gets to hear of a signal. torchrun kills after thirty.
 _PATIENCE_S = 3.0
 #: Seconds in which a second signal means the same: a terminal and torchrun send one each, and what
-#: clears up behind the first is not to be interrupted.
+#: cleans up after the first is not to be interrupted.
 _TOGETHER_S = 5.0
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class _Interruption:
-    """Raises KeyboardInterrupt in the main thread, and ends the process where that is too slow."""
+    """Raises KeyboardInterrupt in the main thread, and ends the process if that is too slow."""
 
     def __init__(self) -> None:
         self._heard = threading.Event()
@@ -264,7 +264,7 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
         return config.unknown_option(shown(cause.full_key), _options(cause))
     if isinstance(cause, OmegaConfBaseException):
-        # The lines behind the first one tell the key and its type once more.
+        # The lines after the first one repeat the key and its type once more.
         lines = str(cause).strip().splitlines()[:1]
     else:
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]

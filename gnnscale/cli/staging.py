@@ -149,7 +149,7 @@ def _to_output(translated: Translated, argument: str) -> Translated:
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the folder of a command where none is asked for; ``.`` where a run has none."""
+    """Return the folder of a command where none is asked for; ``.`` if a run has none."""
     content = _packaged(command)
     return str(content["hydra"]["sweep" if sweep else "run"]["dir"])
 

@@ -97,7 +97,7 @@ def train(options: DictConfig) -> float | None:
     """Train, and write ``summary.json`` into the run directory whatever the end.
 
     Returns:
-        The validation metric of the best epoch, as it is; None where it is not defined.
+        The validation metric of the best epoch, as it is; None if it is not defined.
     """
     # A job of a sweep begins now, whenever the command did.
     began = time.monotonic() - (0.0 if _in_sweep() else process_age_s() or 0.0)
@@ -279,7 +279,7 @@ class Job:
         """Run the task.
 
         Returns:
-            The figure that sweepers look at; None where there is none, or the job failed.
+            The figure that sweepers look at; None if there is none, or the job failed.
         """
         compose.register_resolvers()
         try:
@@ -342,7 +342,7 @@ def _job() -> int:
 
 
 def _write_failure(directory: Path, message: str) -> None:
-    """Leave word of a job that failed, where its run has not done so itself."""
+    """Leave word of a job that failed, unless its run has not done so itself."""
     from gnnscale.report.summary import SUMMARY_FILE, write_json
 
     if not (directory / SUMMARY_FILE).exists():
@@ -361,7 +361,7 @@ def _verdict(result: TrainResult) -> str:
 
 
 def _others(result: TrainResult) -> str:
-    """The test metrics behind the first."""
+    """The test metrics after the first."""
     rest = {name: each for name, each in result.test_metrics.items() if name != result.metric}
     return "".join(f"{name} {_shown(value)}, " for name, value in rest.items())
 

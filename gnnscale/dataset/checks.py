@@ -189,7 +189,7 @@ def checked_targets(labels: Array, *, num_vertices: int, source: object) -> Floa
         place = tuple(np.argwhere(np.isinf(targets))[0])
         raise GraphError(
             f"{source}: label {labels[place]} of vertex {place[0]}, allowed are numbers that "
-            "float32 holds, and NaN where unknown"
+            "float32 holds, and NaN if unknown"
         )
     if not has_label(targets).any():
         raise GraphError(f"{source}: no vertex has a label")

@@ -35,7 +35,7 @@ class Rows:
 
     Attributes:
         array: ``[number of them, ...]``; bfloat16 as its bits.
-        storage: name of the element type in ``array``, where it is a matrix that the native
+        storage: name of the element type in ``array``, if it is a matrix that the native
             gather reads; None for anything else.
         dtype: type of the rows that ``take`` returns.
         from_disk: whether most rows are not in memory when they are read.
@@ -119,8 +119,8 @@ class EdgeUse:
     """What a loader needs of the edges of a user's graph.
 
     Attributes:
-        weight: the attribute that neighbours are drawn by; None where all are alike.
-        numbered: whether batches tell the numbers of edges, even where edges have no data.
+        weight: the attribute that neighbours are drawn by; None if all are alike.
+        numbered: whether batches tell the numbers of edges, even if edges have no data.
     """
 
     weight: str | None = None

@@ -116,7 +116,7 @@ class NeighborLoader(IterableDataset[Any]):
         weight_attr: draw neighbours with probability by this attribute of edges, one number
             each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
             the argument, ``prob``, is taken too.
-        edge_ids: tell the numbers of edges even where these have no data.
+        edge_ids: tell the numbers of edges even if these have no data.
         generator: ``seed`` is drawn from it, once.
         seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
         num_threads: threads of the native kernels for a batch; by default the cores, divided by
@@ -244,7 +244,7 @@ class NeighborLoader(IterableDataset[Any]):
 
 
 def _can_pin(pin_memory: bool) -> bool:
-    """Warn as torch's DataLoader does where there is nothing to pin memory for."""
+    """Warn as torch's DataLoader does if there is nothing to pin memory for."""
     if pin_memory and not torch.cuda.is_available():
         warnings.warn(
             "pin_memory=True: there is no CUDA device, memory is not pinned", stacklevel=3

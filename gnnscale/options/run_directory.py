@@ -226,7 +226,7 @@ def read_run(directory: Path, known: Collection[str], *, option: str) -> dict[st
 
 
 def check_store_of_run(file: Path, store: str | None) -> None:
-    """Refuse to make a graph store where a run directory alone says so.
+    """Refuse to make a graph store if a run directory alone says so.
 
     Raises:
         ConfigError: the store that ``file`` names does not exist.
@@ -260,7 +260,7 @@ def _write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> 
 
 
 def _names(directory: Path) -> set[str]:
-    """Return the names in a folder, none where there is none."""
+    """Return the names in a folder, none if there is none."""
     try:
         return set(os.listdir(directory))
     except OSError:

@@ -20,7 +20,7 @@ MAX_THREADS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Threads:
-    """Host threads of a worker's stages; ``propagate`` is 0 where the device itself computes."""
+    """Host threads of a worker's stages; ``propagate`` is 0 if the device itself computes."""
 
     sample: int
     load: int
@@ -40,7 +40,7 @@ class DeviceShare:
         num_seeds: its slice of every full mini-batch; may be 0.
         threads: host threads of its stages.
         prefetch: one of ``PREFETCH``.
-        max_seeds: as many as fit into the device's memory, None where that is no matter.
+        max_seeds: as many as fit into the device's memory, None if that is no matter.
         machine: which machine its worker runs on; threads are shared out within one.
         depth: mini-batches that it may prepare ahead, as its memory has room; None for as many as
             the run allows.

@@ -1,6 +1,6 @@
 """``steps.jsonl``: what every device did in every step, a line for each step.
 
-A line holds ``global_step``, ``epoch``, ``seconds`` since the epoch began, ``loss`` (null where it
+A line holds ``global_step``, ``epoch``, ``seconds`` since the epoch began, ``loss`` (null if it
 is not finite), ``decision`` (of dynamic resource management, or null) and ``devices``, in the
 plan's order. Each of them has
 
@@ -101,7 +101,7 @@ class Steps:
         number: ``[n]`` int64, ``global_step``, ascending.
         epoch: ``[n]`` int64.
         seconds: ``[n]`` float64, since the step's epoch began.
-        loss: ``[n]`` float64, NaN where it was not finite.
+        loss: ``[n]`` float64, NaN if it was not finite.
         num_seeds: ``[n, d]`` int64.
         threads: ``[n, d, 3]`` int64 of sample, load, propagate.
         stages: ``[n, d, len(STAGES)]`` float64, seconds; NaN for a stage that was not.

@@ -32,9 +32,9 @@ _AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA"
 
 
 def fix_instruction_set() -> None:
-    """Let torch compute with AVX2 where the processor has more: AVX-512 sums in another order.
+    """Let torch compute with AVX2 if the processor has more: AVX-512 sums in another order.
 
-    It must come before torch's first operation, and a line says so where it does not. Kernels of
+    It must come before torch's first operation, and a line says so if it does not. Kernels of
     gnnscale give the same bits with every instruction set. A processor without AVX2 is left as it
     is, and MKL has other products on Intel's processors than on AMD's.
     """
@@ -51,7 +51,7 @@ def fix_instruction_set() -> None:
 
 @contextmanager
 def repeatable_operations(wanted: bool) -> Iterator[None]:
-    """Let torch repeat the bits of what it computes on so many threads, where that is ``wanted``.
+    """Let torch repeat the bits of what it computes on so many threads, if that is ``wanted``.
 
     Several threads add up the gradient of an indexing otherwise, in whatever order they come. An
     operation that has no fixed order raises a RuntimeError that says so.

@@ -15,7 +15,7 @@ def checked_order(
     Args:
         config: the run's options.
         seeds: ``[n]`` what is trained once an epoch: vertices, or numbers of edges.
-        parts: the devices' parts of it; None where it is whole.
+        parts: the devices' parts of it; None if it is whole.
 
     Raises:
         ConfigError: the order does not train every seed once an epoch.

@@ -65,9 +65,9 @@ class RuntimeConfig(UpdateConfig):
         eval_every: validate after every so many epochs, and after the last.
         patience: stop after so many validations without a better metric; None never stops early.
         checkpoint: write ``checkpoints/last.safetensors`` while the run trains and at its end, and
-            with it ``best.safetensors`` where there are better weights.
+            with it ``best.safetensors`` if there are better weights.
         checkpoint_every_s: seconds between two checkpoints, inside epochs as well; 0 begins the
-            next one as soon as the disk has the last. None writes them behind epochs, a second
+            next one as soon as the disk has the last. None writes them after epochs, a second
             after the last one or more, and ten times as long as that took.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
@@ -100,7 +100,7 @@ class RuntimeConfig(UpdateConfig):
         every_s = self.checkpoint_every_s
         if every_s is not None and not 0 <= every_s < math.inf:
             raise ConfigError(
-                f"runtime.checkpoint_every_s={every_s}: must be at least 0, or null for behind "
+                f"runtime.checkpoint_every_s={every_s}: must be at least 0, or null for after "
                 "epochs"
             )
         limit_s = self.stall_limit_s
@@ -186,7 +186,7 @@ class TrainConfig(BatchesConfig):
         cache_plan: a plan that ``gnnscale plan-cache`` made, which is used as it is; None for what
             ``cache_planner`` plans.
         task: what is predicted.
-        predictions: print predicted beside measured stage times where a single device trains, too.
+        predictions: print predicted beside measured stage times, also if a single device trains.
     """
 
     optimizer: OptimizerConfig
@@ -237,13 +237,13 @@ class TrainConfig(BatchesConfig):
             )
         if self.cache_plan is not None and not self.has_caches:
             raise ConfigError(
-                f"cache_plan={self.cache_plan}: no device of device_plan has memory behind a link, "
+                f"cache_plan={self.cache_plan}: no device of device_plan has memory of its own, "
                 "for which the plan is; cache_plan=null uses none"
             )
 
     @property
     def trained_sampler(self) -> SamplerConfig:
-        """What samples in training: without the last hop, where its aggregation is ready."""
+        """What samples in training: without the last hop, if its aggregation is ready."""
         shorter = without_last_hop(self.sampler) if self.features.preaggregates else None
         return self.sampler if shorter is None else shorter
 
@@ -288,7 +288,7 @@ def _check_names(config: TrainConfig) -> None:
 
 
 def _check_loss(config: TrainConfig) -> None:
-    """Refuse a loss where a device computes one of its own."""
+    """Refuse a loss if a device computes one of its own."""
     if isinstance(config.loss, losses.AutoLoss):
         return
     for device in config.device_plan.parsed():
@@ -300,7 +300,7 @@ def _check_loss(config: TrainConfig) -> None:
 
 
 def _check_caches(option: str, config: BatchesConfig) -> None:
-    """Refuse caches where the features are divided by columns."""
+    """Refuse caches if the features are divided by columns."""
     if config.partitioner.divides == "columns":
         raise ConfigError(
             f"{option}: does not go with partitioner={config.partitioner.algorithm}, whose devices "
@@ -386,7 +386,7 @@ def _check_partitioner(config: BatchesConfig) -> None:
 
 
 def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
-    """Refuse a model, or a device, that cannot take part where columns are divided (P3)."""
+    """Refuse a model, or a device, that cannot take part if columns are divided (P3)."""
     option = f"partitioner={config.partitioner.algorithm}"
     if not config.model.splits_columns:
         raise ConfigError(

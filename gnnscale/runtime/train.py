@@ -92,7 +92,7 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Write the checkpoint where it is due, and then validate."""
+    """Write the checkpoint if it is due, and then validate."""
     OWN.begin("between two epochs")
     state.step.combine_statistics()
     state.learning.join()
@@ -125,7 +125,7 @@ def _write_and_validate(
 
 
 def _validate(state: TrainState, validator: Validator, observer: Observer) -> None:
-    """Validate where it is due, and keep the weights if they are the best so far, on rank 0."""
+    """Validate if it is due, and keep the weights if they are the best so far, on rank 0."""
     progress, metric = state.progress, None
     trained = progress.unvalidated
     if trained is not None:

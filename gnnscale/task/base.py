@@ -81,7 +81,7 @@ def _fits(name: str, kind: str, num_classes: int) -> bool:
 
 
 def ceiling(graph: Graph, metric: str) -> float | None:
-    """Return the best test ``metric`` that the graph's generator allows, None where not known."""
+    """Return the best test ``metric`` that the graph's generator allows, None if not known."""
     return graph.attainable_accuracy if metric == "accuracy" else None
 
 

@@ -30,7 +30,7 @@ class TaskConfig(ABC):
     divides_edges: ClassVar[bool] = False
 
     def make(self, graph: Graph) -> Path | None:
-        """Make what the task needs of ``graph``, unless it is there; None where it needs nothing.
+        """Make what the task needs of ``graph``, unless it is there; None if it needs nothing.
 
         Raises:
             ConfigError: the graph has nothing of what is to be predicted.
@@ -47,8 +47,8 @@ class TaskConfig(ABC):
         Args:
             graph: of the run's dataset.
             made: what ``make`` has made of it.
-            loss: what a run minimises, where the task has no loss of its own.
-            metrics: what a run measures, where the task does not say; none for the graph's own.
+            loss: what a run minimises, if the task has no loss of its own.
+            metrics: what a run measures, if the task does not say; none for the graph's own.
 
         Raises:
             GraphError: that is damaged.

@@ -1,6 +1,6 @@
 // The border between Python and native code: what comes in is checked here, once, and becomes a
 // typed view. Whatever is refused is a TypeError or a ValueError whose message begins with the
-// argument's name. Views are made while the GIL is held and used without it; nothing behind them is
+// argument's name. Views are made while the GIL is held and used without it; what they view is not
 // a Python object. What arrays hold is checked by gnnscale/checks.hpp.
 #pragma once
 
@@ -40,7 +40,7 @@ struct Packed : Vector<const T> {
   std::shared_ptr<const void> copy;
 };
 
-// An array of one axis with any stride; no data where it was None.
+// An array of one axis with any stride; no data if it was None.
 template <typename T>
 struct Column {
   T* data = nullptr;
@@ -135,7 +135,7 @@ MutableMatrix mutable_matrix(py::handle value, const char* name);
 MutableMatrix mutable_storage(py::handle value, const char* name);
 // The same of a contiguous array of any number of axes.
 Elements elements(py::handle value, const char* name);
-// Contiguous rows of two axes, and how many; `width` is their length, where that is known.
+// Contiguous rows of two axes, and how many; `width` is their length, if that is known.
 Vector<const float> float_table(py::handle value, const char* name, int64_t num_rows,
                                 int64_t* width);
 Vector<const int64_t> int64_table(py::handle value, const char* name, int64_t num_rows,

@@ -67,7 +67,7 @@ struct AggregateTask {
 
   int64_t num_dst() const { return indptr.size - 1; }
 
-  // Throws invalid_argument where an offset or an id points outside of what it points into.
+  // Throws invalid_argument if an offset or an id points outside of what it points into.
   void check() const {
     check_offsets(indptr.data, num_dst(), indices.size, "indptr", threads);
     if (row_ids.ids.data == nullptr) {

@@ -51,7 +51,7 @@ class Cursors {
   Array<uint32_t> next_;
 };
 
-// Null edges that a list of so many entries may have more, where there are several banks.
+// Null edges that a list of so many entries may have more, if there are several banks.
 int64_t max_left_out(int64_t num_entries) { return num_entries / 4; }
 
 // The edges of a source by the bank that they lead to, in their order.

@@ -69,7 +69,7 @@ void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
   parallel_for(num_chunks, 1, num_threads, [&](int64_t chunk, int64_t) {
     for (int64_t edge = first_of(chunk); edge < first_of(chunk + 1); ++edge) {
       const int64_t vertex = dst[edge];
-      // `first` is at least 0, so that nothing overflows behind the first check.
+      // `first` is at least 0, so that nothing overflows after the first check.
       const int64_t place = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
       if (place < 0 || place >= buckets.num_places) {
         throw std::invalid_argument("dst: " + std::to_string(dst[edge]) + " has no bucket");

@@ -54,7 +54,7 @@ struct Census {
 
   int64_t range, num_ranges, num_buckets;
   std::vector<int64_t> counts;  // [num_ranges, num_buckets]
-  std::vector<uint64_t> bytes;  // the same, or empty where each vertex takes as many
+  std::vector<uint64_t> bytes;  // the same, or empty if each vertex takes as many
   bool all_fit = true;          // whether no vertex takes too many bytes to be counted
 };
 

@@ -12,7 +12,7 @@ namespace {
 // Priority sampling (Duffield, Lund and Thorup, JACM 2007). Candidate u has priority unit(u) /
 // q(u); the `size` smallest are kept, and given the next smallest priority t, u was kept with
 // probability min(1, q(u) t), which makes sums weighted by the inverse unbiased. Returns for each
-// candidate 1 / probability, or 0 where it was dropped.
+// candidate 1 / probability, or 0 if it was dropped.
 std::vector<float> keep_by_priority(const std::vector<double>& weights,
                                     const std::vector<double>& priorities, int64_t size) {
   const auto num_candidates = static_cast<int64_t>(weights.size());

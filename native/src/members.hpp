@@ -31,7 +31,7 @@ struct Members {
 template <typename Vertex>
 class Units {
  public:
-  // Throws invalid_argument where vertices of a cluster have two owners.
+  // Throws invalid_argument if vertices of a cluster have two owners.
   Units(const WeightedGraph<Vertex>& graph, const Together& together, const int32_t* owner)
       : graph_(graph), labels_(together.labels) {
     if (labels_ == nullptr) return;

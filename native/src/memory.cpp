@@ -27,7 +27,7 @@ constexpr size_t kHeader = 64;
 
 struct Header {
   size_t size;    // of the block, header included
-  void* mapping;  // that the block lies in, or null where malloc made it
+  void* mapping;  // that the block lies in, or null if malloc made it
   size_t mapped_bytes;
 };
 static_assert(sizeof(Header) <= kHeader);

@@ -90,7 +90,7 @@ typename Sampler<Vertex>::Hop Sampler<Vertex>::open_hop(const Plan& plan) {
   return hop;
 }
 
-// Finds the lists of destinations [first, last), and writes the offsets behind them, counted from
+// Finds the lists of destinations [first, last), and writes the offsets after them, counted from
 // the first.
 template <typename Vertex>
 template <typename Keep>

@@ -15,7 +15,7 @@ namespace {
 // Destinations whose lists one thread counts at a time.
 constexpr int64_t kLists = 1024;
 constexpr int64_t kMinChunkEdges = 1024;
-// So many chunks a thread, where there are enough edges.
+// So many chunks a thread, if there are enough edges.
 constexpr int64_t kChunksPerThread = 8;
 
 // A power of two.
@@ -31,7 +31,7 @@ double seconds(Clock::time_point since, Clock::time_point until) {
   return std::chrono::duration<double>(until - since).count();
 }
 
-// Adds up what the phases of a hop take, where anyone asks for it.
+// Adds up what the phases of a hop take, if anyone asks for it.
 class PhaseClock {
  public:
   explicit PhaseClock(HopTimes* times) : times_(times) {}

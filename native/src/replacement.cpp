@@ -148,7 +148,7 @@ bool Replacement::is_of(const Batch& batch, uint32_t use) const {
   return (ahead < 0 ? ahead + ring_size_ : ahead) < batch.vertices.size;
 }
 
-// Tells each vertex's last use before the batch that `step` is the next one. Returns false where a
+// Tells each vertex's last use before the batch that `step` is the next one. Returns false if a
 // vertex comes twice.
 bool Replacement::chain(const Batch& batch, uint32_t step, int num_threads) {
   std::atomic<bool> distinct{true};

@@ -20,7 +20,7 @@ std::mutex* const mutex = [] {
   return new std::mutex;
 }();
 
-// "32768K" in bytes, 0 where it is something else.
+// "32768K" in bytes, 0 if it is something else.
 int64_t bytes_of(const std::string& size) {
   int64_t bytes = 0;
   for (const char c : size) {
@@ -33,7 +33,7 @@ int64_t bytes_of(const std::string& size) {
   return bytes;
 }
 
-// The largest cache of the first core, as Linux tells; 0 where it does not.
+// The largest cache of the first core, as Linux tells; 0 if it does not.
 int64_t largest_cache_bytes() {
   int64_t largest = 0;
   for (int index = 0; index < 10; ++index) {

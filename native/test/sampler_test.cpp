@@ -206,7 +206,7 @@ void test_relabel_at_once(int64_t num_edges, int64_t num_vertices, int64_t dense
         all.reserve(num_edges, vertices.data());
         at_once.start(all, vertices.data(), picked.data(), num_edges, grain, ids.data());
         const auto chunks = [&] { return at_once.num_chunks(); };
-        // Claims come from behind, so that the first appearance comes last.
+        // Claims come from the end, so that the first appearance comes last.
         const std::array<Phase, 3> phases{{
             {chunks,
              [&](int64_t chunk) {
@@ -541,7 +541,7 @@ void test_sizes_have_limits(const Relabelling& how) {
   const int64_t huge = std::numeric_limits<int32_t>::max();
   CHECK_THROWS(sampler.sample_neighbors(of(seeds), {huge, 5}, true, 0, 0, 1), std::length_error);
   CHECK_THROWS(sampler.reach_neighbors(of(seeds), {5, huge}, true, 0, 0, 1), std::length_error);
-  // What was interrupted leaves nothing behind.
+  // What was interrupted leaves nothing.
   CHECK(sampler.reach_neighbors(of(seeds), {huge}, false, 0, 0, 1).vertices.size == 40);
   const auto batch = sampler.sample_neighbors(of(seeds), {huge}, false, 0, 0, 1);
   CHECK(batch.blocks[0].indices.size == 120 && batch.input_vertices.size == 40);

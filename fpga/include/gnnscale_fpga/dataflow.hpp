@@ -144,14 +144,14 @@ void shape(Stream<T> (&streams)[count], const char* name, int depth, int latency
 
 }  // namespace gnnscale::fpga
 
-// A stream of `fifo` elements behind a pipeline of `latency` cycles.
+// A stream of `fifo` elements after a pipeline of `latency` cycles.
 #define STREAM(type, name, fifo, latency) \
   Stream<type> name;                      \
   shape(name, #name, fifo, latency)
 #define STREAMS(type, name, count, fifo, latency) \
   Stream<type> name[count];                       \
   shape(name, #name, fifo, latency)
-// The streams before and behind each stage of a network; the first have a latency.
+// The streams before and after each stage of a network; the first have a latency.
 #define STREAM_STAGES(type, name, stages, count, fifo, latency) \
   Stream<type> name[stages][count];                             \
   for (int stage = 0; stage < stages; ++stage) shape(name[stage], #name, fifo, stage ? 1 : latency)

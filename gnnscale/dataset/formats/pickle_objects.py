@@ -179,7 +179,7 @@ def _latin1(text: str, budget: Budget) -> bytes:
     try:
         return text.encode("latin1")
     except UnicodeEncodeError:
-        raise PickleError("text where bytes are expected") from None
+        raise PickleError("text in place of bytes") from None
 
 
 def _text(value: object) -> str:

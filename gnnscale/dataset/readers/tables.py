@@ -306,7 +306,7 @@ def _require_or(table: Table, option: str, column: str, other: str) -> None:
     try:
         table.require(option, column)
     except GraphError as error:
-        raise GraphError(f"{error}; where there is none, set {other}") from None
+        raise GraphError(f"{error}; if there is none, set {other}") from None
 
 
 def _csv_label_type(guessed: Any) -> Any:

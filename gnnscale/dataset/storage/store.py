@@ -214,7 +214,7 @@ class StoreWriter:
             src: ``[num_edges]`` whole numbers.
             dst: the same.
             weights: ``[num_edges]`` numbers, finite and not negative; all calls give them, or none
-                does. None where every edge counts the same.
+                does. None if every edge counts the same.
             source: named in errors.
 
         Raises:
@@ -252,7 +252,7 @@ class StoreWriter:
         Args:
             chunks: arrays ``[rows, num_features]``, together one row a vertex.
             num_features: length of a row.
-            dtype: the entry of ``FEATURE_DTYPES`` that holds the values, where no option asks for
+            dtype: the entry of ``FEATURE_DTYPES`` that holds the values, if no option asks for
                 another.
             source: named in errors.
         """

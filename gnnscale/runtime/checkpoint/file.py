@@ -1,6 +1,6 @@
 """Checkpoints: atomic files that hold all a run needs to end as if it had never stopped.
 
-What writes and reads tensors is imported then: whoever only tidies up behind a run has no torch.
+What writes and reads tensors is imported then: what only cleans up after a run needs no torch.
 
 Nested plain values and tensors as the bytes of one safetensors file.
 
@@ -189,7 +189,7 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def remove_unfinished_checkpoints(directory: Path) -> None:
-    """Remove what a process that was killed while it wrote a checkpoint left behind."""
+    """Remove what a process that was killed while it wrote a checkpoint left."""
     for file in (BEST, LAST):
         remove_unfinished(directory / file)
 

@@ -50,7 +50,7 @@ class BackgroundWriter:
     """Runs one job at a time in a thread of its own, which begins with the first of them.
 
     There is no queue, so that a disk that is too slow delays writes and does not pile them up. Only
-    one job may stand behind the one in flight, and a newer one takes its place.
+    one job may wait for the one in flight, and a newer one takes its place.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class BackgroundWriter:
         """Begin ``job``; nothing may be in flight."""
         self.check()
         if self._thread is None:
-            # Before there is a job: where no thread can begin, nobody waits for one.
+            # Before there is a job: if no thread can begin, nobody waits for one.
             thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
             thread.start()
             self._thread = thread
@@ -90,7 +90,7 @@ class BackgroundWriter:
             self._changed.notify_all()
 
     def follow(self, job: Job) -> None:
-        """Begin ``job`` behind the one in flight, in place of what was to follow it; or now."""
+        """Begin ``job`` after the one in flight, in place of what was to follow it; or now."""
         with self._changed:
             if self._job is not None:
                 self._behind = job
@@ -127,7 +127,7 @@ class BackgroundWriter:
             try:
                 with running("checkpoint"):
                     job()
-            except BaseException as error:  # raised again where the run is trained
+            except BaseException as error:  # raised again if the run is trained
                 self._failure = error
             del job  # what it was to write is not kept until the next one
             with self._changed:
@@ -162,7 +162,7 @@ class RunCheckpoint:
         saved_at: when the last one was begun, on the performance counter's clock; before the
             first, when the run was opened.
         took_s: seconds that it took, most of them in the background.
-        saved_step: the step behind which it is.
+        saved_step: the step after which it is.
         saved_best: the epoch whose weights are written as the best.
     """
 
@@ -180,7 +180,7 @@ class RunCheckpoint:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next one may begin behind an epoch: the last is written, and long ago."""
+        """Whether the next one may begin after an epoch: the last is written, and long ago."""
         passed_s = time.perf_counter() - self.saved_at
         every_s = self.config.runtime.checkpoint_every_s
         if every_s is None:
@@ -236,13 +236,13 @@ class RunCheckpoint:
             model: the whole model.
             optimizer: its optimizer's state of each parameter, by its number.
             step: steps done.
-            history: records of all epochs that are trained to their end. Behind an epoch, its
+            history: records of all epochs that are trained to their end. After an epoch, its
                 record is the last of them, and yet to be validated.
             best_weights: those of the best epoch that is validated; never changed in place.
             plan: applies to the next step.
-            management: where resource management stands; None where there is none.
-            sums: what the epoch has added up so far; None behind an epoch.
-            workers: each worker's ``WorkerPart``, packed; none behind an epoch.
+            management: where resource management stands; None if there is none.
+            sums: what the epoch has added up so far; None after an epoch.
+            workers: each worker's ``WorkerPart``, packed; empty after an epoch.
         """
         self.saved_at, self.saved_step = time.perf_counter(), step
         content = {
@@ -269,7 +269,7 @@ class RunCheckpoint:
         workers: Sequence[bytes],
         best: int | None,
     ) -> None:
-        """Write a checkpoint, and behind it the weights of epoch ``best`` where they are new."""
+        """Write a checkpoint, and then the weights of epoch ``best`` if they are new."""
         validated = history if workers else history[:-1]
         known = num_recorded(self.directory, validated)
         content["records"] = history[known:]
@@ -280,11 +280,11 @@ class RunCheckpoint:
         self.took_s = time.perf_counter() - self.saved_at
 
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Write the best weights where they are new, behind the checkpoint that is in flight.
+        """Write the best weights if they are new, after the checkpoint that is in flight.
 
         Args:
             epoch: the best one.
-            weights: those behind it, never changed in place.
+            weights: those after it, never changed in place.
         """
         self._writer.follow(partial(self._write_best, epoch, weights))
 
@@ -313,7 +313,7 @@ class RunCheckpoint:
         """Restore model, optimizer and random numbers from what rank 0 reads.
 
         Returns:
-            The rest of the checkpoint, or None where the run stopped before its first. Rank 0 has
+            The rest of the checkpoint, or None if the run stopped before its first. Rank 0 has
             the epochs before it from ``history_of``.
 
         Raises:
@@ -339,9 +339,9 @@ class RunCheckpoint:
         return saved
 
     def history_of(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-        """Return the epochs that a checkpoint goes on from, and the one that it was written behind.
+        """Return the epochs that a checkpoint goes on from, and the one after which it was written.
 
-        The latter is None where the run has come to its validation, which makes it one of the
+        The latter is None if the run has come to its validation, which makes it one of the
         former, and where the checkpoint is inside an epoch.
 
         Raises:

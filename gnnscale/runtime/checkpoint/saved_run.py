@@ -55,8 +55,8 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
 def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
     """Return how many epochs of ``history`` are in ``metrics.jsonl``, on the disk.
 
-    Whoever writes that file may be behind, or not have begun: it then ends with an epoch of before
-    the run was resumed, or of another run. Or it is ahead, where this is asked in the background.
+    What writes that file may be late, or not have begun: it then ends with an epoch of before
+    the run was resumed, or of another run. Or it is ahead, if this is asked in the background.
 
     Args:
         directory: of the run.
@@ -103,7 +103,7 @@ def check_record(record: EpochRecord, number: int) -> None:
 
 
 def _open(directory: Path) -> BinaryIO | None:
-    """Open ``metrics.jsonl``, None where there is none; a pipe is not waited for."""
+    """Open ``metrics.jsonl``, None if there is none; a pipe is not waited for."""
     file = directory / METRICS_FILE
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -118,7 +118,7 @@ def _open(directory: Path) -> BinaryIO | None:
 
 
 def _last_of(lines: bytes, num_epochs: int) -> EpochRecord | None:
-    """Return the last epoch among the first ``num_epochs``; None where the lines do not tell."""
+    """Return the last epoch among the first ``num_epochs``; None if the lines do not tell."""
     while lines:
         lines, _, line = lines.rpartition(b"\n")
         record = _parsed(line + b"\n")
@@ -188,15 +188,15 @@ class SavedRun:
         epoch: epochs trained to their end.
         step: steps done, over all epochs.
         model: the weights.
-        best_model: those of the best epoch before; empty where there is none.
+        best_model: those of the best epoch before; empty if there is none.
         optimizer: state of each parameter, by its number.
         torch_rng: state of torch's generator.
-        records: of the last epochs, which ``metrics.jsonl`` did not have yet. Behind an epoch the
+        records: of the last epochs, which ``metrics.jsonl`` did not have yet. After an epoch the
             last of them is the one that is to be validated.
-        sums: what the epoch has added up so far; None behind an epoch.
-        workers: what each worker alone knows inside an epoch; empty behind one.
-        plan: the device plan of the next step as plain values, None where not kept.
-        management: where resource management stands as plain values, None where not kept.
+        sums: what the epoch has added up so far; None after an epoch.
+        workers: what each worker alone knows inside an epoch; empty after one.
+        plan: the device plan of the next step as plain values, None if not kept.
+        management: where resource management stands as plain values, None if not kept.
         config: the run's options as plain values.
         graph: its graph's identity.
     """
@@ -277,7 +277,7 @@ class SavedRun:
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
 
     def management_under(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return where the management of ``plan_under`` stands; None where nothing goes on."""
+        """Return where the management of ``plan_under`` stands; None if nothing goes on."""
         return None if self.plan_under(options) is None else self.management
 
     def check_progress(
@@ -310,7 +310,7 @@ class SavedRun:
 
 
 def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
-    """Return ``weights``, refused where they are not those of ``model``.
+    """Return ``weights``, refused if they are not those of ``model``.
 
     Raises:
         ConfigError: a name, a shape or a type differs.

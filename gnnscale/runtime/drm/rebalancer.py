@@ -159,7 +159,7 @@ class RebalancerState:
     def _check(self, plan: DevicePlan, step: int) -> None:
         firsts = [step, *(first for first, _ in self.pending)]
         if sorted(set(firsts)) != firsts or len(firsts) > MAX_PLANS:
-            raise ValueError(f"drm.pending: plans from steps {shown(firsts[1:])} on, behind {step}")
+            raise ValueError(f"drm.pending: plans from steps {shown(firsts[1:])} on, after {step}")
         if len(self.window) >= WINDOW or any(len(each) != len(plan.shares) for each in self.window):
             raise ValueError(f"drm.window: not fewer than {WINDOW} steps of all devices")
         seconds = [s for step in self.window for times in step for s in asdict(times).values()]

@@ -104,7 +104,7 @@ class MemoryRows(HostFeatures):
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
         """Make room for rows of ``width`` features, and own rows if there are two parts."""
-        # On large pages, where rows that are read in any order are found sooner.
+        # On large pages, on which rows that are read in any order are found sooner.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
         ]

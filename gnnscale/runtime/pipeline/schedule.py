@@ -11,7 +11,7 @@ from gnnscale.model import Inputs
 from gnnscale.plan import DevicePlan
 from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
 
-#: Plans that are remembered; the trainer is never further behind the schedule.
+#: Plans that are remembered; the schedule is never further ahead of the trainer.
 MAX_PLANS = 8
 
 
@@ -77,7 +77,7 @@ class Schedule:
             rank: the worker's position in the plan.
             epochs: how many there are in all.
             first_step: the step to begin with, in an epoch or between two.
-            lead_steps: steps handed out before the first ``commit_plan``; None where the plan
+            lead_steps: steps handed out before the first ``commit_plan``; None if the plan
                 never changes.
             pending: plans that were decided before, each with the step from which it applies.
         """
@@ -170,7 +170,7 @@ class Schedule:
         )
 
     def _wait_for(self, step: int) -> bool:
-        """Wait until ``step`` is committed; False where it is not to be handed out."""
+        """Wait until ``step`` is committed; False if it is not to be handed out."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (

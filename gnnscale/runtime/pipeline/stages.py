@@ -20,7 +20,7 @@ RUNNING: dict[int, str] = {}
 class Stages:
     """What becomes of a slice before it is propagated.
 
-    A slice without seeds passes untouched; where devices trade rows it is an empty mini-batch,
+    A slice without seeds passes untouched; if devices trade rows it is an empty mini-batch,
     since every device takes part.
     """
 

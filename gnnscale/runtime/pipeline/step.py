@@ -1,4 +1,4 @@
-"""One training step of one worker, behind the stages that run ahead of it.
+"""One training step of one worker, after the stages that run ahead of it.
 
 Gradients of several mini-batches, of which one update is made.
 """
@@ -92,7 +92,7 @@ class TrainStep:
             synchronizer: sums gradients over all workers.
             optimizer: updates the host's weights.
             clip_norm: scale gradients down to this global L2 norm; None leaves them.
-            work: what this device's work takes by count; None where resource management looks at
+            work: what this device's work takes by count; None if resource management looks at
                 the clock.
             accumulate: mini-batches of an update; the last update of an epoch may have fewer.
             steps_per_epoch: mini-batches of an epoch.
@@ -125,7 +125,7 @@ class TrainStep:
 
         Args:
             batch: this worker's slice.
-            checkpoint: whether rank 0 wants a checkpoint behind the step, of which all learn so.
+            checkpoint: whether rank 0 wants a checkpoint after the step, of which all learn so.
         """
         self._finish(batch)
         # How long this synchronisation takes is not known yet: the previous one is reported.
@@ -138,11 +138,11 @@ class TrainStep:
             )
 
     def updates_behind(self, step: int) -> bool:
-        """Whether weights are updated behind ``step``, counted over all epochs from 0."""
+        """Whether weights are updated after ``step``, counted over all epochs from 0."""
         return self._accumulated.ends_with(step)
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Apply the gradients to the weights, where their mini-batch is the last of an update."""
+        """Apply the gradients to the weights, if their mini-batch is the last of an update."""
         with measured(batch, "sync"):
             complete = self._accumulated.complete(batch)
             if complete:

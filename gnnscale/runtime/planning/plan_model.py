@@ -40,7 +40,7 @@ def counted_work(
     *,
     rank: int,
 ) -> CountedWork | None:
-    """Return what the work of device ``rank`` takes by count; None where seconds are measured."""
+    """Return what the work of device ``rank`` takes by count; None if seconds are measured."""
     if not config.runtime.deterministic:
         return None
     effects = cache_effects(len(devices), caches)

@@ -46,7 +46,7 @@ def look_ahead(
         slices: in the order of steps.
         stages: draws the samples.
         window: slices that are sampled ahead of the one that is yielded.
-        expect: told the input vertices of every slice in this order; None where it has no seeds.
+        expect: told the input vertices of every slice in this order; None if it has no seeds.
     """
     waiting: deque[BatchSlice] = deque()
     for batch in slices:

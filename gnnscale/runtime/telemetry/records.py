@@ -41,7 +41,7 @@ class EpochSums:
         num_batches, num_seeds, num_edges, num_vertices: so far, over all devices.
         loss: summed over the seeds.
         seconds: since the epoch began, without those in which the run stood still.
-        devices: each device's part; empty where others go on than those that began.
+        devices: each device's part; empty if others go on than those that began.
         counters: figures of this worker's own device; a checkpoint has them in ``workers``.
     """
 
@@ -116,7 +116,7 @@ class DeviceEpoch:
         host_to_device_bytes: of its mini-batches over its link, None without a link.
         peak_rss_bytes: largest resident set of its worker process so far.
         pss_bytes: proportional set of the process now: pages shared with other workers count once
-            over all of them; None where the system does not tell.
+            over all of them; None if the system does not tell.
         counters: figures that only this kind of device has; for emulated ones ``late_s``, the
             seconds by which the host was slower than what it emulates, ``late_stages`` and
             ``late_steps``.
@@ -142,12 +142,12 @@ class EpochRecord:
     Attributes:
         epoch: counted from 1.
         train_loss: mean over the training vertices, each under the weights of its own step.
-        valid_metric: None where the epoch was not validated, or the metric is not defined.
+        valid_metric: None if the epoch was not validated, or the metric is not defined.
         valid_metrics: all that the run measures, by name, that of ``valid_metric`` first; None for
-            one that is not defined. Empty where the epoch was not validated.
+            one that is not defined. Empty if the epoch was not validated.
         lr: learning rate, that of the last step.
         epoch_time_s: seconds of training, without checkpoint and validation.
-        eval_time_s: seconds of validation, None where there was none.
+        eval_time_s: seconds of validation, None if there was none.
         num_edges: edges traversed, over all layers and mini-batches.
         num_vertices: vertices traversed, over all layers and mini-batches.
         stage_times_s: seconds in each stage on the device that was slowest in it, None for a stage
@@ -273,7 +273,7 @@ class TrainResult:
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
     """Return the first epoch, from 1, with the best validation metric.
 
-    Where no epoch has one, the last epoch is the best; where there is no epoch, None.
+    If no epoch has one, the last epoch is the best; if there is no epoch, None.
 
     Args:
         history: all epochs.
@@ -289,7 +289,7 @@ def waited(metrics: Sequence[float | None], metric: str) -> int:
     """Return how many validations in a row, up to now, brought nothing better.
 
     Args:
-        metrics: the validation metric of every epoch, None where there is none.
+        metrics: the validation metric of every epoch, None if there is none.
         metric: what it measures.
     """
     best = _best(metrics, metric)
@@ -297,7 +297,7 @@ def waited(metrics: Sequence[float | None], metric: str) -> int:
 
 
 def _best(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return where the first of the best metrics is, None where there is none."""
+    """Return where the first of the best metrics is, None if there is none."""
     best: tuple[int, float] | None = None
     for place, value in enumerate(metrics):
         if value is not None and (best is None or better(metric, value, best[1])):
@@ -331,4 +331,4 @@ class Observer:
         """All epochs are done, and the best weights are tested."""
 
     def close(self) -> None:
-        """Nothing follows, whatever the end: it comes last, and where the run failed as well."""
+        """Nothing follows, whatever the end: it comes last, and also if the run failed."""

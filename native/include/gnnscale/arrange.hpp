@@ -50,10 +50,10 @@ struct EdgeTiles {
 struct Arranged {
   Array<int32_t> sources;
   EdgeTiles forward;
-  EdgeTiles backward;  // empty where there is to be none
+  EdgeTiles backward;  // empty if there is to be none
 };
 
-// Throws invalid_argument where a destination comes twice, or where places take more than 31 bits.
+// Throws invalid_argument if a destination comes twice, or where places take more than 31 bits.
 // What docs say of the order is in gnnscale/_native.pyi.
 Arranged arrange_block(const Arrange& task);
 

@@ -13,10 +13,10 @@ namespace gnnscale {
 inline constexpr int64_t kMaxCaches = 1024;
 
 // Which cache holds the row of a vertex. The rows of all caches are numbered one cache after the
-// other; a vertex's slot is such a number, or -1 where no cache has its row. Slots and vertices are
+// other; a vertex's slot is such a number, or -1 if no cache has its row. Slots and vertices are
 // checked as they are read, each once.
 struct Slots {
-  const int32_t* data;  // [num_vertices]; null where `ranked` has them
+  const int32_t* data;  // [num_vertices]; null if `ranked` has them
   int64_t num_vertices;
   const int64_t* starts;  // [num_caches + 1] number of each cache's first row, and of all rows
   int64_t num_caches;     // at most kMaxCaches
@@ -31,15 +31,15 @@ struct GatherCached {
 };
 
 // Both write the number of vertices found in each cache and, last, in none to
-// counts[num_caches + 1]. They throw invalid_argument where a vertex or a slot is none.
+// counts[num_caches + 1]. They throw invalid_argument if a vertex or a slot is none.
 void gather_cached(const GatherCached& task, int64_t* counts, int num_threads);
 // Vertex i counts weights[i + 1] - weights[i] times, or once where weights is null.
 void count_slots(const Slots& slots, const RowIds& vertices, int64_t size, const int64_t* weights,
                  int64_t* counts, int num_threads);
 
-// counts[vertices[i]] += weights[i + 1] - weights[i], or 1 where weights is null; a count stays at
+// counts[vertices[i]] += weights[i + 1] - weights[i], or 1 if weights is null; a count stays at
 // its type's largest number. Calls with more than one thread may add to the same counts at once.
-// Throws invalid_argument where a vertex is none; some may have been counted by then.
+// Throws invalid_argument if a vertex is none; some may have been counted by then.
 void count_uses(const RowIds& vertices, int64_t size, const int64_t* weights, int32_t* counts,
                 int64_t num_vertices, int num_threads);
 
@@ -54,7 +54,7 @@ struct CopyRows {
   RowIds target_ids;
 };
 
-// Throws invalid_argument where an id is none, or a row would be written twice; some rows may have
+// Throws invalid_argument if an id is none, or a row would be written twice; some rows may have
 // been written by then.
 void copy_rows(const CopyRows& task, int num_threads);
 

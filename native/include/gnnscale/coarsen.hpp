@@ -30,7 +30,7 @@ struct Coarse {
   Array<int32_t> edge_weights;
   Array<int64_t> vertex_weights;
 };
-// Throws overflow_error where edges weigh more together than 32 bits hold.
+// Throws overflow_error if edges weigh more together than 32 bits hold.
 template <typename Vertex>
 Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64_t num_clusters,
                 int64_t threshold, int num_threads);

@@ -5,7 +5,7 @@
 
 namespace gnnscale {
 
-// counts[dst[e] - first] += 1 for every edge. `first` is at least 0. Throws invalid_argument where
+// counts[dst[e] - first] += 1 for every edge. `first` is at least 0. Throws invalid_argument if
 // dst[e] is none of the `num_vertices` vertices from `first` on.
 template <typename Vertex>
 void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t first, int64_t* counts,
@@ -21,14 +21,14 @@ struct VertexBuckets {
 };
 
 // Copies edges bucket by bucket, in order of arrival within each: those of bucket b go to places
-// starts[b] to starts[b + 1] - 1. Throws invalid_argument where a destination has no bucket.
+// starts[b] to starts[b + 1] - 1. Throws invalid_argument if a destination has no bucket.
 template <typename Vertex>
 void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
                  const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out,
                  int num_threads);
 
 // Appends src[e] to the neighbours of dst[e], for edges with first <= dst[e] < last.
-// `cursor[v - first]` is where v's next neighbour goes in `out`. Throws invalid_argument where that
+// `cursor[v - first]` is where v's next neighbour goes in `out`. Throws invalid_argument if that
 // is outside of `out`, which has `out_size` entries.
 template <typename Vertex>
 void csc_fill(const Vertex* src, const Vertex* dst, int64_t num_edges, int64_t first, int64_t last,
@@ -46,7 +46,7 @@ void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst
                   int64_t* src, int64_t* dst);
 
 // The transpose of a block: for every source, its destinations in ascending order, and for every
-// such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 where not given).
+// such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 if not given).
 struct BlockTranspose {
   const int64_t* indptr;
   const int32_t* indices;

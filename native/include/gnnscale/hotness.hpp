@@ -37,7 +37,7 @@ struct CacheBytes {
   const int64_t* offsets = nullptr;  // [num_vertices + 1]
   int64_t num_entries = 0;
 
-  // Throws TopologyError where the list of v is none.
+  // Throws TopologyError if the list of v is none.
   uint64_t of(int64_t v) const {
     if (offsets == nullptr) return per_vertex;
     const int64_t begin = offsets[v], end = offsets[v + 1];
@@ -66,11 +66,11 @@ struct HotVertices {
 
 // The vertices by falling hotness, those alike by falling tie_break, then by rising id; as many as
 // begin below `capacity` bytes. So all of them fit but perhaps the last. Throws invalid_argument
-// where a hotness is negative or no number, TopologyError where `bytes.offsets` are damaged.
+// where a hotness is negative or no number, TopologyError if `bytes.offsets` are damaged.
 template <typename Vertex>
 Array<Vertex> hottest(const HotVertices& task, int num_threads, const Poll& poll = {});
 
-// Legion's Algorithm 1 where members have room for so much: in the order given, a vertex goes to
+// Legion's Algorithm 1 if members have room for so much: in the order given, a vertex goes to
 // the member to which it is hottest of those that have room for it. Of equal ones it is the member
 // with most bytes left, then the lowest number.
 struct ShareOut {
@@ -84,17 +84,17 @@ struct ShareOut {
 
 // Where it is written who takes what, and what that comes to.
 struct Shared {
-  int16_t* member;  // [num_ordered], who takes each vertex; -1 where none has room
+  int16_t* member;  // [num_ordered], who takes each vertex; -1 if none has room
   int64_t* bytes;   // [K], what each member's vertices take
   int64_t* reads;   // [K, K], [j, k]: the hotness to j of what k takes; none unless it is int32
 };
 
-// Throws as `hottest`, and invalid_argument where the order holds no vertex.
+// Throws as `hottest`, and invalid_argument if the order holds no vertex.
 void share_out(const ShareOut& task, const Shared& shared, int num_threads, const Poll& poll = {});
 
 // out[u] += values[v] for every in-neighbour u of every vertex v. Each out[u] is summed in the
 // order of the edges, so that the result is that of one thread to the last bit. Lists of vertices
-// whose value is 0 are not read. Throws TopologyError where the topology is damaged; some may have
+// whose value is 0 are not read. Throws TopologyError if the topology is damaged; some may have
 // been added by then.
 template <typename Vertex, typename Value>
 void scatter_to_neighbors(const Topology<Vertex>& graph, const Value* values, Value* out,

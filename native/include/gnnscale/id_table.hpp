@@ -9,7 +9,7 @@
 
 namespace gnnscale {
 
-// Two places of a list that hold the same id; -1 where no id stands twice.
+// Two places of a list that hold the same id; -1 if no id stands twice.
 struct Repeated {
   int64_t first = -1;
   int64_t second = -1;
@@ -51,8 +51,8 @@ class IdSlots {
 };
 
 // Tables of whole numbers, each with its place. All have:
-//   insert(key, place)  the place that has the key already, -1 where the key is new
-//   find(key)           its place, -1 where it has none
+//   insert(key, place)  the place that has the key already, -1 if the key is new
+//   find(key)           its place, -1 if it has none
 //   prefetch(key)       brings what `find` reads into the cache
 
 // A place for every number below `range`.
@@ -113,8 +113,8 @@ class IntegerIds {
   Repeated repeated() const { return repeated_; }
   int64_t num_bytes() const;
 
-  // Writes the place of each of `wanted`, -1 where it is unknown. Returns the first that is
-  // unknown, -1 where there is none.
+  // Writes the place of each of `wanted`, -1 if it is unknown. Returns the first that is
+  // unknown, -1 if there is none.
   template <typename Vertex>
   int64_t find(const int64_t* wanted, int64_t num_wanted, Vertex* out, int num_threads) const;
 

@@ -29,9 +29,9 @@ void prefer_large_pages(void* data, size_t num_bytes);
 
 // Makes this process's malloc keep what is freed instead of handing pages back to the kernel: torch
 // has no allocator of its own on the CPU, and would otherwise fault in every activation anew.
-// Returns the bytes up to which a block is kept, 0 where the C library takes no such settings.
+// Returns the bytes up to which a block is kept, 0 if the C library takes no such settings.
 int64_t keep_freed_memory();
-// The same by another function than mallopt, which returns 0 where it refuses.
+// The same by another function than mallopt, which returns 0 if it refuses.
 using SetMalloc = int(int setting, int value);
 int64_t keep_freed_memory(SetMalloc* set);
 

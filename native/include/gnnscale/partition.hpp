@@ -16,8 +16,8 @@ inline constexpr int64_t kMaxParts = 1024;
 inline constexpr uint8_t kUnreached = 255;
 
 // counts[i * num_parts + j] is the number of edges from a source of part i to a destination of part
-// j; edges with an end of no part (-1) are left out. Throws invalid_argument where an owner is
-// none, TopologyError where the topology is damaged.
+// j; edges with an end of no part (-1) are left out. Throws invalid_argument if an owner is
+// none, TopologyError if the topology is damaged.
 template <typename Vertex>
 void count_cut(const Topology<Vertex>& graph, const int16_t* owner, int64_t num_parts,
                int64_t* counts, int num_threads);
@@ -26,7 +26,7 @@ void count_cut(const Topology<Vertex>& graph, const int16_t* owner, int64_t num_
 // of the edges, where that is at most `num_hops` and below what it was. What was reached earlier
 // must have been reached with the same `num_hops`: then only what improves is walked again.
 // Returns the number of vertices that were unreached before. Starts must be vertices. Throws
-// TopologyError where the topology is damaged; some labels may have been lowered by then.
+// TopologyError if the topology is damaged; some labels may have been lowered by then.
 template <typename Vertex>
 int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t num_starts,
                   int64_t num_hops, uint8_t* hops, int num_threads, const Poll& poll = {});
@@ -63,7 +63,7 @@ struct TrainingStream {
 
 // Writes the part of each vertex of the stream, and [num_parts, vertices of the graph] the hops at
 // which each part reaches a vertex. Returns the number of overlaps that were not exact. Throws
-// invalid_argument where a vertex comes twice, TopologyError where the topology is damaged.
+// invalid_argument if a vertex comes twice, TopologyError if the topology is damaged.
 template <typename Vertex>
 int64_t assign_stream(const TrainingStream<Vertex>& stream, int16_t* part_of, uint8_t* hops,
                       int num_threads, const Poll& poll = {});

@@ -23,8 +23,8 @@ struct PrefixSums {
 };
 
 // sums[i] is the sum of the first i * every vertices of the order, the last one that of all:
-// ceil(num_ordered / every) + 1 sums. Throws invalid_argument where the order holds no vertex,
-// TopologyError where `bytes.offsets` are damaged.
+// ceil(num_ordered / every) + 1 sums. Throws invalid_argument if the order holds no vertex,
+// TopologyError if `bytes.offsets` are damaged.
 void running_sums(const PrefixSums& task, int64_t every, int64_t* sums, int num_threads,
                   const Poll& poll = {});
 // The same of `task.reals`. Sums are taken in one order, whatever the number of threads.
@@ -32,7 +32,7 @@ void running_sums(const PrefixSums& task, int64_t every, double* sums, int num_t
                   const Poll& poll = {});
 
 // For each member the vertices of the order that are its own, in the same order. A vertex whose
-// member is -1 is left out; throws invalid_argument where it is no other member.
+// member is -1 is left out; throws invalid_argument if it is no other member.
 template <typename Vertex>
 std::vector<Array<Vertex>> split_by_member(const Vertex* order, const int16_t* member,
                                            int64_t num_ordered, int64_t num_members,

@@ -1,7 +1,7 @@
 // Counter-based random numbers: every draw is a pure function of its purpose, the seed and a few
 // counters, such as (seed, step, hop, vertex, index) for neighbours.
 //
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence behind a 64-bit finaliser. It
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence and a 64-bit finaliser. It
 // needs no state, so the answer does not depend on threads, workers or devices, and it is short
 // enough to be repeated in a GPU kernel bit for bit.
 #pragma once

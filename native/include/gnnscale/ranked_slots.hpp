@@ -23,7 +23,7 @@ class RankedSlots {
     int64_t size;
   };
 
-  // A vertex that several rows are of has the last of them. Throws invalid_argument where a vertex
+  // A vertex that several rows are of has the last of them. Throws invalid_argument if a vertex
   // is none.
   RankedSlots(int64_t num_vertices, const std::vector<Member>& members);
 
@@ -43,7 +43,7 @@ class RankedSlots {
   int64_t num_vertices_;
   std::vector<int64_t> starts_;
   HugeArray<RankBlock> blocks_;
-  std::vector<int32_t> order_;  // [cached vertices] slot by rank; empty where each is its rank
+  std::vector<int32_t> order_;  // [cached vertices] slot by rank; empty if each is its rank
 };
 
 }  // namespace gnnscale

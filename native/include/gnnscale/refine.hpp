@@ -40,7 +40,7 @@ struct Refined {
 
 // Moves vertices between parts, `owner` [num_vertices], until no part weighs more than it may or no
 // move helps; then as long as that lowers the cut, `num_rounds` times at most. The answer does not
-// depend on num_threads. Throws invalid_argument where vertices that move together have two owners.
+// depend on num_threads. Throws invalid_argument if vertices that move together have two owners.
 template <typename Vertex>
 Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
                int64_t num_rounds, int32_t* owner, int num_threads, const Poll& poll = {});

@@ -32,12 +32,12 @@ class Replacement {
   // `priority` [num_vertices] stays where it is. It may even change: it decides an order alone.
   Replacement(const int32_t* priority, int64_t num_vertices, int64_t capacity, bool match);
 
-  // Appends a batch. Throws invalid_argument, and changes nothing, where `vertices` hold what is
+  // Appends a batch. Throws invalid_argument, and changes nothing, if `vertices` hold what is
   // no vertex or a vertex twice.
   void expect(const RowIds& vertices, int64_t size, int num_threads);
 
-  // The slot of each vertex of the oldest batch expected; -1 where it has none. This and `advance`
-  // throw invalid_argument where no batch is expected.
+  // The slot of each vertex of the oldest batch expected; -1 if it has none. This and `advance`
+  // throw invalid_argument if no batch is expected.
   Array<int32_t> look_up(int num_threads) const;
 
   // Serves the oldest batch expected, and replaces.

@@ -62,7 +62,7 @@ struct GatherColumns {
 
 // out[i] = dst_scale[i] * sum over edges e of i: weights[e] * x[ids[indices[e]]], or x[ids[e]]
 // with `ids_per_edge`,
-//          + self_scale[i] * self[i], where given; then 0 unless gate[i] > 0, where given.
+//          + self_scale[i] * self[i], if given; then 0 unless gate[i] > 0, if given.
 // A scale that is not given counts as 1. `self` holds rows 0 to num_self - 1.
 struct Aggregate {
   Rows x;

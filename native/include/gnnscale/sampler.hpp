@@ -32,9 +32,9 @@ struct Seeds {
 struct BlockArrays {
   Array<int64_t> indptr;
   Array<int32_t> indices;
-  Array<float> importance;  // empty where every neighbour was equally likely
+  Array<float> importance;  // empty if every neighbour was equally likely
   int64_t num_src = 0;
-  Array<int64_t> positions = {};   // of its edges in the topology's indices, where asked for
+  Array<int64_t> positions = {};   // of its edges in the topology's indices, if asked for
   Array<float> edge_weights = {};  // likewise
 };
 
@@ -105,8 +105,8 @@ class Sampler {
   // With `ask.by_weight`, neighbours are drawn one after the other with probability proportional to
   // their edges' weights; those of weight 0 never, not even where all are kept.
   //
-  // Throws invalid_argument where a seed is no vertex or appears twice, length_error where a hop
-  // has more than kMaxLocal vertices or edges, TopologyError where the topology is damaged.
+  // Throws invalid_argument if a seed is no vertex or appears twice, length_error if a hop
+  // has more than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
   SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
                                         bool replace, uint64_t seed, uint64_t step, int num_threads,
                                         bool only_new = false, const EdgeAsk& ask = {});
@@ -151,7 +151,7 @@ class Sampler {
     // The first destination of each chunk, for those who look it up often.
     std::vector<int64_t> cuts = {};
 
-    // Where places and weights of edges go, null where nobody asks for them.
+    // Where places and weights of edges go, null if nobody asks for them.
     int64_t* positions = nullptr;
     float* edge_weights = nullptr;
 

@@ -22,7 +22,7 @@ struct Topology {
   };
   List list(Vertex v) const;
 
-  // The neighbour at `place`, which is below num_edges. Throws TopologyError where it is no vertex.
+  // The neighbour at `place`, which is below num_edges. Throws TopologyError if it is no vertex.
   Vertex neighbor(int64_t place) const {
     const Vertex u = indices[place];
     if (u < 0 || u >= num_vertices) [[unlikely]]

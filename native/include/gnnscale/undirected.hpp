@@ -30,7 +30,7 @@ struct Undirected {
 template <typename Vertex>
 Undirected<Vertex> make_undirected(const Lists<Vertex>& lists, int num_threads);
 
-// A graph as METIS's manual writes it down; no weights where null.
+// A graph as METIS's manual writes it down; no weights if null.
 template <typename Vertex>
 struct MetisText {
   Lists<Vertex> lists;

@@ -27,7 +27,7 @@ inline uint32_t below32(uint64_t random, uint64_t bound) {
                                32);
 }
 
-// Bit `lane` is set where lanes[lane] == value.
+// Bit `lane` is set if lanes[lane] == value.
 template <int kLanes>
 inline uint32_t equal_lanes(const uint32_t* lanes, uint32_t value) {
   uint32_t mask = 0;

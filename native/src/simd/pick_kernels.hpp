@@ -18,7 +18,7 @@ struct Pick {
   uint64_t key;
   bool replace;
   // The table that relabels what is picked, to prefetch: its entries are of 4 bytes a vertex, or of
-  // 8 and found by the hash of the vertex, of which `shift` leaves the index. Null where another
+  // 8 and found by the hash of the vertex, of which `shift` leaves the index. Null if another
   // thread may relabel.
   const void* table;
   int shift;  // 0 for a table of vertices
@@ -38,7 +38,7 @@ struct PickKernels {
   bool (*copy32)(const Pick<int32_t>&, int64_t dst, int64_t first, int64_t last);
   bool (*copy64)(const Pick<int64_t>&, int64_t dst, int64_t first, int64_t last);
 
-  // out[i] = -log(u_i) / weights[i], of u_i the (first + i)-th draw of `key`; infinite where the
+  // out[i] = -log(u_i) / weights[i], of u_i the (first + i)-th draw of `key`; infinite if the
   // weight is not positive.
   void (*exponentials)(uint64_t key, int64_t first, const float* weights, int64_t n, double* out);
 };
