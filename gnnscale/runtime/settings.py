@@ -237,7 +237,7 @@ class TrainConfig(BatchesConfig):
             )
         if self.cache_plan is not None and not self.has_caches:
             raise ConfigError(
-                f"cache_plan={self.cache_plan}: no device of device_plan has a memory and a link, "
+                f"cache_plan={self.cache_plan}: no device of device_plan has memory and a link, "
                 "for which the plan is; cache_plan=null uses none"
             )
 
