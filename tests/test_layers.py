@@ -1,7 +1,5 @@
 """What the import linter cannot see: circles of modules, and who imports the compiled extension."""
 
-from __future__ import annotations
-
 import ast
 import re
 from graphlib import TopologicalSorter

@@ -1,7 +1,5 @@
 """A test that needs what a machine lacks is skipped there, and fails where CI has everything."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
