@@ -11,9 +11,7 @@ PACKAGE = Path(gnnscale.__file__).parent
 
 
 def test_only_ops_imports_the_native_extension() -> None:
-    importing = re.compile(
-        r"^\s*(from gnnscale import .*_native|.*gnnscale\._native)", re.MULTILINE
-    )
+    importing = re.compile(r"^\s*(from gnnscale import .*_native|.*gnnscale\._native)", re.M)
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

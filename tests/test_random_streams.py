@@ -52,10 +52,8 @@ def complete_graph(id_type: Any = np.int32) -> Graph:
 
 
 def whole(batch: MiniBatch) -> str:
-    return digest(
-        batch.input_vertices,
-        *(part for block in batch.blocks for part in (block.indptr, block.indices)),
-    )
+    parts = (part for block in batch.blocks for part in (block.indptr, block.indices))
+    return digest(batch.input_vertices, *parts)
 
 
 @pytest.mark.parametrize("id_type", [np.int32, np.int64])
@@ -82,9 +80,8 @@ def test_neighbours(id_type: Any, fanout: int, replace: bool, expected: list[int
     ],
 )
 def test_samples_of_neighbours(fanouts, replace, seed, step, expected) -> None:
-    sampler = NeighborSampler(
-        complete_graph(), fanouts=fanouts, replace=replace, seed=seed, num_threads=2
-    )
+    given = {"fanouts": fanouts, "replace": replace, "seed": seed}
+    sampler = NeighborSampler(complete_graph(), **given, num_threads=2)
     assert whole(sampler.sample(np.array([7, 0, 99, 50]), step)) == expected
 
 

@@ -108,25 +108,6 @@ def test_all_neighbours_give_the_output_of_the_whole_graph(graph: Graph, name: s
     torch.testing.assert_close(out, whole_graph_output(model, graph)[40:90])
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_module_learns_over_sampled_batches(graph: Graph, name: str) -> None:
-    torch.manual_seed(0)
-    model = build(name)
-    loader = FeatureLoader(graph, model, num_threads=1)
-    sampler = NeighborSampler(graph, fanouts=[5, 5])
-    labels = torch.from_numpy(graph.features[:, :5].argmax(1))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    losses = []
-    for step in range(30):
-        batch = sampler.sample(np.arange(graph.num_vertices), step)
-        loss = nn.functional.cross_entropy(model(batch, loader.load(batch)), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] * 0.7
-
-
 def test_the_two_forms_of_pyg_agree_on_sampled_batches(graph: Graph) -> None:
     bipartite, plain = build("pyg bipartite"), build("pyg")
     plain.load_state_dict(bipartite.state_dict())

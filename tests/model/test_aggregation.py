@@ -45,12 +45,9 @@ def aggregations(draw: st.DrawFn) -> tuple[Block, Aggregation, int]:
         return generator.standard_normal(size).astype(np.float32) if given else None
 
     own: Literal["add", "concat"] = draw(st.sampled_from(["add", "concat"]))
-    how = Aggregation(
-        self_term=own,
-        weights=floats(len(indices)),
-        dst_scale=floats(num_dst),
-        self_scale=floats(num_dst) if own == "add" else None,
-    )
+    scales = {"weights": floats(len(indices)), "dst_scale": floats(num_dst)}
+    scales["self_scale"] = floats(num_dst) if own == "add" else None
+    how = Aggregation(self_term=own, **scales)
     return Block(indptr=indptr, indices=indices, num_src=num_src), how, draw(st.integers(1, 40))
 
 
@@ -110,9 +107,8 @@ def test_loading_while_aggregating_is_loading_then_aggregating(
     ops.gather(features, batch.input_vertices, out=rows, num_threads=1)
     expected = aggregate(rows, block, how)
     for num_threads in (1, 2, 4):
-        out, _ = HostFeatures.of(graph).aggregate(
-            batch.input_vertices, block, how, dtype=computed, num_threads=num_threads
-        )
+        given = {"dtype": computed, "num_threads": num_threads}
+        out, _ = HostFeatures.of(graph).aggregate(batch.input_vertices, block, how, **given)
         # Sums are kept in float32 and rounded once, so the two agree bit for bit.
         assert torch.equal(out, expected.to(computed))
 

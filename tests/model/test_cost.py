@@ -98,11 +98,8 @@ def test_a_layer_of_ones_own_states_what_its_functions_do(
     functions, products, message_products, width
 ) -> None:
     built = Custom(functions=functions, hidden=8).build(num_features=20, num_classes=3)
-    assert built.layer(0).cost(20, 8) == LayerCost(
-        **{"width_in": 20, "width_out": 8, "products": products, "message_width": width},
-        **{
-            "message_products": message_products,
-            "messages_per_edge": functions is own_layers.PairSum,
-        },
-    )
+    messages = {"message_width": width, "message_products": message_products}
+    messages["messages_per_edge"] = functions is own_layers.PairSum
+    expected = LayerCost(width_in=20, width_out=8, products=products, **messages)
+    assert built.layer(0).cost(20, 8) == expected
     assert built.training

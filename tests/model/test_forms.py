@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.model import CustomModel, GraphSAGE
+from gnnscale.model import CustomModel
 from gnnscale.model.adapters import to_sampled_subgraph
 from gnnscale.model.forms import CALLS, likely_forms
 from gnnscale.model.trial import tiny_batch, tiny_rows
@@ -97,16 +97,3 @@ def test_pyg_s_model_over_all_neighbours_is_that_of_the_whole_graph(random_graph
     whole = torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))
     expected = model.module(torch.from_numpy(np.asarray(graph.features)), whole)
     torch.testing.assert_close(out, expected[40:90])
-
-
-def test_pyg_s_convolutions_have_the_built_in_model_s_answer(random_graph) -> None:
-    pytest.importorskip("torch_geometric")
-    graph = random_graph()
-    sizes = {"num_features": graph.num_features, "num_classes": 5}
-    torch.manual_seed(0)
-    built_in = GraphSAGE(hidden=8).build(**sizes).eval()
-    torch.manual_seed(0)
-    module = CustomModel(module=own_modules.PyGBipartite, hidden=8).build(**sizes).eval()
-    batch = NeighborSampler(graph, fanouts=[4, 3]).sample(np.arange(60), 0)
-    inputs = FeatureLoader(graph, module, num_threads=1).load(batch)
-    torch.testing.assert_close(module(batch, inputs), built_in(batch, inputs))

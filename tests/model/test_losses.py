@@ -19,9 +19,7 @@ from gnnscale.model.losses import (
 )
 
 CLASSES = np.array([0, 1, 1])
-
 SEVERAL = np.array([[0, 1], [1, 1], [0, 0]], np.uint8)
-
 NUMBERS = np.array([0.5, np.nan, -2.0], np.float32)
 
 
@@ -142,10 +140,9 @@ def test_the_function_gets_outputs_and_targets(labelled: Callable[..., Graph]) -
     ],
 )
 def test_functions_are_refused(labelled: Callable[..., Graph], name: str, message: str) -> None:
+    outputs, targets = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=message):
-        CustomLoss(function=name).build(labelled(CLASSES, 2))(
-            torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
-        )
+        CustomLoss(function=name).build(labelled(CLASSES, 2))(outputs, targets)
 
 
 @pytest.mark.parametrize("name", ["loss", "os.system", ":x", "a b:c", ""])

@@ -23,19 +23,14 @@ def reduced(how: str, block: Block = BLOCK, degrees: Any = None) -> tuple[Any, A
 
 def test_by_hand() -> None:
     assert Segments(BLOCK, None).dst.tolist() == [0, 0, 2, 2, 2]
-    assert reduced("sum") == (
-        [[4, -6], [0, 0], [11, 15]],
-        [[1, 1], [1, 1], [100, 100], [100, 100], [100, 100]],
-    )
+    assert reduced("sum") == ([[4, -6], [0, 0], [11, 15]], [[1, 1]] * 2 + [[100, 100]] * 3)
     rows, grad = reduced("mean")
     assert rows == [[2, -3], [0, 0], [pytest.approx(11 / 3), 5]]
     assert grad[0] == [0.5, 0.5]
     assert grad[2] == [pytest.approx(100 / 3)] * 2
     # A maximum below zero counts; two that are largest share.
-    assert reduced("max") == (
-        [[3, -2], [0, 0], [5, 7]],
-        [[0, 0], [1, 1], [50, 100], [50, 0], [0, 0]],
-    )
+    shares = [[0, 0], [1, 1], [50, 100], [50, 0], [0, 0]]
+    assert reduced("max") == ([[3, -2], [0, 0], [5, 7]], shares)
 
 
 def test_what_is_sampled_stands_for_all_neighbours_by_hand() -> None:

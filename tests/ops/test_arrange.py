@@ -31,6 +31,12 @@ def ids(*values: int) -> NDArray[np.int32]:
     return np.array(values, np.int32)
 
 
+def arrange(indptr: Any, indices: Any, num_src: int, wanted: Any, **given: Any) -> ArrangedBlock:
+    """Arrange a block in one tile, forward alone and without own rows by default."""
+    default = {"self_term": None, "tile_rows": 2**20, "backward_tile_rows": None}
+    return ops.arrange_block(indptr, indices, num_src, destinations=wanted, **(default | given))
+
+
 def test_an_added_own_row_by_hand() -> None:
     made = ops.arrange_block(
         **TINY,
@@ -219,36 +225,26 @@ def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: in
     assert many.forward.tiles[:, 2].tolist() == one.forward.tiles[:, 2].tolist()
     # A quarter of the entries may be left out, and a word may be filled.
     assert (many.forward.tiles[:, 1] <= one.forward.tiles[:, 1] * 1.25 + 1).all()
-    forward = [
-        sorted(
-            (made.sources[p], *rest) for p, *rest in entries_of(made.forward, num_sources, slots)
-        )
-        for made in (one, many)
-    ]
-    assert forward[0] == forward[1]
+
+    def forward(made: ArrangedBlock) -> Any:
+        found = entries_of(made.forward, num_sources, slots)
+        return sorted((slot * num_rows + v, made.sources[p], w) for p, slot, v, w in found)
+
+    def backward(made: ArrangedBlock) -> Any:
+        found = entries_of(made.backward, slots * num_rows, 1)
+        return sorted((row, made.sources[p], w) for row, _, p, w in found)
+
+    assert forward(one) == forward(many)
     assert (one.backward is None) == (many.backward is None)
-    if one.backward is None:
-        return
-    backward = [
-        sorted(
-            (row, made.sources[p], weight)
-            for row, _, p, weight in entries_of(made.backward, slots * num_rows, 1)
-        )
-        for made in (one, many)
-    ]
-    assert backward[0] == backward[1]
-    # Both directions have the same edges.
-    rows = sorted((slot * num_rows + v, source, w) for source, slot, v, w in forward[1])
-    assert rows == backward[1]
+    if one.backward is not None:
+        # Both directions have the same edges.
+        assert backward(one) == backward(many) == forward(many)
 
 
 def test_two_banks_by_hand() -> None:
     """Sources 3 to 6 have an edge each, to v = 0, 0, 1, 1; source 7 has one to each of v = 0, 1."""
-    made = ops.arrange_block(
-        *(np.array([0, 3, 6]), ids(3, 4, 7, 5, 6, 7), 8),
-        destinations=ids(0, 1),
-        **{"self_term": None, "tile_rows": 8, "backward_tile_rows": 8, "num_banks": 2},
-    )
+    block = (np.array([0, 3, 6]), ids(3, 4, 7, 5, 6, 7), 8)
+    made = arrange(*block, ids(0, 1), tile_rows=8, backward_tile_rows=8, num_banks=2)
     # Before: 0, 1, 3, 5, 4, 7, 6. The one with several edges first; then as lanes wish: 0, 1, 0, 1.
     # The destinations have no edge: they count as sources of one that leads to bank 0.
     none = NULL | FIRST
@@ -267,11 +263,8 @@ def test_two_banks_by_hand() -> None:
 
 def test_lanes_are_left_out_where_edges_come_faster_than_rows() -> None:
     """Sources 4, 5 and 6 have edges to v = 0 and v = 2, which are both in bank 0."""
-    made = ops.arrange_block(
-        *(np.array([0, 3, 3, 6, 6]), ids(4, 5, 6, 4, 5, 6), 7),
-        destinations=ids(0, 1, 2, 3),
-        **{"self_term": None, "tile_rows": 16, "backward_tile_rows": None, "num_banks": 2},
-    )
+    block = (np.array([0, 3, 3, 6, 6]), ids(4, 5, 6, 4, 5, 6), 7)
+    made = arrange(*block, ids(0, 1, 2, 3), tile_rows=16, num_banks=2)
     assert made.sources.tolist() == [4, 0, 1, 2, 3, 5, 6]
     none = NULL | FIRST
     assert made.forward.edges.tolist() == [
@@ -285,14 +278,11 @@ def test_lanes_are_left_out_where_edges_come_faster_than_rows() -> None:
 
 def test_own_rows_leave_the_front_where_they_are_added() -> None:
     """Ten destinations that all have the same neighbour, which is spread among them."""
-    given = {
-        **{"indptr": np.arange(11), "indices": np.full(10, 10, np.int32), "num_src": 11},
-        "destinations": np.arange(10, dtype=np.int32),
-        **{"tile_rows": 16, "backward_tile_rows": None, "num_banks": 4},
-    }
-    added = ops.arrange_block(**given, self_term="add")
+    block = (np.arange(11), np.full(10, 10, np.int32), 11, np.arange(10, dtype=np.int32))
+    added, kept = (
+        arrange(*block, tile_rows=16, num_banks=4, self_term=own) for own in ("add", "concat")
+    )
     assert added.sources[0] == 10
-    kept = ops.arrange_block(**given, self_term="concat")
     assert kept.sources.tolist() == [*range(10), 10]
 
 
@@ -302,18 +292,15 @@ def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
     degrees = rng.integers(0, 10, 400)
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     indices = rng.integers(0, 3000, indptr[-1]).astype(np.int32)
-    given = {
-        **{"indptr": indptr, "indices": indices, "num_src": 3000},
-        "destinations": np.arange(400, dtype=np.int32),
-        **{"self_term": "add", "tile_rows": 2**30, "backward_tile_rows": 2**30},
-    }
+    block = (indptr, indices, 3000, np.arange(400, dtype=np.int32))
+    given = {"self_term": "add", "tile_rows": 2**30, "backward_tile_rows": 2**30}
 
     def straight(tiles: EdgeTiles) -> float:
         rows = (tiles.edges & np.uint64(NULL)).astype(np.int64)
         lanes = np.arange(len(rows))
         return float(np.mean((rows % num_banks == lanes % num_banks)[rows != NULL]))
 
-    before, after = (ops.arrange_block(**given, num_banks=banks) for banks in (1, num_banks))
+    before, after = (arrange(*block, **given, num_banks=banks) for banks in (1, num_banks))
     for old, new in ((before.forward, after.forward), (before.backward, after.backward)):
         assert straight(old) == pytest.approx(1 / num_banks, abs=0.05)
         assert straight(new) > 1.3 * straight(old)
@@ -325,12 +312,9 @@ def test_a_hub_costs_no_more_than_its_edges() -> None:
     degrees[4321] = 10_000
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     indices = np.arange(indptr[-1], dtype=np.int32) + np.int32(10_001)
+    wanted, given = np.arange(10_001, dtype=np.int32), {"backward_tile_rows": 2**20}
     begin = time.thread_time()
-    made = ops.arrange_block(
-        *(indptr, indices, 40_000),
-        destinations=np.arange(10_001, dtype=np.int32),
-        **{"self_term": "add", "tile_rows": 2**20, "backward_tile_rows": 2**20},
-    )
+    made = arrange(indptr, indices, 40_000, wanted, self_term="add", **given)
     assert time.thread_time() - begin < 0.05
     first = indices[indptr[:-1]]
     hub = indices[indptr[4321] + 1 : indptr[4322]]
@@ -382,12 +366,9 @@ def test_blocks_that_are_refused(name: str, value: Any, said: str) -> None:
 def test_more_tiles_than_memory() -> None:
     """Each of so many tiles has an entry of each source."""
     size = 3_000_000
+    wanted = np.arange(size, dtype=np.int32)
     with pytest.raises(MemoryError, match=r"^tile_rows: "):
-        ops.arrange_block(
-            *(np.zeros(size + 1, np.int64), ids(), size),
-            destinations=np.arange(size, dtype=np.int32),
-            **{"self_term": None, "tile_rows": 1, "backward_tile_rows": None},
-        )
+        arrange(np.zeros(size + 1, np.int64), ids(), size, wanted, tile_rows=1)
 
 
 def columns(rows: NDArray[Any], picked: Any, num_words: int) -> NDArray[np.float32]:
@@ -412,9 +393,8 @@ def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["float32", "float16", "uint8"]))
     x = (np.arange(num_rows * apart) % 251).astype(name).reshape(num_rows, apart)[:, :width]
     place = st.integers(0, num_rows - 1)
-    picked = np.array(
-        data.draw(st.lists(place, max_size=40)), data.draw(st.sampled_from([np.int32, np.int64]))
-    )
+    dtype = data.draw(st.sampled_from([np.int32, np.int64]))
+    picked = np.array(data.draw(st.lists(place, max_size=40)), dtype)
     words = (width + 15) // 16
     expected = columns(x, picked, words)
     for threads in (1, 3):

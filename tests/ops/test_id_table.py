@@ -89,17 +89,14 @@ def test_texts_are_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "data"),
+    "offsets",
     [
-        (np.array([0, 2, 1]), np.zeros(1, np.uint8)),
-        (np.array([0, 9]), np.zeros(1, np.uint8)),
-        (np.array([1, 1]), np.zeros(1, np.uint8)),
-        (np.array([], np.int64), np.zeros(0, np.uint8)),
-        (np.array([0, 1], np.int32), np.zeros(1, np.uint8)),
-        (np.array([0.0, 1.0]), np.zeros(1, np.uint8)),
+        *map(np.array, ([0, 2, 1], [0, 9], [1, 1], [0.0, 1.0])),
+        *(np.array([], np.int64), np.array([0, 1], np.int32)),
     ],
 )
-def test_offsets_that_are_none(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+def test_offsets_that_are_none(offsets: NDArray[np.int64]) -> None:
+    data = np.zeros(1, np.uint8)
     with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
         ops.TextIds(offsets, data)
     with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
