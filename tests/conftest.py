@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -162,21 +160,14 @@ def random_graph() -> Callable[..., Graph]:
     """Build a graph of random edges, some of them repeated, in which some vertices have none."""
 
     def build(
-        num_vertices: int = 300,
-        num_edges: int = 3000,
-        *,
-        num_features: int = 20,
-        dtype: torch.dtype = torch.float32,
-        seed: int = 0,
-        **fields: Any,
+        num_vertices=300, num_edges=3000, *, num_features=20, dtype=torch.float32, seed=0, **fields
     ) -> Graph:
         generator = np.random.default_rng(seed)
         # Products of uniform numbers: a few vertices have most of the edges.
         ends = generator.random((2, num_edges)) * generator.random((2, num_edges))
         src, dst = (ends * num_vertices).astype(np.int64)
-        features = torch.from_numpy(
-            generator.standard_normal((num_vertices, num_features), np.float32)
-        )
+        rows = generator.standard_normal((num_vertices, num_features), np.float32)
+        features = torch.from_numpy(rows)
         if dtype == torch.uint8:
             features = features.abs() * 50
         labels = generator.integers(0, 5, num_vertices)

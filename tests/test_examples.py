@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,40 +18,44 @@ pytestmark = pytest.mark.integration
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+@pytest.fixture
+def run_example(
+    monkeypatch, tmp_path, tmp_path_factory, capsys, write_figures
+) -> Callable[..., Any]:
+    """Call an example's ``main`` in an empty folder, and return its result and what it printed."""
+
+    def run(name: str) -> tuple[Any, str]:
+        for word, library in (("dgl", "dgl"), ("pyg", "torch_geometric")):
+            if word in name:
+                pytest.importorskip(library, reason=f"{library} is not installed")
+        home = write_figures(tmp_path_factory.getbasetemp() / "examples")
+        monkeypatch.setenv("GNNSCALE_HOME", str(home))
+        monkeypatch.chdir(tmp_path)
+        # Workers import what an example defines by its name.
+        monkeypatch.syspath_prepend(str(EXAMPLES))
+        try:
+            return import_module(name).main(), capsys.readouterr().out
+        finally:
+            sys.modules.pop(name, None)
+
+    return run
+
+
 @pytest.mark.parametrize(
-    ("name", "needs"),
+    "name",
     [
-        ("own_graph", "torch"),
-        ("max_pooling", "torch"),
-        ("hitgnn_listing1", "torch"),
-        pytest.param("hitgnn_listing2", "torch", marks=pytest.mark.long),
-        ("dgl_module", "dgl"),
-        ("pyg_module", "torch_geometric"),
-        ("pyg_loop", "torch_geometric"),
-        ("train_arrays", "torch"),
-        pytest.param("train_dgl", "dgl", marks=pytest.mark.long),
-        pytest.param("train_pyg", "torch_geometric", marks=pytest.mark.long),
+        *("own_graph", "max_pooling", "hitgnn_listing1", "train_arrays"),
+        *("dgl_module", "pyg_module", "pyg_loop"),
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("hitgnn_listing2", "train_dgl", "train_pyg")
+        ),
     ],
 )
-def test_an_example_reaches_the_accuracy_it_shows(
-    name: str,
-    needs: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    write_figures: Callable[[Path], Path],
-) -> None:
-    pytest.importorskip(needs, reason=f"{needs} is not installed")
-    home = write_figures(tmp_path_factory.getbasetemp() / "examples")
-    monkeypatch.setenv("GNNSCALE_HOME", str(home))
-    # Workers import what an example defines by its name.
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    example = import_module(name)
-    try:
-        assert example.main() > 0.75
-    finally:
-        del sys.modules[name]
-    assert "test accuracy" in capsys.readouterr().out
+def test_an_example_reaches_the_accuracy_it_shows(run_example, name) -> None:
+    accuracy, printed = run_example(name)
+    assert accuracy > 0.75
+    assert "test accuracy" in printed
 
 
 def test_every_example_is_run() -> None:
@@ -62,30 +65,10 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "needs"),
-    [
-        ("graph_from_pyg", "torch_geometric"),
-        pytest.param("graph_from_dgl", "dgl", marks=pytest.mark.long),
-    ],
+    "name", ["graph_from_pyg", pytest.param("graph_from_dgl", marks=pytest.mark.long)]
 )
-def test_a_converted_graph_trains_by_the_command_that_is_shown(
-    name: str,
-    needs: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    write_figures: Callable[[Path], Path],
-) -> None:
-    pytest.importorskip(needs, reason=f"{needs} is not installed")
-    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.chdir(tmp_path)
-    example = import_module(name)
-    try:
-        example.main()
-    finally:
-        del sys.modules[name]
-    shown = shlex.split(capsys.readouterr().out.splitlines()[-1])
+def test_a_converted_graph_trains_by_the_command_that_is_shown(run_example, name) -> None:
+    shown = shlex.split(run_example(name)[1].splitlines()[-1])
     assert shown[0] == "gnnscale"
     options = ["epochs=20", "num_threads=1", "hydra.run.dir=run"]
     command = [sys.executable, "-m", *shown, *options]
@@ -113,9 +96,7 @@ def test_modules_of_every_form_are_taken_as_such(module: str, needs: str) -> Non
     assert model.infers_by_layer
 
 
-def test_a_file_of_modules_is_trained_by_the_command(
-    tmp_path: Path, write_figures: Callable[[Path], Path]
-) -> None:
+def test_a_file_of_modules_is_trained_by_the_command(tmp_path, write_figures) -> None:
     home = write_figures(tmp_path / "home")
     command = [
         *(sys.executable, "-m", "gnnscale", "train", "model=custom", "model.hidden=16"),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -44,26 +42,14 @@ def change_meta(store, **entries):
     (store / "meta.json").write_text(json.dumps(meta | entries))
 
 
-def change_entry(store, name, **values):
-    meta = json.loads((store / "meta.json").read_text())
-    meta["arrays"][name] |= values
-    (store / "meta.json").write_text(json.dumps(meta))
-
-
 @pytest.fixture
 def store(tmp_path):
     path = tmp_path / "store"
     path.mkdir()
     meta = {
-        "format_version": GRAPH_STORE.version,
-        "name": "tiny",
-        "num_vertices": 3,
-        "num_edges": 3,
-        "num_features": 2,
-        "num_classes": 2,
-        "feature_dtype": "float32",
-        "metric": "accuracy",
-        "arrays": {},
+        **{"format_version": GRAPH_STORE.version, "name": "tiny", "metric": "accuracy"},
+        **{"num_vertices": 3, "num_edges": 3, "num_features": 2, "num_classes": 2},
+        **{"feature_dtype": "float32", "arrays": {}},
     }
     (path / "meta.json").write_text(json.dumps(meta))
     for name, array in ARRAYS.items():
@@ -95,9 +81,6 @@ def test_open(store):
     assert not graph.multilabel
     assert graph.path == store
     assert graph.attainable_accuracy is None
-
-
-def test_attainable_accuracy(store):
     change_meta(store, attainable_accuracy=0.75)
     assert Graph.open(store).attainable_accuracy == 0.75
 
@@ -112,10 +95,6 @@ def test_weights_of_edges(store):
     graph = Graph.open(store)
     assert graph.edge_weights.tolist() == [0.5, 1, 2]
     assert graph.content != content
-    put(store, "edge_weights", WEIGHTS[:2])
-    assert "must be float32[3]" in refused(store)
-    put(store, "edge_weights", WEIGHTS.astype(np.float64))
-    assert "must be float32[3]" in refused(store)
 
 
 def test_labels_of_regression(store):
@@ -126,9 +105,7 @@ def test_labels_of_regression(store):
     assert graph.regression
     assert not graph.multilabel
     put(store, "labels", np.array([[0.5], [1], [np.nan]], np.float32))
-    graph = Graph.open(store)
-    assert graph.regression
-    assert not graph.multilabel
+    assert Graph.open(store).regression
     put(store, "labels", np.array([0.5, np.nan, 1], np.float32))
     assert refused(store) == "valid_idx.npy: vertex 1 has no label"
     put(store, "labels", np.array([0.5, np.inf, 1], np.float32))
@@ -199,23 +176,10 @@ def test_meta_with_wrong_sizes(store, key, value):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("name", 5),
-        ("name", ""),
-        ("name", "a\nb"),
-        ("name", "\x1b[2J"),
-        ("name", "x" * 10_000),
-        ("name", ["x"]),
-        ("num_classes", 1 << 21),
-        ("num_features", 1 << 17),
-        ("metric", "mse"),
-        ("metric", []),
-        ("feature_dtype", "float64"),
-        ("feature_dtype", {}),
-        ("attainable_accuracy", "much"),
-        ("attainable_accuracy", float("nan")),
-        ("attainable_accuracy", 1.5),
-        ("attainable_accuracy", True),
-        ("arrays", []),
+        *(("name", bad) for bad in (5, "", "a\nb", "\x1b[2J", "x" * 10_000, ["x"])),
+        *(("num_classes", 1 << 21), ("num_features", 1 << 17), ("arrays", [])),
+        *(("metric", "mse"), ("metric", []), ("feature_dtype", "float64"), ("feature_dtype", {})),
+        *(("attainable_accuracy", bad) for bad in ("much", float("nan"), 1.5, True)),
     ],
 )
 def test_meta_with_wrong_values(store, key, value):
@@ -227,28 +191,21 @@ def test_meta_with_wrong_values(store, key, value):
     ("name", "array", "message"),
     [
         ("indptr", np.array([0, 3, 1, 3]), "falls from 3 to 1 after vertex 1"),
-        ("indptr", np.array([0, -5, 3, 3]), "falls from 0 to -5 after vertex 0"),
         ("indptr", np.array([1, 1, 3, 3]), "goes from 1 to 3, allowed is from 0 to 3"),
         ("indptr", np.array([0, 1, 3, 9]), "goes from 0 to 9, allowed is from 0 to 3"),
         ("indptr", np.array([0, 2**62, 2**62, 3]), "falls from 4611686018427387904 to 3"),
         ("indptr", np.array([0, 1, 3, 3, 3]), "int64[5], must be int64[4]"),
-        ("indptr", np.array([[0, 1, 3, 3]]), "int64[1, 4], must be"),
         ("indptr", np.array([0, 1, 3, 3], np.int32), "int32[4], must be"),
         ("indices", np.array([1, 0, 2]), "int64[3], must be int32[3]"),
-        (
-            "indices",
-            np.array([1, 0], np.int32),
-            "int32[2], must be int32[3]",
-        ),
+        ("indices", np.array([1, 0], np.int32), "int32[2], must be int32[3]"),
         ("indices", np.ones((3, 1), np.int32), "int32[3, 1], must be"),
-        ("indices", np.ones(3, np.float32), "float32[3], must be"),
+        ("edge_weights", WEIGHTS[:2], "float32[2], must be float32[3]"),
+        ("edge_weights", WEIGHTS.astype(np.float64), "float64[3], must be float32[3]"),
         ("features", np.ones((3, 2), np.float64), "float64[3, 2], must be"),
         ("features", np.ones((3, 3), np.float32), "float32[3, 3], must be"),
-        ("features", np.ones((2, 2), np.float32), "float32[2, 2], must be"),
         ("features", np.ones(6, np.float32), "float32[6], must be"),
         ("labels", np.array([0, 1, 2]), "label 2 of vertex 2 is out of range, allowed are -1 to 1"),
         ("labels", np.array([0, -2, 1]), "label -2 of vertex 1 is out of range"),
-        ("labels", np.array([0, 1, 1], np.int32), "int32[3], must be"),
         ("labels", np.array([[0, 1]] * 3), "int64[3, 2], must be"),
         ("labels", np.ones((3, 5), np.uint8), "uint8[3, 5], must be"),
         ("labels", np.full((3, 2), 7, np.uint8), "label 7 of vertex 0 is out of range"),
@@ -287,14 +244,9 @@ def test_opening_takes_memory_whatever_the_number_of_vertices(store):
 
 def large(store, num_vertices):
     """Turn the store into one of many vertices, most of whose arrays are holes in files."""
-    shapes = {
-        "indptr": (num_vertices + 1,),
-        "labels": (num_vertices,),
-        "features": (num_vertices, 2),
-    }
-    meta = json.loads((store / "meta.json").read_text())
+    n, meta = num_vertices, json.loads((store / "meta.json").read_text())
     meta["num_vertices"] = num_vertices
-    for name, shape in shapes.items():
+    for name, shape in (("indptr", (n + 1,)), ("labels", (n,)), ("features", (n, 2))):
         file, entry = store / f"{name}.npy", meta["arrays"][name]
         array = np.lib.format.open_memmap(file, "w+", entry["dtype"], shape)
         if name == "indptr":
@@ -327,16 +279,12 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         name="graph",
         indptr=np.array([0, 0, 2, 2, 5, 5]),
         indices=np.array([0, 3, 1, 1, 4], np.int32),
-        **{name: ARRAYS[name] for name in ("features", "labels")},
-        **{name: ARRAYS[name] for name in ("train_idx", "valid_idx", "test_idx")},
-        feature_dtype="float32",
-        num_classes=2,
-        edge_weights=weights,
+        **{name: ARRAYS[name] for name in ARRAYS.keys() - {"indptr", "indices"}},
+        **{"feature_dtype": "float32", "num_classes": 2, "edge_weights": weights},
     )
     for together in (1, 2, 100):
         monkeypatch.setattr(graph_module, "_LISTS", together)
         found = replace(graph).weight_sums
-        assert found is not None
         assert found.tolist() == [0, 3, 0, 28, 0]
         assert found.dtype == np.float32
     assert replace(graph, edge_weights=None).weight_sums is None

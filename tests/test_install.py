@@ -1,7 +1,5 @@
 """The wheel as a user gets it: built, installed into an empty folder, used far from its source."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -65,11 +63,8 @@ def run(installed: Path, tmp_path: Path) -> Command:
     def command(*arguments: str) -> str:
         answer = subprocess.run(
             [sys.executable, "-S", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
+            **{"cwd": tmp_path, "env": environment, "timeout": 240},
+            **{"capture_output": True, "text": True},
         )
         assert answer.returncode == 0, answer.stderr
         return answer.stdout
@@ -82,10 +77,8 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
         names = archive.namelist()
     package = {name for name in names if name.startswith("gnnscale/")}
     extension = {name for name in package if name.endswith(".so")}
-    assert {name.split("/")[-1].split(".")[0] for name in extension} == {
-        "_native",
-        "gnnscale_step_n2_m512",
-    }
+    stems = {name.split("/")[-1].split(".")[0] for name in extension}
+    assert stems == {"_native", "gnnscale_step_n2_m512"}
     # What other designs of the FPGA kernels are compiled from.
     kernels = {
         f"gnnscale/{path.relative_to(ROOT).as_posix()}"

@@ -1,7 +1,5 @@
 """What the import linter cannot see: circles of modules, and who imports the compiled extension."""
 
-from __future__ import annotations
-
 import ast
 import re
 from graphlib import TopologicalSorter
@@ -13,9 +11,7 @@ PACKAGE = Path(gnnscale.__file__).parent
 
 
 def test_only_ops_imports_the_native_extension() -> None:
-    importing = re.compile(
-        r"^\s*(from gnnscale import .*_native|.*gnnscale\._native)", re.MULTILINE
-    )
+    importing = re.compile(r"^\s*(from gnnscale import .*_native|.*gnnscale\._native)", re.M)
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

@@ -1,13 +1,9 @@
 """Every line of code of these pages is run, in order, in one folder."""
 
-from __future__ import annotations
-
-import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +20,17 @@ DOCS = ROOT / "docs"
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch, write_figures) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
+    monkeypatch.chdir(tmp_path)
+
+
+def run_command(words: list[str]) -> None:
+    assert words[0] == "gnnscale"
+    subprocess.run([sys.executable, "-m", *words], check=True)
+
+
 @pytest.mark.parametrize(
     ("page", "needs"),
     [
@@ -31,17 +38,9 @@ pytestmark = pytest.mark.timeout(600)
         pytest.param("taking-home.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long),
     ],
 )
-def test_what_a_page_shows_runs(
-    page: str,
-    needs: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    write_figures: Callable[[Path], Path],
-) -> None:
+def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
     for each in needs:
         pytest.importorskip(each, reason=f"{each} is not installed")
-    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
-    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     text = (DOCS / page).read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
@@ -51,18 +50,13 @@ def test_what_a_page_shows_runs(
             exec(compile(block, page, "exec"), names)
             continue
         for line in block.splitlines():
-            command, *arguments = shlex.split(line)
-            assert command == "gnnscale"
-            subprocess.run(
-                [sys.executable, "-m", "gnnscale", *arguments], check=True, env=dict(os.environ)
-            )
+            run_command(shlex.split(line))
 
 
 def readme_blocks() -> tuple[str, list[list[str]]]:
     """Return what the README makes a graph with, and the commands that go on with it."""
     text = (ROOT / "README.md").read_text()
     found = re.search(r"<!-- your-graph -->\n```python\n(.*?)```\n\n```\n(.*?)```", text, re.S)
-    assert found is not None
     return found[1], [shlex.split(line) for line in found[2].splitlines()]
 
 
@@ -73,26 +67,17 @@ def readme_blocks() -> tuple[str, list[list[str]]]:
         *(pytest.param(each, marks=pytest.mark.long) for each in ("torch_geometric", "dgl")),
     ],
 )
-def test_the_readmes_way_from_a_graph_to_predictions(
-    source: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    write_figures: Callable[[Path], Path],
-) -> None:
+def test_the_readmes_way_from_a_graph_to_predictions(source, tmp_path, monkeypatch) -> None:
     library = None if source == "arrays" else pytest.importorskip(source)
-    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
-    monkeypatch.chdir(tmp_path)
     program, commands = readme_blocks()
     names: dict[str, Any] = {}
     exec(compile(program, "README.md", "exec"), names)
     if library is not None:
         monkeypatch.chdir(saved_store(source, library, names, tmp_path))
-        commands[0] = [
-            *("gnnscale", "train", "dataset=store", "dataset.store=mine_store", "output=mine"),
-        ]
-    for command, *arguments in commands:
-        assert command == "gnnscale"
-        subprocess.run([sys.executable, "-m", "gnnscale", *arguments], check=True)
+        command = "gnnscale train dataset=store dataset.store=mine_store output=mine"
+        commands[0] = shlex.split(command)
+    for command in commands:
+        run_command(command)
     predicted = parquet.read_table("mine.parquet")
     assert predicted["id"].to_pylist() == list(range(2000))
     right = np.mean(predicted["class"].to_numpy() == names["labels"])

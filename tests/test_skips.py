@@ -1,7 +1,5 @@
 """A test that needs what a machine lacks is skipped there, and fails where CI has everything."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -28,10 +26,8 @@ def test_without_a_browser(variables: dict[str, str], tmp_path: Path) -> None:
             "tests/report/page/test_page.py",
             *("-o", "addopts=-ra --import-mode=importlib"),
         ],
-        cwd=ROOT,
-        env=environment | {"PATH": str(tmp_path)} | variables,
-        capture_output=True,
-        text=True,
+        **{"cwd": ROOT, "env": environment | {"PATH": str(tmp_path)} | variables},
+        **{"capture_output": True, "text": True},
     )
     assert answer.returncode == (1 if variables else 0), answer.stdout
     assert "no chromium, chromium-browser or google-chrome to look at the page" in answer.stdout

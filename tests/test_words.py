@@ -1,7 +1,5 @@
 """Words to avoid, listed in words.txt, become fewer: in pages, in the package, and in its tests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

@@ -1,13 +1,11 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import own_layers
 import pytest
 
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.model.cost import LayerCost, LayerWork
-from gnnscale.model.custom import Custom, ScatterGatherUpdate
+from gnnscale.model.custom import Custom
 
 
 @pytest.mark.parametrize(
@@ -19,9 +17,7 @@ from gnnscale.model.custom import Custom, ScatterGatherUpdate
         (GAT, (((20, 8),), ((8, 24),))),
     ],
 )
-def test_every_architecture_states_its_products(
-    model: type[ModelConfig], products: tuple[tuple[tuple[int, int], ...], ...]
-) -> None:
+def test_every_architecture_states_its_products(model, products) -> None:
     built = model(hidden=8).build(num_features=20, num_classes=3)
     costs = [built.layer(0).cost(20, 8), built.layer(1).cost(8, 3)]
     assert tuple(cost.products for cost in costs) == products
@@ -30,19 +26,22 @@ def test_every_architecture_states_its_products(
     assert all(cost.aggregates_on_load == (model is not GAT) for cost in costs)
 
 
+AMOUNTS = {"edges": 120, "targets": 10, "sources": 100}
+
+
 def test_work_of_a_layer_by_hand() -> None:
     cost = LayerCost(width_in=20, width_out=8, products=((20, 8),))
-    forward = cost.forward(edges=120, targets=10, sources=100, aggregated=False)
+    forward = cost.forward(**AMOUNTS, aggregated=False)
     assert forward == LayerWork(
         read_bytes=130 * 20 * 4, macs=10 * 20 * 8, stream_bytes=10 * 28 * 4, operations=0.5
     )
-    loaded = cost.forward(edges=120, targets=10, sources=100, aggregated=True)
+    loaded = cost.forward(**AMOUNTS, aggregated=True)
     assert loaded.read_bytes == 0
     assert loaded.macs == forward.macs
     # The gradient of the weights, and of the input where somebody needs it.
-    first = cost.backward(edges=120, targets=10, sources=100, first=True)
+    first = cost.backward(**AMOUNTS, first=True)
     assert (first.macs, first.read_bytes) == (forward.macs, 0)
-    hidden = cost.backward(edges=120, targets=10, sources=100, first=False)
+    hidden = cost.backward(**AMOUNTS, first=False)
     assert (hidden.macs, hidden.read_bytes) == (2 * forward.macs, forward.read_bytes)
 
 
@@ -54,41 +53,36 @@ def test_a_perceptron_has_two_products() -> None:
 
 def test_attention_projects_sources_by_hand() -> None:
     cost = LayerCost(width_in=20, width_out=8, products=((20, 8),), attention=2)
-    forward = cost.forward(edges=120, targets=10, sources=100, aggregated=False)
+    forward = cost.forward(**AMOUNTS, aggregated=False)
     assert forward.macs == 100 * 20 * 8
     assert forward.read_bytes == 130 * 8 * 4
-    both = forward + cost.backward(edges=120, targets=10, sources=100, first=True)
+    both = forward + cost.backward(**AMOUNTS, first=True)
     assert both.attention == 230 * 2
     assert both.read_bytes == 3 * forward.read_bytes
 
 
 def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
     cost = LayerCost(
-        width_in=20,
-        width_out=8,
-        products=((26, 8),),
-        message_width=6,
-        message_products=((20, 6),),
+        width_in=20, width_out=8, products=((26, 8),), message_width=6, message_products=((20, 6),)
     )
     assert not cost.aggregates_on_load
-    amounts = {"edges": 120, "targets": 10, "sources": 100}
-    forward = cost.forward(**amounts, aggregated=False)
+    forward = cost.forward(**AMOUNTS, aggregated=False)
     assert forward.read_bytes == 130 * 6 * 4
     assert forward.macs == 10 * 26 * 8 + 100 * 20 * 6
     assert forward.stream_bytes == (10 * 34 + 100 * 26 + 2 * 120 * 6) * 4
-    first = cost.backward(**amounts, first=True)
+    first = cost.backward(**AMOUNTS, first=True)
     assert first.macs == 2 * 10 * 26 * 8 + 100 * 20 * 6
     assert first.read_bytes == forward.read_bytes
-    hidden = cost.backward(**amounts, first=False)
+    hidden = cost.backward(**AMOUNTS, first=False)
     assert hidden.macs == 2 * forward.macs
     assert hidden.read_bytes == 2 * forward.read_bytes
     pairs = replace(cost, messages_per_edge=True)
-    forward = pairs.forward(**amounts, aggregated=False)
+    forward = pairs.forward(**AMOUNTS, aggregated=False)
     assert forward.macs == 10 * 26 * 8 + 120 * 20 * 6
     assert forward.stream_bytes == (10 * 34 + 120 * 26 + 2 * 120 * (6 + 2 * 20)) * 4
     # Features need no gradient, and nothing stands between them and the edges.
     plain = replace(cost, message_products=())
-    assert plain.backward(**amounts, first=True).read_bytes == 0
+    assert plain.backward(**AMOUNTS, first=True).read_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -101,18 +95,11 @@ def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
     ],
 )
 def test_a_layer_of_ones_own_states_what_its_functions_do(
-    functions: type[ScatterGatherUpdate],
-    products: tuple[tuple[int, int], ...],
-    message_products: tuple[tuple[int, int], ...],
-    width: int,
+    functions, products, message_products, width
 ) -> None:
     built = Custom(functions=functions, hidden=8).build(num_features=20, num_classes=3)
-    assert built.layer(0).cost(20, 8) == LayerCost(
-        width_in=20,
-        width_out=8,
-        products=products,
-        message_width=width,
-        message_products=message_products,
-        messages_per_edge=functions is own_layers.PairSum,
-    )
+    messages = {"message_width": width, "message_products": message_products}
+    messages["messages_per_edge"] = functions is own_layers.PairSum
+    expected = LayerCost(width_in=20, width_out=8, products=products, **messages)
+    assert built.layer(0).cost(20, 8) == expected
     assert built.training

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +10,6 @@ from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import ConfigError
-from gnnscale.graph import Graph
 from gnnscale.model import CustomModel, Inputs
 from gnnscale.model.foreign_module import _stream
 from gnnscale.model.trial import tiny_batch, tiny_rows
@@ -31,6 +27,11 @@ class Small(nn.Module):
         return self.linear(x[: batch.num_seeds])
 
 
+class Raises(Small):
+    def forward(self, batch: Any, x: torch.Tensor) -> Any:
+        raise RuntimeError("no such thing\nat all")
+
+
 class NotBuilt:
     def __init__(self) -> None: ...
 
@@ -38,31 +39,6 @@ class NotBuilt:
 class Fails(Small):
     def __init__(self, in_channels: int, out_channels: int, heads: int) -> None:
         super().__init__(in_channels, out_channels)
-
-
-class Raises(Small):
-    def forward(self, batch: Any, x: torch.Tensor) -> Any:
-        raise RuntimeError("no such thing\nat all")
-
-
-class Tuple(Small):
-    def forward(self, batch: Any, x: torch.Tensor) -> Any:
-        return (x,)
-
-
-class Wide(Small):
-    def forward(self, batch: Any, x: torch.Tensor) -> Any:
-        return x[: batch.num_seeds]
-
-
-class Rows(Small):
-    def forward(self, batch: Any, x: torch.Tensor) -> Any:
-        return self.linear(x)
-
-
-class NotANumber(Small):
-    def forward(self, batch: Any, x: torch.Tensor) -> Any:
-        return super().forward(batch, x) / 0 * 0
 
 
 class NoParameters(Small):
@@ -75,15 +51,6 @@ class Doubles(Small):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels)
         self.other = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-
-
-class NoGradient(Small):
-    def forward(self, batch: Any, x: torch.Tensor) -> Any:
-        return super().forward(batch, x).detach()
-
-
-class WithoutForward(nn.Module):
-    pass
 
 
 class OtherInference(own_modules.OwnBlocks):
@@ -124,17 +91,12 @@ def build(module: Any, **options: Any) -> Any:
         (Small, {"dropout": 0.5}, r"model.dropout=0.5: .*Small takes no argument"),
         (Small(5, 3), {"arguments": {"heads": 3}}, "is built already"),
         (Small(4, 3), {"form": "blocks"}, r"forward fails with RuntimeError: mat1 and mat2"),
-        (Raises, {"form": "blocks"}, r"forward fails with RuntimeError: no such thing \(.*:4\d\)"),
+        (Raises, {"form": "blocks"}, r"forward fails with RuntimeError: no such thing \(.*:3\d\)"),
         (Raises, {}, r"takes none of the forms of model.form; model.form=blocks: forward fails"),
         (Small, {"form": "pyg"}, r"model.form=pyg: forward fails with AttributeError"),
-        (Tuple, {"form": "blocks"}, r"forward returns a tuple, must be a tensor"),
-        (Wide, {"form": "blocks"}, r"returns \[4, 5\] for 4 vertices, must be \[4, 3\]"),
-        (Rows, {"form": "blocks"}, r"returns \[12, 3\] for 4 vertices, must be \[4, 3\]"),
-        (NotANumber, {}, "forward returns NaN or infinity"),
         (NoParameters, {}, "has no parameters to train"),
         (Doubles, {}, r"parameter other is torch.float64, must be torch.float32"),
-        (NoGradient, {}, "forward returns logits without a gradient"),
-        (WithoutForward, {}, "has no forward that takes a graph"),
+        (nn.Module, {}, "has no forward that takes a graph"),
         (nn.Linear(5, 3), {}, "takes none of the forms"),
         (OtherInference, {"hidden": 4}, "do not give what forward gives in evaluation mode"),
         (BrokenInference, {"hidden": 4}, "inference_per_layer fails with KeyError: 'conv'"),
@@ -144,6 +106,20 @@ def test_what_cannot_be_trained_is_one_line(module: Any, options: Any, said: str
     with pytest.raises(ConfigError, match=said) as error:
         build(module, **options)
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (lambda layer, batch, x: (x,), "forward returns a tuple, must be a tensor"),
+        (lambda layer, batch, x: layer.linear(x), r"\[12, 3\] for 4 vertices, must be \[4, 3\]"),
+        (lambda *given: Small.forward(*given) / 0 * 0, "forward returns NaN or infinity"),
+        (lambda *given: Small.forward(*given).detach(), "returns logits without a gradient"),
+    ],
+)
+def test_what_forward_returns_is_checked(forward, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build(type("Other", (Small,), {"forward": forward}), form="blocks")
 
 
 @pytest.mark.parametrize(
@@ -243,9 +219,7 @@ def test_a_slice_without_seeds_has_a_gradient_of_nothing() -> None:
     assert all(each.grad is None for each in model.parameters())
 
 
-def test_layer_wise_sampling_needs_a_place_for_its_weights(
-    random_graph: Callable[..., Graph],
-) -> None:
+def test_layer_wise_sampling_needs_a_place_for_its_weights(random_graph) -> None:
     pytest.importorskip("torch_geometric")
     graph = random_graph()
     sizes = {"num_features": graph.num_features, "num_classes": 5}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,15 +14,12 @@ from gnnscale.model.losses import (
     BinaryCrossEntropy,
     CrossEntropy,
     CustomLoss,
-    LossConfig,
     MeanSquaredError,
     label_kind,
 )
 
 CLASSES = np.array([0, 1, 1])
-
 SEVERAL = np.array([[0, 1], [1, 1], [0, 0]], np.uint8)
-
 NUMBERS = np.array([0.5, np.nan, -2.0], np.float32)
 
 
@@ -45,9 +40,7 @@ def test_kinds_of_labels() -> None:
         (CrossEntropy(class_weights=[0, 1]), np.array([0, 0]), "no training vertex of tiny has a"),
     ],
 )
-def test_a_loss_is_refused_for_other_labels(
-    labelled: Callable[..., Graph], loss: LossConfig, labels: np.ndarray, message: str
-) -> None:
+def test_a_loss_is_refused_for_other_labels(labelled, loss, labels, message) -> None:
     with pytest.raises(ConfigError, match=message):
         loss.build(labelled(labels, 2))
 
@@ -114,7 +107,6 @@ def test_labels_that_are_there_weigh_more(labelled: Callable[..., Graph]) -> Non
     ("cls", "option", "value", "message"),
     [
         (CrossEntropy, "class_weights", "inverse", "class_weights=inverse: must be a list of num"),
-        (CrossEntropy, "class_weights", [], "must be a list of numbers, balanced or null"),
         (CrossEntropy, "class_weights", 3.0, "loss.class_weights=3.0: must be a list"),
         (CrossEntropy, "class_weights", [1, -1], "-1 is no number of at least 0"),
         (CrossEntropy, "class_weights", [1, "x"], "x is no number"),
@@ -122,7 +114,6 @@ def test_labels_that_are_there_weigh_more(labelled: Callable[..., Graph]) -> Non
         (CrossEntropy, "label_smoothing", 1.0, "label_smoothing=1.0: must be at least 0 and"),
         (BinaryCrossEntropy, "pos_weight", -1, "loss.pos_weight: -1 is no number"),
         (BinaryCrossEntropy, "pos_weight", True, "loss.pos_weight=True: must be a list"),
-        (BinaryCrossEntropy, "pos_weight", "balanced", "must be a list of numbers, a number or"),
     ],
 )
 def test_options_are_refused(cls: Any, option: str, value: Any, message: str) -> None:
@@ -149,10 +140,9 @@ def test_the_function_gets_outputs_and_targets(labelled: Callable[..., Graph]) -
     ],
 )
 def test_functions_are_refused(labelled: Callable[..., Graph], name: str, message: str) -> None:
+    outputs, targets = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=message):
-        CustomLoss(function=name).build(labelled(CLASSES, 2))(
-            torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
-        )
+        CustomLoss(function=name).build(labelled(CLASSES, 2))(outputs, targets)
 
 
 @pytest.mark.parametrize("name", ["loss", "os.system", ":x", "a b:c", ""])
@@ -168,28 +158,5 @@ def test_by_hand_where_some_numbers_are_not_known(labelled: Callable[..., Graph]
     value = loss(outputs, targets)
     assert value.item() == pytest.approx((4 + 1 / 2 + 0) / 3)
     value.backward()
-    assert outputs.grad is not None
     expected = torch.tensor([[4.0, 0.0], [0.0, -1.0], [0.0, 0.0]]) / 3
     torch.testing.assert_close(outputs.grad, expected)
-
-
-@pytest.fixture
-def labelled() -> Callable[..., Graph]:
-    """A graph without edges, with given labels, all of whose vertices are trained."""
-
-    def make(labels: np.ndarray, num_classes: int) -> Graph:
-        none = np.zeros(0, np.int32)
-        return Graph(
-            name="tiny",
-            indptr=np.zeros(len(labels) + 1, np.int64),
-            indices=none,
-            features=np.zeros((len(labels), 1), np.float32),
-            feature_dtype="float32",
-            labels=labels,
-            num_classes=num_classes,
-            train_idx=np.arange(len(labels), dtype=np.int32),
-            valid_idx=none,
-            test_idx=none,
-        )
-
-    return make

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import own_modules
 import pytest
@@ -9,8 +5,7 @@ import torch
 from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import Graph
-from gnnscale.model import CustomModel, GraphSAGE
+from gnnscale.model import CustomModel
 from gnnscale.model.adapters import to_sampled_subgraph
 from gnnscale.model.trial import CALLS, likely_forms, tiny_batch, tiny_rows
 from gnnscale.sampler import NeighborSampler
@@ -67,9 +62,7 @@ def test_a_module_that_takes_hops_is_given_them() -> None:
 
 
 @pytest.mark.parametrize("fanouts", [[-1, -1], [4, 3], [3, 3, 2]])
-def test_one_edge_index_is_as_pyg_s_loader_gives_it(
-    random_graph: Callable[..., Graph], fanouts: list[int]
-) -> None:
+def test_one_edge_index_is_as_pyg_s_loader_gives_it(random_graph, fanouts) -> None:
     graph = random_graph()
     batch = NeighborSampler(graph, fanouts=fanouts).sample(np.arange(40), 0)
     edge_index, vertices, edges = to_sampled_subgraph(batch)
@@ -91,9 +84,7 @@ def test_one_edge_index_is_as_pyg_s_loader_gives_it(
         assert source in graph.indices[graph.indptr[target] : graph.indptr[target + 1]]
 
 
-def test_pyg_s_model_over_all_neighbours_is_that_of_the_whole_graph(
-    random_graph: Callable[..., Graph],
-) -> None:
+def test_pyg_s_model_over_all_neighbours_is_that_of_the_whole_graph(random_graph) -> None:
     geometric = pytest.importorskip("torch_geometric.nn")
     graph = random_graph()
     options = CustomModel(module=geometric.GraphSAGE, hidden=8, num_layers=3)
@@ -105,21 +96,3 @@ def test_pyg_s_model_over_all_neighbours_is_that_of_the_whole_graph(
     whole = torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))
     expected = model.module(torch.from_numpy(np.asarray(graph.features)), whole)
     torch.testing.assert_close(out, expected[40:90])
-
-
-def test_pyg_s_convolutions_have_the_built_in_model_s_answer(
-    random_graph: Callable[..., Graph],
-) -> None:
-    pytest.importorskip("torch_geometric")
-    graph = random_graph()
-    sizes = {"num_features": graph.num_features, "num_classes": 5}
-    torch.manual_seed(0)
-    built_in = GraphSAGE(hidden=8).build(**sizes).eval()
-    torch.manual_seed(0)
-    module = CustomModel(module=own_modules.PyGBipartite, hidden=8).build(**sizes).eval()
-    batch = NeighborSampler(graph, fanouts=[4, 3]).sample(np.arange(60), 0)
-    out, expected = (
-        each(batch, FeatureLoader(graph, each, num_threads=1).load(batch))
-        for each in (module, built_in)
-    )
-    torch.testing.assert_close(out, expected)

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -33,18 +30,15 @@ def stores(draw: st.DrawFn) -> dict[str, Any]:
     vertex = st.integers(0, num_vertices - 1)
     cached = draw(st.lists(vertex, unique=True))
     num_caches = draw(st.integers(0, 5))
+    cached = cached if num_caches else []
     slots = np.full(num_vertices, -1, np.int32)
     slots[cached] = np.arange(len(cached))
-    if num_caches == 0:
-        slots[:] = -1
-        cached = []
     cuts = sorted(draw(st.integers(0, len(cached))) for _ in range(max(num_caches - 1, 0)))
     starts = np.array([0, *cuts, len(cached)] if num_caches else [0], np.int64)
     values = np.repeat(np.arange(num_vertices), width).reshape(num_vertices, width)
     copies = values[cached] + 100
-    size = draw(st.integers(0, 300))
     generator = np.random.default_rng(draw(st.integers(0, 99)))
-    dtype = draw(st.sampled_from([np.int32, np.int64]))
+    size, dtype = draw(st.integers(0, 300)), draw(st.sampled_from([np.int32, np.int64]))
     return {
         **{"host": stored(values, name), "slots": slots, "starts": starts},
         "caches": [stored(copies[a:b], name) for a, b in pairwise(starts)],
@@ -68,16 +62,13 @@ def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
     return np.where(slots < 0, len(store["starts"]) - 1, member)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(stores(), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: torch.dtype) -> None:
     vertices, width = store["vertices"], store["host"][0].shape[1]
     wide = torch.full((len(vertices), width + 1), 7.0).to(dtype)
-    counts = ops.gather_cached(
-        *(store["host"], store["caches"], store["slots"], vertices),
-        out=wide[:, :width],
-        num_threads=store["threads"],
-    )
+    rows = (store["host"], store["caches"], store["slots"], vertices)
+    counts = ops.gather_cached(*rows, out=wide[:, :width], num_threads=store["threads"])
     member = members_of(store)
     num_caches = len(store["caches"])
     assert counts.dtype == np.int64
@@ -87,29 +78,21 @@ def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: to
     assert (wide[:, width].float() == 7).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(stores(), st.sampled_from([np.int32, np.int64]))
 def test_ranks_find_what_a_table_finds(store: dict[str, Any], dtype: Any) -> None:
     vertices, slots = store["vertices"], ranked(store, dtype)
-    outs, counts, found = [], [], []
+    outs, counts, threads = [], [], {"num_threads": store["threads"]}
     for each in (store["slots"], slots):
         out = torch.empty(len(vertices), store["host"][0].shape[1])
-        counts.append(
-            ops.gather_cached(
-                *(store["host"], store["caches"], each, vertices),
-                out=out,
-                num_threads=store["threads"],
-            ).tolist()
-        )
-        found.append(
-            ops.count_slots(each, vertices, store["starts"], num_threads=store["threads"]).tolist()
-        )
+        rows = (store["host"], store["caches"], each, vertices)
+        counts.append(ops.gather_cached(*rows, out=out, **threads).tolist())
+        counts.append(ops.count_slots(each, vertices, store["starts"], **threads).tolist())
         outs.append(out)
     assert torch.equal(*outs)
-    assert counts[0] == counts[1] == found[0] == found[1]
+    assert all(each == counts[0] for each in counts)
 
 
-@settings(max_examples=100, deadline=None)
 @given(stores(), st.data())
 def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataObject) -> None:
     vertices, member = store["vertices"], members_of(store)
@@ -129,9 +112,7 @@ def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataO
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_caches_of_copies_change_nothing(
-    dtype: torch.dtype, out_dtype: torch.dtype, threads: int
-) -> None:
+def test_caches_of_copies_change_nothing(dtype, out_dtype, threads) -> None:
     generator = torch.Generator().manual_seed(1)
     host = (torch.randn(3000, 100, generator=generator) * 50).to(torch.int8).float()
     host = (host.abs() if dtype == torch.uint8 else host / 7).to(dtype)
@@ -148,62 +129,40 @@ def test_caches_of_copies_change_nothing(
     assert counts[2] == 0
 
 
-def test_a_store_by_hand() -> None:
-    host = torch.tensor([[0.0, 1], [10, 11], [20, 21], [30, 31]])
-    caches = [torch.tensor([[-30.0, -31]]), torch.tensor([[-0.5, -1], [-20, -21]])]
-    slots = np.array([1, -1, 2, 0], np.int32)
-    vertices = np.array([3, 1, 2, 0, 1, 9])[:5]
-    out = torch.empty(5, 2)
-    counts = ops.gather_cached(host, caches, slots, vertices, out=out, num_threads=1)
-    assert counts.tolist() == [1, 2, 2]
-    assert out.tolist() == [[-30, -31], [10, 11], [-20, -21], [-0.5, -1], [10, 11]]
-    # A block whose destinations have 5, 0, 1, 2 and 3 neighbours.
-    counts = ops.count_slots(
-        slots, vertices, np.array([0, 1, 3]), weights=np.array([0, 5, 5, 6, 8, 11]), num_threads=1
-    )
-    assert counts.tolist() == [5, 3, 3]
-
-
-def test_without_caches_and_without_vertices() -> None:
-    host, none = torch.ones(3, 2), np.full(3, -1, np.int32)
-    out = torch.zeros(2, 2)
-    vertices = np.array([0, 2])
-    assert ops.gather_cached(host, [], none, vertices, out=out, num_threads=2).tolist() == [2]
-    assert out.tolist() == [[1, 1], [1, 1]]
-    assert ops.count_slots(none, vertices, np.array([0]), num_threads=1).tolist() == [2]
-    empty = ops.gather_cached(host, [host], none, vertices[:0], out=out[:0], num_threads=2)
-    assert empty.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("size", [3, 500])
 def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int) -> None:
     host, cache, out = torch.ones(4, 2), torch.ones(2, 2), torch.empty(size, 2)
-    starts = np.array([0, 2])
+    counts, vertices = np.zeros(4, np.int32), np.arange(size) % 3  # those whose slots are right
+
+    def gather(slots: Any) -> None:
+        ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
+
+    def count(slots: Any) -> None:
+        ops.count_slots(slots, vertices, np.array([0, 2]), num_threads=threads)
+
+    def count_uses(_: Any) -> None:
+        ops.count_uses(vertices, counts, num_threads=threads)
+
+    def count_reads(_: Any) -> None:
+        ops.count_reads(np.arange(size + 1), vertices, counts, num_threads=threads)
+
     for slot in (-2, 2, MOST, -MOST - 1):
         slots = np.array([0, -1, 1, slot], np.int32)
-        vertices = np.arange(size) % 3  # those whose slots are right
-        ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
+        vertices[-1] = 2
+        gather(slots)
         vertices[-1] = 3
-        said = f"^slots: {slot} at place 3, allowed are -1 to 1$"
-        with pytest.raises(ValueError, match=said):
-            ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
-        with pytest.raises(ValueError, match=said):
-            ops.count_slots(slots, vertices, starts, num_threads=threads)
-    slots = np.array([0, -1, 1, -1], np.int32)
+        for read in (gather, count):
+            with pytest.raises(
+                ValueError, match=f"^slots: {slot} at place 3, allowed are -1 to 1$"
+            ):
+                read(slots)
     for vertex in (-1, 4, 2**62):
         vertices[-1] = vertex
         said = f"^vertices: {vertex} at place {size - 1}, allowed are 0 to 3$"
-        with pytest.raises(ValueError, match=said):
-            ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
-        with pytest.raises(ValueError, match=said):
-            ops.count_slots(slots, vertices, starts, num_threads=threads)
-        with pytest.raises(ValueError, match=said):
-            ops.count_uses(vertices, np.zeros(4, np.int32), num_threads=threads)
-        with pytest.raises(ValueError, match=said):
-            ops.count_reads(
-                np.arange(size + 1), vertices, np.zeros(4, np.int32), num_threads=threads
-            )
+        for read in (gather, count, count_uses, count_reads):
+            with pytest.raises(ValueError, match=said):
+                read(np.array([0, -1, 1, -1], np.int32))
 
 
 def test_rows_of_another_kind_are_refused() -> None:
@@ -222,21 +181,17 @@ def test_rows_of_another_kind_are_refused() -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=f"^{said}"):
             ops.gather_cached(host, caches, slots, ids, out=out, num_threads=1)
-    many = [host] * 1024
-    counts = ops.gather_cached(host, many, slots, ids, out=out, num_threads=1)
+    counts = ops.gather_cached(host, [host] * 1024, slots, ids, out=out, num_threads=1)
     assert counts.tolist() == [0] * 1024 + [1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 9),
     st.sampled_from([np.int32, np.int64]),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 9)), max_size=300),
     st.sampled_from([1, 3]),
 )
-def test_uses_and_reads_are_added(
-    num_vertices: int, dtype: Any, uses: list[tuple[int, int]], threads: int
-) -> None:
+def test_uses_and_reads_are_added(num_vertices, dtype, uses, threads) -> None:
     vertices = np.array([number % num_vertices for number, _ in uses], dtype)
     indptr = np.cumsum([0, *(degree for _, degree in uses)], dtype=np.int64)
     counts = np.arange(num_vertices, dtype=np.int32)
@@ -266,25 +221,16 @@ def test_several_threads_add_to_the_same_counts() -> None:
         for _ in range(5):
             ops.count_uses(vertices, counts, num_threads=2)
 
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        for running in [pool.submit(use) for _ in range(4)]:
+            running.result()
     assert counts.tolist() == (20 * np.bincount(vertices, minlength=50)).tolist()
 
 
-@settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from(STORED),
-    st.integers(1, 30),
-    st.integers(1, 200),
-    st.integers(1, 200),
-    st.data(),
+    st.sampled_from(STORED), st.integers(1, 30), st.integers(1, 200), st.integers(1, 200), st.data()
 )
-def test_rows_are_copied_as_they_are(
-    name: str, width: int, num_rows: int, num_slots: int, data: st.DataObject
-) -> None:
+def test_rows_are_copied_as_they_are(name, width, num_rows, num_slots, data) -> None:
     generator = np.random.default_rng(data.draw(st.integers(0, 99)))
     itemsize = {"float32": 4, "uint8": 1}.get(name, 2)
     kind = np.uint16 if name == "bfloat16" else np.dtype(name)
@@ -301,19 +247,13 @@ def test_rows_are_copied_as_they_are(
     slots = generator.permutation(num_slots)[:size].astype(ids[1])
     expected = np.array(target)
     expected[slots] = source[vertices]
-    ops.copy_rows(
-        (source, name),
-        vertices,
-        (target, name),
-        slots,
-        num_threads=data.draw(st.sampled_from([1, 3])),
-    )
+    threads = data.draw(st.sampled_from([1, 3]))
+    ops.copy_rows((source, name), vertices, (target, name), slots, num_threads=threads)
     assert np.ascontiguousarray(target).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 def test_tensors_are_copied_too() -> None:
-    source = torch.arange(8).view(4, 2).to(torch.bfloat16)
-    target = torch.zeros(3, 2, dtype=torch.bfloat16)
+    source, target = torch.arange(8).view(4, 2).bfloat16(), torch.zeros(3, 2).bfloat16()
     ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
     assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
     wide = np.zeros((2**40, 0), np.float32)  # takes no memory
@@ -322,8 +262,7 @@ def test_tensors_are_copied_too() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_no_row_is_written_twice(threads: int) -> None:
-    source, target = torch.ones(4, 2), torch.zeros(300, 2)
-    slots = np.arange(300)
+    source, target, slots = torch.ones(4, 2), torch.zeros(300, 2), np.arange(300)
     slots[299] = 7
     with pytest.raises(ValueError, match=r"^slots_of_target: 7 at more than one place"):
         ops.copy_rows(source, np.zeros(300, np.int64), target, slots, num_threads=threads)
@@ -335,24 +274,14 @@ def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
     host = torch.full((num_vertices, 1), -1.0)
     rows = torch.arange(float(starts[-1])).view(-1, 1)
     caches = list(rows.split(np.diff(starts).tolist())) if len(starts) > 1 else []
-    out = torch.empty(num_vertices, 1)
-    vertices = np.arange(num_vertices)
+    out, vertices = torch.empty(num_vertices, 1), np.arange(num_vertices)
     ops.gather_cached(host, caches, ranked, vertices, out=out, num_threads=1)
-    return [int(slot) for slot in out[:, 0]]
+    return out[:, 0].int().tolist()
 
 
-def table_of(num_vertices: int, members: list[NDArray[Any]]) -> list[int]:
-    table = np.full(num_vertices, -1, np.int64)
-    for slot, vertex in enumerate([v for vertices in members for v in vertices.tolist()]):
-        table[vertex] = slot
-    return [int(slot) for slot in table]
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 300), st.integers(1, 5), st.booleans(), st.booleans(), st.data())
-def test_slots_are_those_of_a_table(
-    num_vertices: int, num_members: int, ascending: bool, repeated: bool, data: st.DataObject
-) -> None:
+def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeated, data) -> None:
     vertex = st.integers(0, num_vertices - 1)
     every = data.draw(st.lists(vertex, unique=not repeated))
     cuts = sorted(data.draw(st.integers(0, len(every))) for _ in range(num_members - 1))
@@ -362,20 +291,14 @@ def test_slots_are_those_of_a_table(
         members = [np.sort(vertices) for vertices in members]
     ranked = ops.RankedSlots(num_vertices, members)
     assert ranked.starts.tolist() == [0, *cuts, len(every)]
-    assert slots_by(ranked, num_vertices) == table_of(num_vertices, members)
+    table = [-1] * num_vertices
+    for slot, v in enumerate(np.concatenate(members)):
+        table[v] = slot
+    assert slots_by(ranked, num_vertices) == table
 
 
-def test_slots_by_hand() -> None:
-    one = ops.RankedSlots(200, [np.array([3, 64, 127, 199])])
-    slots = slots_by(one, 200)
-    assert [(v, slot) for v, slot in enumerate(slots) if slot >= 0] == [
-        *((3, 0), (64, 1), (127, 2), (199, 3))
-    ]
-    two = ops.RankedSlots(4, [np.array([3]), np.array([0, 2], np.int32)])
-    assert two.starts.tolist() == [0, 1, 3]
-    assert slots_by(two, 4) == [1, -1, 2, 0]
+def test_members_may_be_none_and_may_have_gaps() -> None:
     assert slots_by(ops.RankedSlots(3, []), 3) == [-1, -1, -1]
-    assert slots_by(ops.RankedSlots(3, [np.array([], np.int64)] * 2), 3) == [-1, -1, -1]
     assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
 
 
@@ -415,15 +338,13 @@ def test_members_that_are_refused(num_vertices: int, members: Any, said: str) ->
         ops.RankedSlots(num_vertices, members)
 
 
-def replacement_of(
-    num_vertices: int, capacity: int, *, match: bool = False
-) -> ops.NativeReplacement:
-    return ops.NativeReplacement(np.zeros(num_vertices, np.int32), capacity=capacity, match=match)
+def replacement_of(num_vertices: int, **given: Any) -> ops.NativeReplacement:
+    return ops.NativeReplacement(np.zeros(num_vertices, np.int32), **({"match": False} | given))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_a_step_by_hand(dtype: type[np.integer]) -> None:
-    replacement = replacement_of(4, 1, match=True)
+    replacement = replacement_of(4, capacity=1, match=True)
     for batch in ([0, 1], [2, 0], [1, 2]):
         replacement.expect(np.array(batch, dtype), num_threads=1)
     found = [replacement.advance(num_threads=1) for _ in range(2)]
@@ -435,7 +356,7 @@ def test_a_step_by_hand(dtype: type[np.integer]) -> None:
 
 
 def test_arrays_are_copied_and_may_have_gaps() -> None:
-    replacement = replacement_of(6, 6)
+    replacement = replacement_of(6, capacity=6)
     vertices = np.arange(6)
     replacement.expect(vertices[::2], num_threads=1)
     vertices[:] = 99
@@ -460,7 +381,7 @@ def test_the_number_of_threads_changes_nothing(match: bool) -> None:
 
 
 def test_threads_of_the_caller_take_turns() -> None:
-    replacement = replacement_of(50_000, 5000)
+    replacement = replacement_of(50_000, capacity=5000)
     generator = np.random.default_rng(0)
     batches = [generator.permutation(50_000)[:20_000] for _ in range(40)]
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -47,39 +45,29 @@ def test_an_undirected_graph_is_returned_as_it_is(dtype: Any) -> None:
     assert made[2:] == (0, 0, 0)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_loops_and_duplicates_go_and_reverses_come(dtype: Any) -> None:
-    edges = [(1, 0), (1, 0), (0, 0), (0, 0), (0, 1), (2, 1)]
-    indptr, indices = csc(edges, 4, dtype)
-    before = indices.copy()
-    made = ops.make_undirected(indptr, indices, 1)
-    assert made.indptr.tolist() == [0, 1, 3, 4, 4]
-    assert made.indices.tolist() == [1, 0, 2, 1]
-    assert made.indices.dtype == dtype
-    assert (made.num_loops, made.num_duplicates, made.num_one_way) == (2, 1, 1)
-    assert np.array_equal(indices, before)
+def edges_of(n: int) -> st.SearchStrategy[Any]:
+    return st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60)
 
 
-pairs = st.integers(1, 12).flatmap(
-    lambda n: st.tuples(
-        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60)
-    )
-)
+pairs = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), edges_of(n)))
 
 
 @given(pairs, st.sampled_from([np.int32, np.int64]), st.integers(1, 3))
 def test_undirected_is_what_sets_say(drawn: Any, dtype: Any, num_threads: int) -> None:
     n, edges = drawn
-    made = ops.make_undirected(*csc(edges, n, dtype), num_threads)
+    indptr, indices = csc(edges, n, dtype)
+    before = indices.copy()
+    made = ops.make_undirected(indptr, indices, num_threads)
+    assert np.array_equal(indices, before)
+    assert made.indices.dtype == dtype
     simple = {(u, v) for u, v in edges if u != v}
     both = simple | {(v, u) for u, v in simple}
     indptr, indices = csc(sorted(both), n, dtype)
     assert np.array_equal(made.indptr, indptr)
     assert np.array_equal(made.indices, indices)
     loops = sum(u == v for u, v in edges)
-    assert made.num_loops == loops
-    assert made.num_duplicates == len(edges) - loops - len(simple)
-    assert made.num_one_way == len(both) - len(simple)
+    counts = (loops, len(edges) - loops - len(simple), len(both) - len(simple))
+    assert (made.num_loops, made.num_duplicates, made.num_one_way) == counts
 
 
 def test_large_graphs_become_undirected_in_slices() -> None:
@@ -107,14 +95,11 @@ def metis_text(tmp_path: Path, *lists: Any, **weights: Any) -> list[str]:
 def test_text_is_that_of_the_manual(tmp_path: Path) -> None:
     lists = both_ways([(0, 1), (1, 2)], 4)
     assert metis_text(tmp_path, *lists) == ["4 2 00", "2", "1 3", "2", ""]
-    on_vertices = np.array([5, 6, 7, 8])
-    on_edges = np.array([9, 9, 3, 3], np.int32)
-    assert metis_text(tmp_path, *lists, vertex_weights=on_vertices) == [
-        *("4 2 10", "5 2", "6 1 3", "7 2", "8")
-    ]
-    assert metis_text(tmp_path, *lists, vertex_weights=on_vertices, edge_weights=on_edges) == [
-        *("4 2 11", "5 2 9", "6 1 9 3 3", "7 2 3", "8")
-    ]
+    weights = {"vertex_weights": np.array([5, 6, 7, 8])}
+    assert metis_text(tmp_path, *lists, **weights) == ["4 2 10", "5 2", "6 1 3", "7 2", "8"]
+    weights["edge_weights"] = np.int32([9, 9, 3, 3])
+    text = ["4 2 11", "5 2 9", "6 1 9 3 3", "7 2 3", "8"]
+    assert metis_text(tmp_path, *lists, **weights) == text
 
 
 def test_long_text_is_in_the_order_of_vertices(tmp_path: Path) -> None:
@@ -130,17 +115,15 @@ def test_a_file_that_cannot_be_written_is_an_os_error() -> None:
         ops.write_metis(file.fileno(), *both_ways(BRIDGE, 6), num_threads=1)
 
 
+def refine(lists: Any, **given: Any) -> ops.Refined:
+    """Refine a cut; two parts of the triangles and the bridge by default."""
+    default = {"vertex_weights": ONES, "max_weights": HALF, "num_rounds": 10, "num_threads": 1}
+    return ops.refine(*lists, **(default | given))
+
+
 def test_two_triangles_are_told_apart() -> None:
-    lists = both_ways(BRIDGE, 6)
     owner = np.array([0, 1, 0, 1, 0, 1], np.int32)
-    refined = ops.refine(
-        *lists,
-        vertex_weights=ONES,
-        max_weights=HALF + 1,
-        owner=owner,
-        num_rounds=10,
-        num_threads=1,
-    )
+    refined = refine(both_ways(BRIDGE, 6), max_weights=HALF + 1, owner=owner)
     assert refined == (5, 5, 1, True)
     assert owner.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
@@ -149,9 +132,7 @@ def test_balance_takes_what_costs_least() -> None:
     """All in one part; the cheapest half to move is a triangle."""
     lists = both_ways(BRIDGE, 6)
     owner = np.zeros(6, np.int32)
-    refined = ops.refine(
-        *lists, vertex_weights=ONES, max_weights=HALF, owner=owner, num_rounds=10, num_threads=1
-    )
+    refined = refine(lists, owner=owner)
     assert refined.within
     assert refined.cut_before == 0
     assert refined.cut == cut_of(*lists, owner)
@@ -160,20 +141,14 @@ def test_balance_takes_what_costs_least() -> None:
 
 def test_what_cannot_be_balanced_is_told() -> None:
     heavy = np.array([[9], [1], [1], [1], [1], [1]])
-    refined = ops.refine(
-        *both_ways(BRIDGE, 6),
-        vertex_weights=heavy,
-        max_weights=np.full((2, 1), 7),
-        owner=np.zeros(6, np.int32),
-        num_rounds=3,
-        num_threads=1,
-    )
-    assert not refined.within
+    most, owner = np.full((2, 1), 7), np.zeros(6, np.int32)
+    lists = both_ways(BRIDGE, 6)
+    assert not refine(lists, vertex_weights=heavy, max_weights=most, owner=owner).within
 
 
 weighted = st.integers(2, 14).flatmap(
     lambda n: st.tuples(
-        st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=50),
+        edges_of(n),
         st.integers(1, 3).flatmap(lambda c: arrays(np.int64, (n, c), elements=st.integers(0, 9))),
         st.integers(1, 4),
         st.randoms(use_true_random=False),
@@ -190,20 +165,15 @@ def test_limits_hold_or_are_told_and_refinement_never_raises_the_cut(drawn: Any)
     edge_weights = np.array([1 + (3 * u + v) % 5 for u, v in ends], np.int32)
     owner = np.array([random.randrange(num_parts) for _ in range(n)], np.int32)
     before = owner.copy()
-    most = np.array(
-        [[random.randint(0, vertex_weights.sum() or 1) for _ in range(width)]] * num_parts
-    )
+    limits = [random.randint(0, vertex_weights.sum() or 1) for _ in range(width)]
+    most = np.array([limits] * num_parts)
     answers = []
     for num_threads in (1, 2):
         owner = before.copy()
         refined = ops.refine(
             *lists,
-            vertex_weights=vertex_weights,
-            edge_weights=edge_weights,
-            max_weights=most,
-            owner=owner,
-            num_rounds=5,
-            num_threads=num_threads,
+            **{"vertex_weights": vertex_weights, "edge_weights": edge_weights},
+            **{"max_weights": most, "owner": owner, "num_rounds": 5, "num_threads": num_threads},
         )
         answers.append((refined, owner.tolist()))
     assert answers[0] == answers[1]
@@ -224,32 +194,18 @@ def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
     lists = both_ways(edges, n)
     labels = np.array([random.randrange(n) for _ in range(n)], np.int32)
     owners = np.array([random.randrange(num_parts) for _ in range(n)], np.int32)
-    coarse = ops.contract(
-        *lists, vertex_weights=vertex_weights, labels=labels, num_clusters=n, num_threads=1
-    )
+    clusters = {"vertex_weights": vertex_weights, "labels": labels, "num_clusters": n}
+    coarse = ops.contract(*lists, **clusters, num_threads=1)
     most = np.array([[random.randint(0, 60) for _ in range(width)]] * num_parts)
     whole, of_clusters = owners[labels], owners.copy()
-    options: dict[str, Any] = {"max_weights": most, "num_threads": 1}
-    together = ops.refine(
-        *lists,
-        vertex_weights=vertex_weights,
-        labels=labels,
-        num_clusters=n,
-        owner=whole,
-        num_rounds=4,
-        **options,
-    )
+    together = refine(lists, **clusters, max_weights=most, owner=whole, num_rounds=4)
     assert together.cut == cut_of(*lists, whole)
     assert [len(set(whole[labels == cluster])) for cluster in set(labels)] == [1] * len(set(labels))
     # Without rounds nothing climbs hills, which clusters do not.
-    apart = ops.refine(
-        coarse.indptr,
-        coarse.indices,
-        vertex_weights=coarse.vertex_weights,
-        edge_weights=coarse.edge_weights,
-        owner=of_clusters,
-        num_rounds=0,
-        **options,
+    apart = refine(
+        (coarse.indptr, coarse.indices),
+        **{"vertex_weights": coarse.vertex_weights, "edge_weights": coarse.edge_weights},
+        **{"max_weights": most, "num_rounds": 0, "owner": of_clusters},
     )
     assert together.cut_before == apart.cut_before
     # Rounds may yet find the balance that balancing alone has missed.
@@ -257,17 +213,9 @@ def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
 
 
 def test_clusters_of_two_owners_are_refused() -> None:
+    labels, owner = np.zeros(6, np.int32), np.arange(6, dtype=np.int32) % 2
     with pytest.raises(ValueError, match=r"^labels: cluster 0 has vertices of two owners"):
-        ops.refine(
-            *both_ways(BRIDGE, 6),
-            vertex_weights=ONES,
-            max_weights=HALF,
-            owner=np.arange(6, dtype=np.int32) % 2,
-            labels=np.zeros(6, np.int32),
-            num_clusters=1,
-            num_rounds=1,
-            num_threads=1,
-        )
+        refine(both_ways(BRIDGE, 6), owner=owner, labels=labels, num_clusters=1)
 
 
 def test_triangles_are_clusters() -> None:
@@ -284,12 +232,9 @@ def test_clusters_are_no_heavier_than_they_may_and_stay_within_parts(drawn: Any)
     n = len(vertex_weights)
     most = np.array([random.randint(0, 20) for _ in range(vertex_weights.shape[1])])
     owner = np.array([random.randrange(num_parts) for _ in range(n)], np.int32)
+    sizes = {"vertex_weights": vertex_weights, "max_weights": most}
     labels, num_clusters = ops.find_clusters(
-        *both_ways(edges, n),
-        vertex_weights=vertex_weights,
-        max_weights=most,
-        owner=owner,
-        num_rounds=3,
+        *both_ways(edges, n), **sizes, owner=owner, num_rounds=3
     )
     assert set(labels) == set(range(num_clusters))
     for cluster in range(num_clusters):
@@ -303,29 +248,21 @@ def test_clusters_are_no_heavier_than_they_may_and_stay_within_parts(drawn: Any)
 def test_a_contracted_graph_has_the_sums() -> None:
     coarse = ops.contract(
         *both_ways([*BRIDGE, (1, 4)], 6),
-        vertex_weights=np.arange(12).reshape(6, 2),
-        labels=np.array([0, 0, 0, 1, 1, 1], np.int32),
-        num_clusters=2,
-        num_threads=2,
+        **{"vertex_weights": np.arange(12).reshape(6, 2), "num_clusters": 2, "num_threads": 2},
+        labels=np.int32([0, 0, 0, 1, 1, 1]),
     )
-    assert coarse.indptr.tolist() == [0, 1, 2]
-    assert coarse.indices.tolist() == [1, 0]
-    assert coarse.edge_weights.tolist() == [2, 2]
-    assert coarse.vertex_weights.tolist() == [[6, 9], [24, 27]]
+    indptr, indices, edge_weights, vertex_weights = (each.tolist() for each in coarse)
+    assert (indptr, indices, edge_weights) == ([0, 1, 2], [1, 0], [2, 2])
+    assert vertex_weights == [[6, 9], [24, 27]]
 
 
 def test_sampled_edges_weigh_as_much_as_all_of_them() -> None:
     n = 400
-    everything = [(u, v) for u in range(n) for v in range(u)]
-    lists = both_ways(everything, n)
-    options: dict[str, Any] = {
-        "vertex_weights": np.ones((n, 1), np.int64),
-        "labels": np.arange(n, dtype=np.int32),
-        "num_clusters": n,
-    }
-    coarse, again = (
-        ops.contract(*lists, **options, threshold=10, num_threads=threads) for threads in (1, 2)
-    )
+    lists = both_ways([(u, v) for u in range(n) for v in range(u)], n)
+    weights, labels = np.ones((n, 1), np.int64), np.arange(n, dtype=np.int32)
+    options = {"vertex_weights": weights, "labels": labels, "num_clusters": n}
+    options |= {"threshold": 10}
+    coarse, again = (ops.contract(*lists, **options, num_threads=threads) for threads in (1, 2))
     assert set(coarse.edge_weights) == {10}
     # 79,800 edges, each kept with probability 1/10: a standard deviation of 85.
     assert abs(len(coarse.indices) // 2 - 7980) < 500
@@ -339,23 +276,15 @@ def test_sampled_edges_weigh_as_much_as_all_of_them() -> None:
     [
         ({"vertex_weights": np.full((6, 1), -1)}, "vertex_weights: -1"),
         ({"vertex_weights": np.ones((5, 1), np.int64)}, "vertex_weights: 5 entries"),
-        (
-            {"vertex_weights": np.ones((6, 2), np.int64)},
-            r"max_weights: shape \[2, 1\], allowed are 2 col",
-        ),
+        ({"vertex_weights": np.ones((6, 2), np.int64)}, r"max_weights: shape \[2, 1\], allowed"),
         ({"vertex_weights": np.ones(6, np.int64)}, r"vertex_weights: shape \[6\]"),
         ({"vertex_weights": np.ones((6, 9), np.int64)}, "vertex_weights: 9 columns, allowed"),
         ({"max_weights": np.ones((0, 1), np.int64)}, "max_weights: 0 rows"),
         ({"edge_weights": np.zeros(14, np.int32)}, "edge_weights: 0"),
-        ({"owner": np.full(6, 2, np.int32)}, "owner: 2"),
-        ({"owner": np.full(6, -1, np.int32)}, "owner: -1"),
+        *(({"owner": np.full(6, bad, np.int32)}, f"owner: {bad}") for bad in (2, -1)),
         ({"labels": np.full(6, 1, np.int32), "num_clusters": 1}, "labels: 1"),
     ],
 )
 def test_refine_refuses(change: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {
-        **{"vertex_weights": ONES, "max_weights": HALF, "owner": np.zeros(6, np.int32)},
-        **{"num_rounds": 1, "num_threads": 1},
-    }
     with pytest.raises(ValueError, match=f"^{message}"):
-        ops.refine(*both_ways(BRIDGE, 6), **(arguments | change))
+        refine(both_ways(BRIDGE, 6), **({"owner": np.zeros(6, np.int32)} | change))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,21 +13,20 @@ def texts(words: list[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return offsets, np.frombuffer(b"".join(data), np.uint8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(-50, 50) | st.integers(-(2**63), 2**63 - 1), unique=True), st.data())
 def test_integers_are_found_where_they_stand(ids: list[int], data: st.DataObject) -> None:
     known = st.sampled_from(ids) if ids else st.nothing()
     wanted = data.draw(st.lists(known | st.integers(-60, 60)))
-    places, unknown = ops.IntegerIds(np.array(ids, np.int64)).find(
-        np.array(wanted, np.int64), num_threads=2
-    )
+    table = ops.IntegerIds(np.array(ids, np.int64))
+    places, unknown = table.find(np.array(wanted, np.int64), num_threads=2)
     expected = [ids.index(each) if each in ids else -1 for each in wanted]
     assert places.tolist() == expected
     assert places.dtype == np.int32
     assert unknown == (expected.index(-1) if -1 in expected else -1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.text(max_size=20), unique=True), st.data())
 def test_texts_are_found_where_they_stand(ids: list[str], data: st.DataObject) -> None:
     known = st.sampled_from(ids) if ids else st.nothing()
@@ -77,9 +74,8 @@ def test_the_first_repeated_text() -> None:
 
 
 def test_texts_that_differ_in_their_zero_bytes_are_others() -> None:
-    places, unknown = ops.TextIds(*texts(["a", "a\0", "\0a"])).find(
-        *texts(["\0a", "a", "a\0", "a\0\0"]), num_threads=1
-    )
+    table = ops.TextIds(*texts(["a", "a\0", "\0a"]))
+    places, unknown = table.find(*texts(["\0a", "a", "a\0", "a\0\0"]), num_threads=1)
     assert places.tolist() == [2, 0, 1, -1]
     assert unknown == 3
 
@@ -93,17 +89,14 @@ def test_texts_are_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "data"),
+    "offsets",
     [
-        (np.array([0, 2, 1]), np.zeros(1, np.uint8)),
-        (np.array([0, 9]), np.zeros(1, np.uint8)),
-        (np.array([1, 1]), np.zeros(1, np.uint8)),
-        (np.array([], np.int64), np.zeros(0, np.uint8)),
-        (np.array([0, 1], np.int32), np.zeros(1, np.uint8)),
-        (np.array([0.0, 1.0]), np.zeros(1, np.uint8)),
+        *map(np.array, ([0, 2, 1], [0, 9], [1, 1], [0.0, 1.0])),
+        *(np.array([], np.int64), np.array([0, 1], np.int32)),
     ],
 )
-def test_offsets_that_are_none(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+def test_offsets_that_are_none(offsets: NDArray[np.int64]) -> None:
+    data = np.zeros(1, np.uint8)
     with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
         ops.TextIds(offsets, data)
     with pytest.raises((ValueError, TypeError), match=r"^offsets: "):

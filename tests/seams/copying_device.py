@@ -4,8 +4,6 @@ Its propagation runs in a thread, so that ``propagate`` returns before it is don
 says how long stages take.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -95,13 +93,10 @@ class CopyingBackend:
         assert self._running is not None
         loss = self._running.result()
         self._running = None
+        drawn, clock = batch.batch, {"propagate": PROPAGATE_S}
         return BatchOutcome(
-            loss=loss,
-            num_edges=batch.batch.num_edges,
-            num_vertices=batch.batch.num_vertices,
-            traffic=batch.traffic,
-            seconds={"propagate": PROPAGATE_S},
-            counters={"launches": 1.0},
+            **{"loss": loss, "num_edges": drawn.num_edges, "num_vertices": drawn.num_vertices},
+            **{"traffic": batch.traffic, "seconds": clock, "counters": {"launches": 1.0}},
         )
 
     def load_state(self) -> None:

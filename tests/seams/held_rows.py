@@ -1,7 +1,5 @@
 """A feature store that wraps a store: a fixed set of rows is held apart, as in a cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +33,7 @@ class HeldRows(FeatureStore):
     def row_bytes(self) -> int:
         return self._inner.row_bytes
 
-    def gather(
-        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
-    ) -> tuple[torch.Tensor, Traffic]:
+    def gather(self, vertices: Any, *, dtype: torch.dtype, num_threads: int) -> tuple[Any, Traffic]:
         place = self._place[vertices]
         held, asked = np.flatnonzero(place >= 0), np.flatnonzero(place < 0)
         rows, traffic = self._inner.gather(vertices[asked], dtype=dtype, num_threads=num_threads)

@@ -1,7 +1,5 @@
 """GraphSAGE as a user's module, in every form, with the weights that ``model=sage`` begins with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -21,14 +19,7 @@ def begun(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> 
 class OwnSAGE(nn.Module):
     """What the forms have in common."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden: int,
-        out_channels: int,
-        num_layers: int,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, in_channels, hidden, out_channels, num_layers, dropout=0.0) -> None:
         super().__init__()
         linears = begun(in_channels, hidden, out_channels, num_layers)
         self.convs = nn.ModuleList(self.conv(each) for each in linears)

@@ -1,13 +1,12 @@
 """A seed order over parts: every device has seeds of its own, which may not move."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from same_seeds import SameSeeds
 
 from gnnscale.sampler import SeedOrderConfig, StepSeeds
 
@@ -42,45 +41,25 @@ class PartOrder:
 class Parts(SeedOrderConfig):
     """Parts by vertex id."""
 
-    def order(
-        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
-    ) -> PartOrder:
-        return PartOrder(train_idx, batch_size=batch_size, num_devices=num_devices, seed=seed)
+    def order(self, train_idx: NDArray[Any], **given: int) -> PartOrder:
+        return PartOrder(train_idx, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forgetful(SeedOrderConfig):
     """An order that trains the first seed of an epoch twice, and the last never."""
 
-    def order(
-        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
-    ) -> PartOrder:
+    def order(self, train_idx: NDArray[Any], **given: int) -> PartOrder:
         twice = np.concatenate([train_idx[:1], train_idx[:-1]])
-        return PartOrder(twice, batch_size=batch_size, num_devices=num_devices, seed=seed)
-
-
-class MergedOrder:
-    """The seeds of a ``PartOrder``, step by step, which any device may train."""
-
-    movable = True
-
-    def __init__(self, parts: PartOrder) -> None:
-        self.batch_size = parts.batch_size
-        self.steps_per_epoch = parts.steps_per_epoch
-        self._parts = parts
-
-    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        return (StepSeeds(seeds=step.seeds) for step in self._parts.epoch(epoch))
+        return PartOrder(twice, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged(SeedOrderConfig):
     """What ``Parts`` trains on two devices."""
 
-    def order(
-        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
-    ) -> MergedOrder:
-        return MergedOrder(PartOrder(train_idx, batch_size=batch_size, num_devices=2, seed=seed))
+    def order(self, train_idx: NDArray[Any], **given: int) -> SameSeeds:
+        return SameSeeds(PartOrder(train_idx, **(given | {"num_devices": 2})))
 
 
 class _Tiring(PartOrder):
@@ -97,7 +76,5 @@ class _Tiring(PartOrder):
 class Tiring(SeedOrderConfig):
     """An order whose first epoch is right."""
 
-    def order(
-        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
-    ) -> PartOrder:
-        return _Tiring(train_idx, batch_size=batch_size, num_devices=num_devices, seed=seed)
+    def order(self, train_idx: NDArray[Any], **given: int) -> PartOrder:
+        return _Tiring(train_idx, **given)

@@ -1,7 +1,5 @@
 """The seeds that devices train over parts, step by step, for one device: nothing else differs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +31,7 @@ class OfParts(SeedOrderConfig):
     owner: Any
     batch_sizes: tuple[int, ...]
 
-    def order(
-        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
-    ) -> SameSeeds:
+    def order(self, train_idx: NDArray[Any], *, seed: int, **_: int) -> SameSeeds:
         owners = np.asarray(self.owner)[train_idx]
         parts = [train_idx[owners == part] for part in range(len(self.batch_sizes))]
         return SameSeeds(TwoStageOrder(parts, batch_sizes=self.batch_sizes, seed=seed))

@@ -1,7 +1,5 @@
 """What caches are planned for: some devices with a link, on a small graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -28,39 +26,21 @@ def small_task(
     **device: Any,
 ) -> CacheTask:
     """Return a task of devices with ``budgets`` bytes each, all of them alone where not said."""
+    device = {"samples": False, "loads": False, "request_bytes": 64, **device}
     devices = tuple(
-        CacheDevice(
-            position=position,
-            name=f"emulated:{position}",
-            budget_bytes=budget,
-            **{"samples": False, "loads": False, "request_bytes": 64, **device},
-        )
+        CacheDevice(position=position, name=f"emulated:{position}", budget_bytes=budget, **device)
         for position, budget in enumerate(budgets)
     )
     sampler = NeighborSampling(fanouts=list(fanouts))
-    order = Shuffled().order(
-        graph.train_idx, batch_size=batch_size, num_devices=len(devices), seed=seed
-    )
-    draws = Draws(
-        graph,
-        sampler,
-        order,
-        split=partial(apportion, split or [1] * len(devices)),
-        seed=seed,
-        num_threads=num_threads,
-    )
+    sizes = {"batch_size": batch_size, "num_devices": len(devices)}
+    order = Shuffled().order(graph.train_idx, seed=seed, **sizes)
+    shares = partial(apportion, split or [1] * len(devices))
+    draws = Draws(graph, sampler, order, split=shares, seed=seed, num_threads=num_threads)
     return CacheTask(
         graph=graph,
         devices=devices,
         num_devices=len(devices),
-        cliques=tuple((each.position,) for each in devices)
-        if cliques is None
-        else tuple(map(tuple, cliques)),
-        parts=None,
-        draws=draws,
-        num_epochs=num_epochs,
-        batch_size=batch_size,
-        fanouts=tuple(fanouts),
-        aggregated_row_bytes=None,
-        seed=seed,
+        cliques=tuple(map(tuple, cliques or [[each.position] for each in devices])),
+        **{"parts": None, "draws": draws, "num_epochs": num_epochs, "batch_size": batch_size},
+        **{"fanouts": tuple(fanouts), "aggregated_row_bytes": None, "seed": seed},
     )
