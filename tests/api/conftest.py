@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,26 +12,22 @@ SMALL: dict[str, Any] = {"sampler.fanouts": [5, 3], "batch_size": 64, "num_threa
 
 @pytest.fixture
 def graph() -> api.Choice[Any]:
-    return api.load_input_graph(
-        "planted_partition",
-        num_vertices=600,
-        num_edges=3000,
-        num_features=8,
-        num_classes=4,
-        train_fraction=0.6,
-    )
+    sizes = {"num_vertices": 600, "num_edges": 3000, "num_features": 8, "num_classes": 4}
+    return api.load_input_graph("planted_partition", train_fraction=0.6, **sizes)
 
 
 @pytest.fixture
-def train(
-    graph: api.Choice[Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    write_figures: Callable[[Path], Path],
-) -> Callable[..., api.Training]:
-    """Train GraphSAGE, or what is given, on a tiny graph in a folder of the test's own."""
+def own_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_figures: Callable[[Path], Path]
+) -> None:
+    """Work in a folder of the test's own, which is its home, too."""
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def train(graph: api.Choice[Any], own_home: None) -> Callable[..., api.Training]:
+    """Train GraphSAGE, or what is given, on a tiny graph in a folder of the test's own."""
 
     def start(
         computation: api.Computation | None = None, platform: Any = "cpu", **given: Any

@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import own_layers
@@ -14,6 +13,9 @@ from gnnscale.feature import HostFeaturesConfig
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.model.custom import Custom
 from gnnscale.partition import EdgeCut, Hash
+
+SMALL, COMPUTATION = api.gnn_parameters(2, 8), api.gnn_computation("GCN")
+NO_LAYER = api.gnn_computation("customize", torch.nn.Linear)
 
 
 def test_an_architecture_with_the_defaults_of_its_file() -> None:
@@ -35,28 +37,18 @@ def test_a_layer_of_ones_own() -> None:
     computation = api.gnn_computation("customize", own_layers.MaxPooling)
     choice = api.gnn_model(computation, api.gnn_parameters(2, 16, dropout=0.25))
     assert choice.config == Custom(functions=own_layers.MaxPooling, hidden=16, dropout=0.25)
-    assert choice.values == {
-        "_target_": "own_layers.MaxPooling",
-        "hidden": 16,
-        "num_layers": 2,
-        "dropout": 0.25,
-        "norm": "none",
-    }
+    sizes = {"hidden": 16, "num_layers": 2, "dropout": 0.25, "norm": "none"}
+    assert choice.values == {"_target_": "own_layers.MaxPooling", **sizes}
     assert issubclass(own_layers.MaxPooling, api.Layer)
 
 
 def test_devices() -> None:
     assert api.platform_metadata("cpu_x2").config.devices == ["cpu", "cpu"]
-    emulated = {
-        "kind": "emulated",
-        "macs_per_s": 1e10,
-        "memory_bandwidth": 77e9,
-        "memory_bytes": 1 << 30,
-        "link_bandwidth": 16e9,
-    }
+    rates = {"macs_per_s": 1e10, "memory_bandwidth": 77e9, "link_bandwidth": 16e9}
+    emulated = {"kind": "emulated", "memory_bytes": 1 << 30, **rates}
     platform = api.platform_metadata(["cpu", emulated], split=[4, 60]).config
     assert [each.kind for each in platform.parsed()] == ["cpu", "emulated"]
-    assert platform.parsed()[1].link_bandwidth == 16e9  # type: ignore[attr-defined]
+    assert platform.parsed()[1].link_bandwidth == 16e9
     assert platform.split == [4, 60]
 
 
@@ -78,81 +70,33 @@ def test_partitions_and_features() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "given", "message"),
     [
-        (
-            lambda: api.gnn_computation("GGN"),
-            "=GGN: allowed are GCN, GraphSAGE, GAT",
-        ),
-        (lambda: api.gnn_computation("customize"), "layer=None: a layer must be given"),
-        (
-            lambda: api.gnn_computation("GCN", own_layers.MaxPooling),
-            "gnn_computation=GCN, .*: allowed with customize alone",
-        ),
-        (
-            lambda: api.gnn_model(
-                api.gnn_computation("customize", torch.nn.Linear),  # type: ignore[arg-type]
-                api.gnn_parameters(2, 8),
-            ),
-            "no subclass of ScatterGatherUpdate",
-        ),
-        (
-            lambda: api.gnn_parameters(2, [16, 16]),
-            r"hidden=\[16, 16\]: must be one width for each of 1 hidden layers",
-        ),
-        (lambda: api.gnn_parameters("2", 16), r"^L=2: must be a number of layers"),  # type: ignore[arg-type]
-        (lambda: api.gnn_parameters(0, 16), r"^L=0: must be a number of layers, at least 1"),
-        (lambda: api.gnn_parameters(True, 16), r"^L=True: must be a number of layers"),
-        (lambda: api.gnn_parameters(2, None), r"^hidden=None: must be one width for each of 1"),  # type: ignore[arg-type]
-        (lambda: api.gnn_parameters(2, 0), r"^hidden=0: must be one width for each of 1 hidden"),
-        (lambda: api.gnn_parameters(3, "88"), r"^hidden=88: must be one width for each of 2"),  # type: ignore[arg-type]
-        (
-            lambda: api.gnn_model(None, api.gnn_parameters(2, 8)),  # type: ignore[arg-type]
-            "^computation=None: must be what gnn_computation returns",
-        ),
-        (
-            lambda: api.gnn_model(api.gnn_computation("GCN"), None),  # type: ignore[arg-type]
-            "^parameters=None: must be what gnn_parameters returns",
-        ),
-        (lambda: api.platform_metadata([3]), r"^platform_metadata=\[3\]: must be a device plan"),  # type: ignore[list-item]
-        (lambda: api.platform_metadata(None), "^platform_metadata=None: must be a device plan"),  # type: ignore[arg-type]
-        (
-            lambda: api.gnn_parameters(3, [16, 8]),
-            r"hidden=\[16, 8\]: hidden layers must have one width",
-        ),
-        (
-            lambda: api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8, heads=2)),
-            r"model\.heads: unknown option",
-        ),
-        (
-            lambda: api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8, dropout=1)),
-            r"model\.dropout=1\.0: must be at least 0 and below 1",
-        ),
-        (lambda: api.platform_metadata("cpu_x3"), "device_plan=cpu_x3: allowed are cpu, cpu_x2"),
-        (
-            lambda: api.platform_metadata(["cpu", "tpu"]),
-            r"device_plan\.devices\.1\.kind=tpu: allowed are cpu, emulated",
-        ),
-        (lambda: api.platform_metadata([{"name": "x"}]), r"device_plan\.devices\.0=.* a kind"),
-        (lambda: api.platform_metadata([]), r"device_plan\.devices=\[\]: at least one"),
-        (lambda: api.graph_partition("metris"), "partitioner=metris: allowed are distdgl, "),
-        (lambda: api.graph_partition("hash", parts=2), r"partitioner\.parts: unknown option"),
-        (lambda: api.feature_storing("device"), "feature_storing=device: allowed are host"),
-        (
-            lambda: api.load_input_graph("ogbn-products"),
-            "dataset=ogbn-products: allowed are arrays, csr",
-        ),
-        (
-            lambda: api.load_input_graph("ogb", fanout=3),
-            r"dataset\.fanout: unknown option",
-        ),
-        (
-            lambda: api.load_input_graph("ogb", name=print),
-            r"^name=<built-in function print>: ",
-        ),
+        (api.gnn_computation, ["GGN"], "=GGN: allowed are GCN, GraphSAGE, GAT"),
+        (api.gnn_computation, ["customize"], "layer=None: a layer must be given"),
+        (api.gnn_computation, ["GCN", own_layers.MaxPooling], "=GCN, .*: allowed with customize a"),
+        (api.gnn_model, [NO_LAYER, SMALL], "no subclass of ScatterGatherUpdate"),
+        (api.gnn_model, [None, SMALL], "^computation=None: must be what gnn_computation returns"),
+        (api.gnn_model, [COMPUTATION, None], "^parameters=None: must be what gnn_parameters retur"),
+        (api.gnn_model, [COMPUTATION, api.gnn_parameters(2, 8, heads=2)], r"model\.heads: unknown"),
+        (api.gnn_parameters, [2, [16, 16]], r"=\[16, 16\]: must be one width for each of 1 hidden"),
+        (api.gnn_parameters, ["2", 16], "^L=2: must be a number of layers, at"),
+        (api.gnn_parameters, [2, 0], "^hidden=0: must be one width for each of 1 hidden"),
+        (api.gnn_parameters, [3, "88"], "^hidden=88: must be one width for each of 2"),
+        (api.gnn_parameters, [3, [16, 8]], r"=\[16, 8\]: hidden layers must have one width"),
+        (api.platform_metadata, [[3]], r"^platform_metadata=\[3\]: must be a device plan"),
+        (api.platform_metadata, ["cpu_x3"], "device_plan=cpu_x3: allowed are cpu, cpu_x2"),
+        (api.platform_metadata, [["cpu", "tpu"]], r"devices\.1\.kind=tpu: allowed are cpu, emulat"),
+        (api.platform_metadata, [[{"name": "x"}]], r"device_plan\.devices\.0=.* a kind"),
+        (api.platform_metadata, [[]], r"device_plan\.devices=\[\]: at least one"),
+        (api.graph_partition, ["metris"], "partitioner=metris: allowed are distdgl, "),
+        (partial(api.graph_partition, parts=2), ["hash"], r"partitioner\.parts: unknown option"),
+        (api.feature_storing, ["device"], "feature_storing=device: allowed are host"),
+        (api.load_input_graph, ["ogbn-products"], "dataset=ogbn-products: allowed are arrays, csr"),
+        (partial(api.load_input_graph, name=print), ["ogb"], "^name=<built-in function print>: "),
     ],
 )
-def test_errors_are_one_line(call: Callable[[], Any], message: str) -> None:
+def test_errors_are_one_line(call: Callable[..., Any], given: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        call()
+        call(*given)
     assert "\n" not in str(caught.value)

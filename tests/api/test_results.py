@@ -1,10 +1,6 @@
-from __future__ import annotations
-
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +18,36 @@ from gnnscale.graph import Graph
 from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.runtime.checkpoint.file import BEST
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("own_home")]
 
-SMALL: dict[str, Any] = {
-    **{"epochs": 2, "hidden": 8, "fanouts": [5, 3], "batch_size": 64, "num_threads": 2},
-}
-
-
-@pytest.fixture(autouse=True)
-def home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_figures: Callable[[Path], Path]
-) -> Path:
-    found = write_figures(tmp_path / "home")
-    monkeypatch.setenv("GNNSCALE_HOME", str(found))
-    monkeypatch.chdir(tmp_path)
-    return found
+FEW: dict[str, Any] = {"epochs": 2, "fanouts": [5, 3], "batch_size": 64, "num_threads": 2}
+SMALL: dict[str, Any] = FEW | {"hidden": 8}
 
 
 @pytest.fixture
 def planted() -> Graph:
-    return PlantedPartition(
-        name="planted", num_vertices=600, num_edges=6000, num_features=8, num_classes=4
-    ).open()
+    sizes = {"num_vertices": 600, "num_edges": 6000, "num_features": 8, "num_classes": 4}
+    return PlantedPartition(name="planted", **sizes).open()
 
 
 @pytest.mark.parametrize("plan", [pytest.param("cpu", marks=pytest.mark.long), "cpu_x2"])
-def test_weights_are_those_of_the_command_bit_for_bit(
-    planted: Graph, tmp_path: Path, plan: str
-) -> None:
+def test_weights_are_those_of_the_command(planted: Graph, tmp_path: Path, plan: str) -> None:
     options = {"runtime.deterministic": True, "device_plan": plan}
     done = gnnscale.train(planted, "gcn", **SMALL, seed=3, options=options)
-    command = [
-        *(sys.executable, "-m", "gnnscale", "train", "model=gcn", "epochs=2", "model.hidden=8"),
-        *("sampler.fanouts=[5,3]", "batch_size=64", "num_threads=2", "seed=3"),
-        *("runtime.deterministic=true", f"device_plan={plan}", "hydra.run.dir=run"),
-        *("dataset=store", f"dataset.store={planted.path}"),
-    ]
+    small = ("epochs=2", "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64")
+    same = ("num_threads=2", "seed=3", "runtime.deterministic=true", f"device_plan={plan}")
+    store = ("dataset=store", f"dataset.store={planted.path}", "hydra.run.dir=run")
+    command = [sys.executable, "-m", "gnnscale", "train", "model=gcn", *small, *same, *store]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     theirs = gnnscale.load(tmp_path / "run")
     assert (done.directory / BEST).read_bytes() != b""
     mine, other = (each.model.state_dict() for each in (done, theirs))
     assert all(torch.equal(mine[name], other[name]) for name in mine)
-    assert [each.train_loss for each in done.history] == [
-        each.train_loss for each in theirs.history
-    ]
-    assert done.test_metric == theirs.test_metric
-    assert done.valid_metric == theirs.valid_metric
-    written = [each.directory / "config.yaml" for each in (done, theirs)]
-    assert written[0].read_text() == written[1].read_text()
+    losses = [[epoch.train_loss for epoch in each.history] for each in (done, theirs)]
+    assert losses[0] == losses[1]
+    assert (done.test_metric, done.valid_metric) == (theirs.test_metric, theirs.valid_metric)
+    written = [(each.directory / "config.yaml").read_text() for each in (done, theirs)]
+    assert written[0] == written[1]
 
 
 def test_what_a_result_says(planted: Graph) -> None:
@@ -83,10 +61,8 @@ def test_what_a_result_says(planted: Graph) -> None:
     test = done.predict("test")
     assert np.mean(test == planted.labels[planted.test_idx]) == done.test_metric
     assert done.predict([5, 2]).tolist() == classes[[5, 2]].tolist()
-    probabilities = done.predict([5, 2], what="probabilities")
-    assert probabilities.sum(axis=1) == pytest.approx(1)
-    sampled = done.predict(what="logits", inference="sampled")
-    assert sampled.shape == (600, 4)
+    assert done.predict([5, 2], what="probabilities").sum(axis=1) == pytest.approx(1)
+    assert done.predict(what="logits", inference="sampled").shape == (600, 4)
     assert done.embeddings([5, 2]).shape == (2, 8)
     assert [each.epoch for each in done.history] == [1, 2]
     assert done.best_epoch in (1, 2)
@@ -104,25 +80,23 @@ def test_what_a_result_says(planted: Graph) -> None:
 
 
 def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
+    model = api.gnn_model(api.gnn_computation("GIN"), api.gnn_parameters(L=2, hidden=8))
     for given, message in (
+        ({"model": model, "hidden": 16}, r"options: model\.hidden: is given by gnn_model"),
         ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
         ({"model": "sgc"}, "model=sgc: allowed are custom, gat, gcn, gin, sage"),
-        ({"options": {"model.hiden": 3}}, "model.hiden: unknown option, did you mean"),
         ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: is given by a keyword too"),
         ({"fanouts": [5]}, "sampler: picks neighbours for 1 layers"),
         ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: the trained"),
         ({"model": 5}, "model=5: must be what gnn_model returns"),
+        ({"arguments": {"heads": 2}}, "^arguments: are of a module of your own"),
     ):
         with pytest.raises(ConfigError, match=message):
             gnnscale.train(planted, **given)
     assert not (tmp_path / "outputs").exists()
-    model = api.gnn_model(api.gnn_computation("GIN"), api.gnn_parameters(L=2, hidden=8))
-    with pytest.raises(ConfigError, match=r"options: model\.hidden: is given by gnn_model"):
-        gnnscale.train(planted, model, hidden=16)
-    with pytest.raises(ConfigError, match="not a run directory"):
-        gnnscale.load(tmp_path / "none")
-    with pytest.raises(ConfigError, match="not a run directory"):
-        gnnscale.evaluate(tmp_path)
+    for read in (gnnscale.load, gnnscale.evaluate):
+        with pytest.raises(ConfigError, match="not a run directory"):
+            read(tmp_path / "none")
 
 
 def test_the_summary_of_a_run_is_not_believed(planted: Graph) -> None:
@@ -158,16 +132,9 @@ def test_programs_need_no_guard(tmp_path: Path, how: str) -> None:
     # A notebook's cells are in no file, as what comes from standard input is.
     (tmp_path / "program.py").write_text(PROGRAM)
     arguments, text = (["program.py"], "") if how == "script" else (["-i"], PROGRAM)
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        check=False,
-        input=text.replace("\n    ", " ").replace("\n)", ")"),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=dict(os.environ),
-        timeout=120,
-    )
+    typed = text.replace("\n    ", " ").replace("\n)", ")")
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([sys.executable, *arguments], input=typed, cwd=tmp_path, **options)
     assert done.returncode == 0, done.stderr
     assert "predicted 300" in done.stdout, done.stderr
 
@@ -177,29 +144,18 @@ def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     rng = np.random.default_rng(0)
-    rows = [
-        f"v{v},{'cat' if v % 2 else 'dog'},{('train', 'valid', 'test')[v % 3]},{v % 2},1"
-        for v in range(120)
-    ]
+    labels, parts = ("dog", "cat"), ("train", "valid", "test")
+    rows = [f"v{v},{labels[v % 2]},{parts[v % 3]},{v % 2},1" for v in range(120)]
     (raw / "vertices.csv").write_text("\n".join(["id,label,split,x,y", *rows]) + "\n")
     ends = [f"v{a},v{b}" for a, b in rng.integers(0, 120, (400, 2))]
     (raw / "edges.csv").write_text("\n".join(["source,target", *ends]) + "\n")
-    graph = api.load_input_graph("tables", raw)
-    done = gnnscale.train(graph, **SMALL | {"epochs": 1})
-    file = predict(PredictConfig(run=done.directory, out=tmp_path / "p.parquet", num_threads=1))
-    table = parquet.read_table(file)
-    ids = table["id"].to_pylist()
-    assert sorted(ids) == sorted(f"v{v}" for v in range(120))
+    done = gnnscale.train(api.load_input_graph("tables", raw), **SMALL | {"epochs": 1})
+    given: dict[str, Any] = {"run": done.directory, "num_threads": 1}
+    table = parquet.read_table(predict(PredictConfig(out=tmp_path / "p.parquet", **given)))
+    assert sorted(table["id"].to_pylist()) == sorted(f"v{v}" for v in range(120))
     assert set(table["class"].to_pylist()) <= {"cat", "dog"}
-    some = predict(
-        PredictConfig(
-            run=done.directory,
-            out=tmp_path / "p.npy",
-            num_threads=1,
-            what="classes",
-            vertices=["v7", "v100"],
-        )
-    )
+    given |= {"what": "classes", "vertices": ["v7", "v100"]}
+    some = predict(PredictConfig(out=tmp_path / "p.npy", **given))
     assert np.load(tmp_path / "p.ids.npy").tolist() == ["v7", "v100"]
     assert (np.load(some) == done.predict(["v7", "v100"])).all()
     with pytest.raises(ConfigError, match="v120 is no id of a vertex"):
@@ -218,8 +174,8 @@ def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
 def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> None:
     own = OwnBlocks(8, 8, 4, 2)
     options = {"runtime.deterministic": True}
-    small = {name: value for name, value in SMALL.items() if not built or name != "hidden"}
-    done = gnnscale.train(planted, own if built else OwnBlocks, **small, options=options)
+    given = (own, FEW) if built else (OwnBlocks, SMALL)
+    done = gnnscale.train(planted, given[0], **given[1], options=options)
     assert type(done.model) is OwnBlocks
     assert done.predict("test", what="probabilities").shape == (len(planted.test_idx), 4)
     assert gnnscale.evaluate(done).test_metric == done.test_metric
@@ -233,11 +189,6 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
         assert np.array_equal(named.predict(), done.predict())
 
 
-def test_arguments_are_of_ones_own_module_alone(planted: Graph) -> None:
-    with pytest.raises(ConfigError, match=r"^arguments: are of a module of your own"):
-        gnnscale.train(planted, "sage", arguments={"heads": 2})
-
-
 def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     done = gnnscale.train(planted, "sage", **SMALL, options={"task": "links"})
     assert done.metric == "mrr"
@@ -249,14 +200,10 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
 
 def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> None:
     """Of an error, the lowest is the best."""
-    graph = gnnscale.from_arrays(
-        (planted.indices, np.repeat(np.arange(planted.num_vertices), np.diff(planted.indptr))),
-        np.array(planted.features),
-        np.array(planted.labels, np.float32),
-        train_idx=planted.train_idx,
-        valid_idx=planted.valid_idx,
-        test_idx=planted.test_idx,
-    )
+    dst = np.repeat(np.arange(planted.num_vertices), np.diff(planted.indptr))
+    features, targets = np.array(planted.features), np.array(planted.labels, np.float32)
+    split = {name: getattr(planted, name) for name in ("train_idx", "valid_idx", "test_idx")}
+    graph = gnnscale.from_arrays((planted.indices, dst), features, targets, **split)
     done = gnnscale.train(graph, "sage", **{**SMALL, "epochs": 3}, lr=0.05)
     (done.directory / "summary.json").unlink()
     found = gnnscale.load(done.directory)

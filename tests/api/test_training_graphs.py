@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ def graph() -> Graph:
     src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2]]).T
     features = np.arange(12, dtype=np.float32).reshape(4, 3)
     parts = {"train_idx": [0, 1], "valid_idx": [2], "test_idx": [3]}
-    return from_arrays((src, dst), features, np.array([0, 1, 0, 1]), **parts, name="mine")  # type: ignore[arg-type]
+    return from_arrays((src, dst), features, np.array([0, 1, 0, 1]), **parts, name="mine")
 
 
 @pytest.fixture(autouse=True)
@@ -36,12 +33,9 @@ def test_a_graph_in_memory_has_one_store(graph: Graph, home: Path) -> None:
     assert opened.name == "mine"
     for name in ("indptr", "indices", "features", "labels", "train_idx"):
         assert np.array_equal(getattr(opened, name), getattr(graph, name))
-    for other in (
-        replace(graph, features=graph.features + 1),
-        replace(graph, name="other"),
-        replace(graph, labels=graph.labels[::-1].copy()),
-    ):
-        assert as_dataset(other).config.store != first
+    changes = {"features": graph.features + 1, "name": "other", "labels": graph.labels[::-1].copy()}
+    for name, value in changes.items():
+        assert as_dataset(replace(graph, **{name: value})).config.store != first
     assert len(list((home / "graphs").iterdir())) == 4
 
 
@@ -61,26 +55,17 @@ def test_a_store_is_taken_as_it_is(graph: Graph, home: Path, tmp_path: Path) -> 
 def test_graphs_of_other_libraries(graph: Graph) -> None:
     data = pytest.importorskip("torch_geometric.data", reason="torch_geometric is not installed")
     dst = np.repeat(np.arange(4), np.diff(graph.indptr))
-    masks = {
-        name: torch.from_numpy(np.isin(np.arange(4), part))
-        for name, part in (
-            ("train_mask", graph.train_idx),
-            ("val_mask", graph.valid_idx),
-            ("test_mask", graph.test_idx),
-        )
-    }
-    edges = np.stack([graph.indices, dst]).astype(np.int64)
-    given = data.Data(
-        x=torch.from_numpy(graph.features),
-        edge_index=torch.from_numpy(edges),
-        y=torch.from_numpy(graph.labels),
-        **masks,
-    )
+    parts = {"train": graph.train_idx, "val": graph.valid_idx, "test": graph.test_idx}
+    inside = {f"{name}_mask": np.isin(np.arange(4), part) for name, part in parts.items()}
+    masks = {name: torch.from_numpy(mask) for name, mask in inside.items()}
+    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+    x, y = torch.from_numpy(graph.features), torch.from_numpy(graph.labels)
+    given = data.Data(x=x, edge_index=edges, y=y, **masks)
     found = as_dataset(given).config.open()
     assert np.array_equal(found.indices, graph.indices)
     assert np.array_equal(found.test_idx, graph.test_idx)
     dgl = pytest.importorskip("dgl", reason="dgl is not installed")
-    other = dgl.graph((torch.from_numpy(edges[0]), torch.from_numpy(edges[1])))
+    other = dgl.graph(tuple(edges))
     other.ndata["feat"], other.ndata["label"] = given.x, given.y
     for name, mask in masks.items():
         other.ndata[name] = mask
@@ -89,8 +74,7 @@ def test_graphs_of_other_libraries(graph: Graph) -> None:
 
 
 def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
-    wrong: list[Any] = [np.zeros(3), None, 5]
-    for given in wrong:
+    for given in (np.zeros(3), None, 5):
         with pytest.raises(ConfigError, match=r"graph=.*must be a gnnscale\.Graph"):
             as_dataset(given)
     with pytest.raises(ConfigError, match="must be what load_input_graph returns"):

@@ -1,13 +1,10 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -34,14 +31,44 @@ class Answer:
         return line
 
 
-class RunLines(Protocol):
-    def __call__(
-        self, lines: Sequence[Sequence[str]], directory: Path | None = None
-    ) -> list[Answer]: ...
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def environment(
+    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
+) -> dict[str, str]:
+    return os.environ | {"GNNSCALE_HOME": str(write_figures(tmp_path_factory.mktemp("home")))}
+
+
+@pytest.fixture(scope="session")
+def command_in(environment: dict[str, str]) -> Callable[..., Command]:
+    """Run the command line in a directory, by its module or by another program."""
+
+    def of(directory: Path, *program: object) -> Command:
+        def command(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, *map(str, [*(program or ("-m", "gnnscale")), *arguments])],
+                cwd=directory,
+                env=environment | variables,
+                capture_output=True,
+                text=True,
+                timeout=240,
+            )
+
+        return command
+
+    return of
+
+
+@pytest.fixture
+def gnnscale(tmp_path: Path, command_in: Callable[..., Command]) -> Command:
+    """Run the command line in an empty directory."""
+    return command_in(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def run_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunLines]:
+def run_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Answer]]]:
     """Run command lines, each in an empty directory if in none, and tell what each did."""
     home = tmp_path_factory.mktemp("home")
     with subprocess.Popen(

@@ -1,12 +1,8 @@
 """Launchers and sweepers of Hydra: searches by Optuna, and jobs in other processes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
-import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +12,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from tiny_runs import TINY
 
 from gnnscale.cli.arguments import check_search, explain_missing_plugin
 from gnnscale.cli.tasks import TASKS, Job
@@ -23,11 +20,7 @@ from gnnscale.core.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]", "epochs=2"),
-    *("num_threads=1", "runtime.checkpoint=false"),
-)
+SHORT = (*TINY, "epochs=2", "runtime.checkpoint=false")
 SEARCH = (
     *("-m", "hydra/sweeper=optuna", "hydra.sweeper.direction=maximize"),
     *("hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=1"),
@@ -38,38 +31,14 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def needs(plugin: str) -> pytest.MarkDecorator:
     """Skip where a plugin of Hydra is not installed."""
     missing = find_spec("hydra_plugins") is None or find_spec(f"hydra_plugins.{plugin}") is None
-    package = plugin.replace("_", "-")
-    return pytest.mark.skipif(missing, reason=f"pip install {package}")
-
-
-@pytest.fixture(scope="module")
-def environment(
-    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
-) -> dict[str, str]:
-    home = write_figures(tmp_path_factory.mktemp("home"))
-    return os.environ | {"GNNSCALE_HOME": str(home)}
-
-
-@pytest.fixture
-def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gnnscale", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-
-    return command
+    return pytest.mark.skipif(missing, reason=f"pip install {plugin.replace('_', '-')}")
 
 
 @pytest.mark.long
 @needs("hydra_optuna_sweeper")
 def test_a_search_finds_a_better_learning_rate(gnnscale: Command, tmp_path: Path) -> None:
     space = "optimizer.lr=tag(log,interval(1e-5,1e-1))"
-    options = (*TINY, "hydra.sweeper.n_trials=4", "batch_size=64", space, "output=search")
+    options = (*SHORT, "hydra.sweeper.n_trials=4", "batch_size=64", space, "output=search")
     answer = gnnscale("train", *SEARCH, *options)
     assert answer.returncode == 0, answer.stderr
     jobs = json.loads((tmp_path / "search" / "results.json").read_text())["jobs"]
@@ -88,7 +57,7 @@ def test_a_job_that_fails_is_not_the_best(gnnscale: Command, tmp_path: Path, sto
     """Half of what is searched is refused; a sweeper that is told how many may fail ends there."""
     more = ("hydra.sweeper.max_failure_rate=0.0",) if stops else ()
     what = ("hydra.sweeper.n_trials=4", "batch_size=choice(0,64)", "output=search")
-    answer = gnnscale("train", *SEARCH, *TINY, *what, *more)
+    answer = gnnscale("train", *SEARCH, *SHORT, *what, *more)
     assert answer.returncode == 1
     assert "Traceback" not in answer.stderr
     assert "batch_size=0: must be at least 1" in answer.stderr
@@ -99,9 +68,8 @@ def test_a_job_that_fails_is_not_the_best(gnnscale: Command, tmp_path: Path, sto
     found: Any = OmegaConf.load(best)
     assert found.best_params.batch_size == 64
     assert math.isfinite(found.best_value)
-    with (tmp_path / "search" / "results.csv").open() as file:
-        status = {row["batch_size"]: row["status"] for row in csv.DictReader(file)}
-    assert status == {"0": "failed", "64": "completed"}
+    rows = csv.DictReader((tmp_path / "search" / "results.csv").read_text().splitlines())
+    assert {row["batch_size"]: row["status"] for row in rows} == {"0": "failed", "64": "completed"}
 
 
 @pytest.mark.parametrize(
@@ -111,14 +79,12 @@ def test_a_job_that_fails_is_not_the_best(gnnscale: Command, tmp_path: Path, sto
         pytest.param("submitit_local", marks=[needs("hydra_submitit_launcher"), pytest.mark.long]),
     ],
 )
-def test_jobs_in_other_processes_know_a_file_of_ones_own(
-    gnnscale: Command, tmp_path: Path, launcher: str
-) -> None:
+def test_jobs_in_other_processes(gnnscale: Command, tmp_path: Path, launcher: str) -> None:
     (tmp_path / "my.yaml").write_text(
         "defaults:\n- override /optimizer: sgd\nnum_threads: ${usable_cores:}\n"
         "batch_size: 64\nseed: 5\n"
     )
-    options = tuple(each for each in TINY if not each.startswith("num_threads"))
+    options = tuple(each for each in SHORT if not each.startswith("num_threads"))
     sweep = ("-m", f"hydra/launcher={launcher}", "model.dropout=0,2", "output=sweep")
     answer = gnnscale("train", "config=my.yaml", *options, *sweep)
     assert answer.returncode == 1
@@ -129,11 +95,6 @@ def test_jobs_in_other_processes_know_a_file_of_ones_own(
     assert (values.seed, values.batch_size) == (5, 64)
     assert values.optimizer._target_.endswith("Sgd")
     assert values.num_threads >= 1
-
-
-def test_a_job_can_be_sent() -> None:
-    job = Job(command="train", stops=True)
-    assert pickle.loads(pickle.dumps(job)) == job
 
 
 def test_code_that_leaves_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -14,53 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_runs
 import torch
 from faults.processes import end_with_parent
+from tiny_runs import STORE
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
 from gnnscale.partition.edge_cut.subprocess import is_installed
-from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.integration
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
-    *("batch_size=64", "epochs=2", "num_threads=1"),
-)
+TINY = (*tiny_runs.TINY, "batch_size=64", "epochs=2")
 Answer = subprocess.CompletedProcess[str]
 Command = Callable[..., Answer]
-
-
-@pytest.fixture(scope="session")
-def environment(
-    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
-) -> dict[str, str]:
-    home = write_figures(tmp_path_factory.mktemp("home"))
-    return {**os.environ, "GNNSCALE_HOME": str(home)}
-
-
-def command_in(directory: Path, environment: dict[str, str]) -> Command:
-    """Run the command line in a directory."""
-
-    def command(*arguments: object, **variables: str) -> Answer:
-        return subprocess.run(
-            [sys.executable, "-m", "gnnscale", *map(str, arguments)],
-            cwd=directory,
-            env=environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
-    return command
-
-
-@pytest.fixture
-def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
-    """Run the command line in an empty directory."""
-    return command_in(tmp_path, environment)
 
 
 @pytest.fixture
@@ -79,11 +44,11 @@ def at_once(tmp_path: Path, environment: dict[str, str], run_lines: Callable[...
 
 @pytest.fixture(scope="module")
 def trained(
-    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory, command_in: Callable[..., Command]
 ) -> tuple[Path, Answer]:
     """A directory in which a run of ``TINY`` was trained, and what that said."""
     directory = tmp_path_factory.mktemp("trained")
-    return directory, command_in(directory, environment)("train", *TINY)
+    return directory, command_in(directory)("train", *TINY)
 
 
 def path_written(answer: Answer) -> Path:
@@ -91,27 +56,22 @@ def path_written(answer: Answer) -> Path:
     return Path(answer.stdout.splitlines()[-1])
 
 
-def one_line(answer: Answer, *parts: str, before: tuple[str, ...] = ()) -> None:
-    """Assert that a command failed with one line, which holds ``parts``, ``before`` others."""
+def one_line(answer: Answer, *parts: str) -> None:
+    """Assert that a command failed with one line, which holds ``parts``."""
     assert answer.returncode != 0
     assert answer.stdout == ""
-    *told, line = answer.stderr.splitlines()
+    *others, line = answer.stderr.splitlines()
     # What a command says that has had to be silent for two seconds.
-    assert tuple(told[told[:1] == ["starting"] :]) == before
+    assert others in ([], ["starting"])
     for part in parts:
         assert part in line
 
 
-def imports_torch(answer: Answer) -> bool:
-    """Whether a command that ran with ``PYTHONPROFILEIMPORTTIME`` did what takes most time."""
-    imported = {line.rpartition("|")[2].strip() for line in answer.stderr.splitlines()}
-    assert "gnnscale.cli" in imported
-    return "torch" in imported
-
-
 def test_help_lists_the_commands_without_torch(gnnscale: Command) -> None:
     answer = gnnscale("--help", PYTHONPROFILEIMPORTTIME="1")
-    assert not imports_torch(answer)
+    imported = {line.rpartition("|")[2].strip() for line in answer.stderr.splitlines()}
+    assert "gnnscale.cli" in imported
+    assert "torch" not in imported
     for command in COMMANDS:
         assert f"\n  {command} " in answer.stdout
     assert gnnscale("--version").stdout.startswith("gnnscale ")
@@ -124,17 +84,12 @@ def test_an_unknown_command(at_once: Command) -> None:
     one_line(at_once("xyz"), f"commands are {known}")
 
 
-def test_help_and_configuration_of_a_command_need_no_torch(
-    gnnscale: Command, at_once: Command
-) -> None:
-    answer = gnnscale("train", "--help", PYTHONPROFILEIMPORTTIME="1")
-    assert not imports_torch(answer)
+def test_help_and_configuration_of_a_command(at_once: Command) -> None:
+    answer = at_once("train", "--help")
     assert "experiment: " in answer.stdout
     assert "cora_gcn" in answer.stdout
-    answer = at_once("train", "--cfg", "job", "seed=7")
-    assert "\nseed: 7\n" in answer.stdout
-    answer = at_once("train", "--cfg", "job", "config=cora_gcn")
-    assert "\nepochs: 200\n" in answer.stdout
+    assert "\nseed: 7\n" in at_once("train", "--cfg", "job", "seed=7").stdout
+    assert "\nepochs: 200\n" in at_once("train", "--cfg", "job", "config=cora_gcn").stdout
 
 
 def test_every_flag_of_hydra_is_known() -> None:
@@ -154,9 +109,8 @@ def test_completion(at_once: Command) -> None:
     assert "gnnscale" in at_once("train", "--shell-completion", "install=bash").stdout
     assert complete("gnnscale ") == list(COMMANDS)
     assert complete("gnnscale tr") == ["train"]
-    assert complete("gnnscale train optimizer=") == [
-        *("optimizer=adam", "optimizer=adamw", "optimizer=sgd")
-    ]
+    known = [f"optimizer={name}" for name in ("adam", "adamw", "sgd")]
+    assert complete("gnnscale train optimizer=") == known
     assert "model.hidden=" in complete("gnnscale train optimizer=sgd model.hi")
     assert "config=cora_gcn" in complete("gnnscale train config=co")
     assert complete("gnnscale evaluate inf") == ["inference="]
@@ -164,20 +118,18 @@ def test_completion(at_once: Command) -> None:
 
 
 def test_prepare_prints_the_store(at_once: Command) -> None:
-    store = path_written(at_once("prepare", *TINY[:4]))
+    store = path_written(at_once("prepare", *STORE))
     assert (store / "meta.json").is_file()
     before = (store / "meta.json").stat().st_mtime_ns
-    assert path_written(at_once("prepare", *TINY[:4], "force=true")) == store
+    assert path_written(at_once("prepare", *STORE, "force=true")) == store
     assert (store / "meta.json").stat().st_mtime_ns != before
 
 
 def test_partition_prints_the_parts(at_once: Command) -> None:
-    options = (*TINY[:4], "num_threads=1", "partitioner=random")
+    options = (*STORE, "num_threads=1", "partitioner=random")
     answer = at_once("partition", *options, "partitioner.num_parts=3")
     path = path_written(answer)
-    assert {each.name for each in path.iterdir()} == {
-        *("partition.json", "owner.npy", "partition.svg")
-    }
+    assert set(os.listdir(path)) == {"partition.json", "owner.npy", "partition.svg"}
     said = json.loads((path / "partition.json").read_text())
     assert (said["algorithm"], said["num_parts"]) == ("random", 3)
     assert "3 parts by random" in answer.stdout
@@ -192,7 +144,7 @@ def test_partition_prints_the_parts(at_once: Command) -> None:
 
 def test_a_sweep_over_partitioners(at_once: Command, environment: dict[str, str]) -> None:
     sweep = ("-m", "partitioner=hash,range", "partitioner.num_parts=2,700")
-    answer = at_once("partition", *TINY[:4], "num_threads=1", *sweep)
+    answer = at_once("partition", *STORE, "num_threads=1", *sweep)
     assert answer.returncode == 1
     assert answer.stderr.count("partitioner.num_parts=700: ") == 2
     assert "Traceback" not in answer.stderr
@@ -212,10 +164,8 @@ def test_train_then_evaluate(at_once: Command, trained: tuple[Path, Answer]) -> 
     assert f"test accuracy {summary['test_metric']:.4f} of" in answer.stdout
     assert "epoch 2/2" in (directory / "train.log").read_text()
     assert len((directory / "metrics.jsonl").read_text().splitlines()) == 2
-    assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == [
-        "best.safetensors",
-        "last.safetensors",
-    ]
+    kept = {"best.safetensors", "last.safetensors"}
+    assert set(os.listdir(directory / "checkpoints")) == kept
     file = path_written(at_once("evaluate", f"run={directory}"))
     assert file == directory / "evaluation.json"
     evaluation = json.loads(file.read_text())
@@ -224,30 +174,32 @@ def test_train_then_evaluate(at_once: Command, trained: tuple[Path, Answer]) -> 
     assert evaluation["epoch"] == summary["best_epoch"]
 
 
-def test_a_configuration_file_of_ones_own(at_once: Command, tmp_path: Path) -> None:
-    file = tmp_path / "my run.yaml"
-    file.write_text(
-        "defaults:\n  - override /optimizer: sgd\noptimizer:\n  momentum: 0.5\nseed: 11\n"
-    )
-    shown = at_once("train", f"config={file}", "--cfg", "job").stdout
-    assert "momentum: 0.5" in shown
-    assert "\nseed: 11\n" in shown
-    file.write_text("sed: 11\n")
-    one_line(at_once("train", f"config={file}"), "sed: unknown option, did you mean 'seed'?")
-    file.write_text("seed: [1\n")
-    one_line(at_once("train", f"config={file}"), "my run.yaml: not valid YAML in line 2")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("sed: 11\n", "sed: unknown option, did you mean 'seed'?"),
+        ("seed: [1\n", "my run.yaml: not valid YAML in line 2"),
+    ],
+)
+def test_a_file_with_a_mistake(at_once: Command, tmp_path: Path, text: str, line: str) -> None:
+    (tmp_path / "my run.yaml").write_text(text)
+    one_line(at_once("train", "config=my run.yaml"), line)
 
 
 def start(directory: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "gnnscale", *arguments],
-        cwd=directory,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=end_with_parent,
-    )
+    options: dict[str, Any] = {"cwd": directory, "env": environment, "text": True}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "gnnscale", *arguments]
+    return subprocess.Popen(command, preexec_fn=end_with_parent, **streams, **options)
+
+
+def limited(
+    blocks: int, directory: Path, environment: dict[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line with a limit on the blocks of a file."""
+    line = ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "-", sys.executable, "-m", "gnnscale"]
+    options: dict[str, Any] = {"capture_output": True, "text": True}
+    return subprocess.run([*line, *arguments], cwd=directory, env=environment, **options)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -255,37 +207,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def weights(directory: Path) -> dict[str, Any]:
-    content = load_checkpoint(directory / "checkpoints" / "last.safetensors")
-    return dict(content["model"])
-
-
-@pytest.mark.long
-def test_a_killed_run_resumes_to_the_same_weights(
-    gnnscale: Command, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    options = (*TINY, "epochs=10")
-    whole = path_written(gnnscale("train", *options))
-    part = tmp_path / "part"
-    process = start(tmp_path, environment, "train", *options, f"hydra.run.dir={part}")
-    files = (part / "checkpoints" / "last.safetensors", part / "config.yaml")
-    wait_for(lambda: all(file.exists() for file in files))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not (part / "summary.json").exists()
-    assert path_written(gnnscale("train", f"resume={part}")) == part
-    left, right = weights(whole), weights(part)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, part)]
-    for name in ("test_metric", "valid_metric", "best_epoch", "epochs", "train_loss"):
-        assert summaries[0][name] == summaries[1][name]
-    assert len((part / "metrics.jsonl").read_text().splitlines()) == 10
-    answer = gnnscale("train", f"resume={part}", "model.hidden=16")
-    told = ("resume: model.hidden is 16, but", "was written with 8")
-    one_line(answer, *told, before=("starting workers",))
 
 
 def test_a_run_goes_on_with_other_devices(
@@ -306,7 +227,7 @@ def test_a_run_goes_on_with_other_devices(
     one_line(answer, "logger=mlfow: no such logger, did you mean 'mlflow'?")
 
 
-def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_interrupting_a_run(gnnscale: Command, tmp_path: Path, environment: dict[str, str]) -> None:
     run = tmp_path / "the run"
     process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"output={run}")
     epochs = run / "metrics.jsonl"
@@ -325,12 +246,10 @@ def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None
     program, *arguments = shlex.split(line)
     assert program == "gnnscale"
     epochs = f"epochs={summary['epochs'] + 1}"
-    assert path_written(command_in(tmp_path, environment)(*arguments, epochs)) == run
+    assert path_written(gnnscale(*arguments, epochs)) == run
 
 
-def test_a_partitioner_ends_with_the_command(
-    at_once: Command, tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_a_partitioner_ends(at_once: Command, tmp_path: Path, environment: dict[str, str]) -> None:
     modules = tmp_path / "modules"
     modules.mkdir()
     pid = modules / "pid"
@@ -343,15 +262,13 @@ def test_a_partitioner_ends_with_the_command(
     )
     path = os.pathsep.join([str(modules), environment.get("PYTHONPATH", "")])
     temporary = {"PYTHONPATH": path, "TMPDIR": str(tmp_path)}
-    process = start(
-        tmp_path, environment | temporary, "partition", *TINY[:4], "partitioner=mtkahypar"
-    )
+    line = ("partition", *STORE, "partitioner=mtkahypar")
+    process = start(tmp_path, environment | temporary, *line)
     wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
     process.kill()
     process.communicate(timeout=120)
     wait_for(lambda: not Path("/proc", pid.read_text().strip()).exists())
-    options = ("num_threads=1", "partitioner=hash")
-    path_written(at_once("partition", *TINY[:4], *options))
+    path_written(at_once("partition", *STORE, "num_threads=1", "partitioner=hash"))
 
 
 @pytest.mark.parametrize("partitioner", ["metis", "mtkahypar"])
@@ -362,16 +279,9 @@ def test_a_full_temporary_folder_is_named(
         pytest.importorskip("mtkahypar")
     elif not (is_installed("dgl") or is_installed("metis")):
         pytest.skip("no METIS is installed")
-    options = (*TINY[:4], "num_threads=1", f"partitioner={partitioner}")
-    path_written(at_once("prepare", *TINY[:4]))
-    command = [sys.executable, "-m", "gnnscale", "partition", *options]
-    answer = subprocess.run(
-        ["bash", "-c", 'ulimit -f 4; exec "$@"', "-", *command],
-        cwd=tmp_path,
-        env=environment | {"TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    path_written(at_once("prepare", *STORE))
+    line = ("partition", *STORE, "num_threads=1", f"partitioner={partitioner}")
+    answer = limited(4, tmp_path, environment | {"TMPDIR": str(tmp_path)}, *line)
     assert answer.returncode == 1
     *_, line = answer.stderr.splitlines()
     assert line.startswith(f"{tmp_path}: no room for the graph on its way to a partitioner (")
@@ -381,12 +291,9 @@ def test_a_full_temporary_folder_is_named(
 def test_links_in_a_pipe_are_refused(at_once: Command, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "links")
     hierarchical = ("partitioner=hierarchical", f"partitioner.nvlink={tmp_path}/links")
-    path_written(at_once("prepare", *TINY[:4]))
-    one_line(
-        at_once("partition", *TINY[:4], "num_threads=1", *hierarchical),
-        "partitioner.nvlink=",
-        ": not a regular file",
-    )
+    path_written(at_once("prepare", *STORE))
+    answer = at_once("partition", *STORE, "num_threads=1", *hierarchical)
+    one_line(answer, "partitioner.nvlink=", ": not a regular file")
 
 
 def test_a_sweep_ends_with_a_table(gnnscale: Command, tmp_path: Path) -> None:
@@ -414,20 +321,11 @@ def test_doctor_writes_what_it_finds(at_once: Command) -> None:
     assert "What each feature still needs" in answer.stdout
 
 
-def test_a_disk_that_takes_no_more_is_one_line(
-    at_once: Command, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    path_written(at_once("prepare", *TINY[:4]))
+def test_a_full_disk(at_once: Command, tmp_path: Path, environment: dict[str, str]) -> None:
+    path_written(at_once("prepare", *STORE))
     run = tmp_path / "run"
-    limit = 'ulimit -f 64; exec "$@"'
-    command = [sys.executable, "-m", "gnnscale", "train", *TINY, "model.hidden=512"]
-    answer = subprocess.run(
-        ["bash", "-c", limit, "-", *command, f"hydra.run.dir={run}"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    line = ("train", *TINY, "model.hidden=512", f"hydra.run.dir={run}")
+    answer = limited(64, tmp_path, environment, *line)
     assert answer.returncode == 1
     *_, line = answer.stderr.splitlines()
     assert f"worker cpu:0: {run}/checkpoints/last.safetensors: File too large" in line
@@ -438,22 +336,16 @@ def test_a_disk_that_takes_no_more_is_one_line(
 
 @pytest.mark.long
 def test_a_device_that_is_short_of_memory(at_once: Command) -> None:
-    """Parts fix its seeds: fewer mini-batches are in flight, or nothing begins."""
+    """Parts fix its seeds: fewer mini-batches are in flight."""
     device = (
         "device_plan.devices=[cpu,{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
-        "link_bandwidth:1e9,launch_s:5e-3,host_aggregates:false,memory_bytes:%d}]"
+        "link_bandwidth:1e9,launch_s:5e-3,host_aggregates:false,memory_bytes:180000}]"
     )
     legion = ("algorithm=legion", "cache_planner.ratio=0.1", "runtime.prefetch=two_stage")
     wide = ("dataset.num_features=64", "num_threads=2", "sampler.fanouts=[5,3]")
     line = ("train", *TINY, *legion, *wide, "batch_size=64", "epochs=2")
-    answer = at_once(*line, device % 180_000)
+    answer = at_once(*line, device)
     assert answer.returncode == 0, answer.stderr
     assert "emulated:1: its memory holds " in answer.stderr
     summary = json.loads((path_written(answer) / "summary.json").read_text())
     assert summary["epochs"] == 2
-    refused = at_once(*line, device % 60_000)
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    said = refused.stderr.splitlines()[-1]
-    assert "device_plan: emulated:1 has 32 of batch_size=64 seeds, whose mini-batch needs" in said
-    assert "epoch" not in refused.stderr

@@ -1,18 +1,18 @@
 """Standard streams whose readers go away, and commands that are silent at first."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tiny_runs import TINY
 
+GNNSCALE = (sys.executable, "-m", "gnnscale")
 LATE = """
     import sys
     import time
@@ -45,10 +45,8 @@ def program(script: str, *arguments: object) -> list[str]:
 
 
 def test_what_nobody_reads_is_dropped_and_told_by_the_status() -> None:
-    with subprocess.Popen(
-        program(TALKING), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdout is not None
+    pipe, nobody = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(program(TALKING), stdout=pipe, stderr=nobody) as process:
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(timeout=60) == 141
@@ -80,38 +78,20 @@ def test_on_a_terminal_the_next_word_takes_its_place() -> None:
 @pytest.mark.parametrize(
     "command", [["train", "--help"], pytest.param(["doctor"], marks=pytest.mark.long)]
 )
-def test_a_closed_pipe_is_no_traceback(command: list[str], tmp_path: object) -> None:
+def test_a_closed_pipe_is_no_traceback(command: list[str], tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)  # nobody reads, from the first byte on
-    with subprocess.Popen(
-        [sys.executable, "-m", "gnnscale", *command],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=str(tmp_path),
-    ) as process:
-        os.close(write)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 141
-    assert errors in ("", "starting\n")
+    streams = {"stdout": write, "stderr": subprocess.PIPE, "text": True}
+    done = subprocess.run([*GNNSCALE, *command], cwd=tmp_path, timeout=120, **streams)
+    os.close(write)
+    assert done.returncode == 141
+    assert done.stderr in ("", "starting\n")
 
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "model.hidden=8", "batch_size=64", "num_threads=1", "epochs=1"),
-)
-
-
-def without(closed: str, tmp_path: Path, *line: str) -> subprocess.CompletedProcess[str]:
+def without(closed: str, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command as a shell does that has closed some of its streams."""
-    command = f'exec "$@" {closed}'
-    return subprocess.run(
-        ["sh", "-c", command, "sh", sys.executable, "-m", "gnnscale", *line],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-    )
+    line = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, **options)
 
 
 @pytest.mark.parametrize(
@@ -122,15 +102,10 @@ def without(closed: str, tmp_path: Path, *line: str) -> subprocess.CompletedProc
         "0<&- 1>&- 2>&-",
     ],
 )
-def test_a_run_without_one_of_the_streams(
-    closed: str,
-    tmp_path: Path,
-    write_figures: Callable[[Path], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
+def test_a_run_without_a_stream(closed: str, tmp_path: Path, environment: dict[str, str]) -> None:
     run = tmp_path / "run"
-    done = without(closed, tmp_path, "train", *TINY, "device_plan=cpu_x2", f"output={run}")
+    options = ("batch_size=64", "epochs=1", "device_plan=cpu_x2", f"output={run}")
+    done = without(closed, *GNNSCALE, "train", *TINY, *options, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads((run / "summary.json").read_text())["status"] == "completed"
     assert "epoch 1/1" in (run / "train.log").read_text()
@@ -141,7 +116,7 @@ def test_a_run_without_one_of_the_streams(
 
 @pytest.mark.parametrize(("closed", "stream"), [("2>&-", "stdout"), ("1>&-", "stderr")])
 def test_what_is_wrong_is_told_where_it_can_be(closed: str, stream: str, tmp_path: Path) -> None:
-    done = without(closed, tmp_path, "train", "epochs=0")
+    done = without(closed, *GNNSCALE, "train", "epochs=0", cwd=tmp_path)
     assert done.returncode == 1
     assert getattr(done, stream).splitlines()[-1].startswith("epochs=0: must be at least 1")
 
@@ -157,6 +132,5 @@ def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
             assert file.fileno() > 2
             print("lost", file=sys.stderr, flush=True)
     """
-    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *program(script)]
-    assert subprocess.run(command, cwd=tmp_path).returncode == 0
+    assert without("2>&-", *program(script), cwd=tmp_path).returncode == 0
     assert (tmp_path / "file").read_text() == ""

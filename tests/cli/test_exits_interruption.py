@@ -1,7 +1,5 @@
 """A command that is interrupted while native code runs, or while it clears up."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
@@ -62,7 +60,6 @@ def test_native_code_is_not_waited_for(tmp_path: Path, number: signal.Signals) -
     with start(IN_NATIVE_CODE, tmp_path / "store", errors=terminal) as process:
         os.close(terminal)
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
             assert os.listdir(tmp_path) == [".store.partial"]
             shown = b""
@@ -87,7 +84,6 @@ def test_native_code_is_not_waited_for(tmp_path: Path, number: signal.Signals) -
 def test_a_second_signal_does_not_interrupt_what_clears_up(tmp_path: Path) -> None:
     with start(CLEARING_UP, tmp_path / "done") as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "clearing up\n"

@@ -1,10 +1,7 @@
 """Files of others, with code in every place that YAML and Hydra offer: none of it runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +13,7 @@ from gnnscale.cli.staging import translate
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.evaluation.evaluate import load_run
 
-TINY = {
-    "seed": 0,
-    "epochs": 1,
-    "batch_size": 64,
-    "num_threads": 1,
-    "resume": None,
-}
+TINY = {"seed": 0, "epochs": 1, "batch_size": 64, "num_threads": 1, "resume": None}
 RAN = "ran"
 
 
@@ -34,23 +25,18 @@ def code(place: Path) -> dict[str, str]:
 def texts(place: Path) -> dict[str, str]:
     """Files that would do something, by what they try."""
     made = place / RAN
+    writes = {"handlers": {"x": {"class": "logging.FileHandler", "filename": str(made)}}}
     hydra = {
         "callback": {"callbacks": {"x": code(place)}},
         "launcher": {"launcher": code(place)},
         "sweeper": {"sweeper": code(place)},
-        "logging": {
-            "job_logging": {
-                "version": 1,
-                "handlers": {"x": {"class": "logging.FileHandler", "filename": str(made)}},
-                "root": {"handlers": ["x"]},
-            }
-        },
+        "logging": {"job_logging": {"version": 1, **writes, "root": {"handlers": ["x"]}}},
         "search path": {"searchpath": [f"file://{place}"]},
         "run dir": {"run": {"dir": str(made)}},
     }
     found = {what: OmegaConf.to_yaml({**TINY, "hydra": each}) for what, each in hydra.items()}
     yaml = OmegaConf.to_yaml(TINY)
-    found |= {
+    return found | {
         "python object": f"{yaml}x: !!python/object/apply:os.mkdir ['{made}']\n",
         "python object in an option": f"dataset: !!python/object/new:os.mkdir ['{made}']\n",
         "package": "# @package hydra\n" + OmegaConf.to_yaml({"callbacks": {"x": code(place)}}),
@@ -68,16 +54,20 @@ def texts(place: Path) -> dict[str, str]:
         "nothing known": "callbacks: {}\n",
         "laughter": "seed: &a [1, 1]\nepochs: [*a, *a]\n",
     }
-    return found
 
 
 NAMES = sorted(texts(Path("/x")))
 
 
+def found_run(run: Path, **values: Any) -> Path:
+    """A run directory that says so."""
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, **values}))
+    return run
+
+
 @pytest.fixture(scope="module")
-def answers(
-    run_lines: Callable[..., list[Any]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[tuple[str, str], Any]]:
+def answers(run_lines: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     place = tmp_path_factory.mktemp("place")
     (place / "other.yaml").write_text("seed: 5\n")
     lines: dict[tuple[str, str], list[str]] = {}
@@ -94,9 +84,7 @@ def answers(
 
 @pytest.mark.parametrize("how", ["config", "resume", "evaluate"])
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_runs(
-    answers: tuple[Path, dict[tuple[str, str], Any]], name: str, how: str
-) -> None:
+def test_nothing_runs(answers: Any, name: str, how: str) -> None:
     place, said = answers
     assert "config.yaml: " in said[name, how].line
     assert sorted(path.name for path in place.iterdir()) == ["other.yaml", "runs"]
@@ -104,14 +92,10 @@ def test_nothing_runs(
         assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 
-def test_a_target_is_a_class_of_its_group(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_a_target_is_a_class_of_its_group(run_lines: Any, tmp_path: Path) -> None:
     lines = []
     for group in ("dataset", "model", "sampler", "optimizer", "runtime", "device_plan"):
-        run = tmp_path / "runs" / group
-        run.mkdir(parents=True)
-        (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, group: code(tmp_path)}))
+        run = found_run(tmp_path / "runs" / group, **{group: code(tmp_path)})
         lines += [["train", f"resume={run}"], ["evaluate", f"run={run}"]]
     for answer in run_lines(lines):
         assert answer.status == 1
@@ -120,9 +104,7 @@ def test_a_target_is_a_class_of_its_group(
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
-def test_what_a_file_of_ones_own_may_say(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_what_a_file_of_ones_own_may_say(run_lines: Any, tmp_path: Path) -> None:
     file = tmp_path / "my run.yaml"
     file.write_text(
         "# @package hydra.job\n"
@@ -134,9 +116,8 @@ def test_what_a_file_of_ones_own_may_say(
     other.parent.mkdir()
     other.write_text("seed: 12\n")
     show = ["--cfg", "job", "--resolve"]
-    answer, second = run_lines(
-        [["train", f"config={file}", *show], ["train", f"config={other}", *show]]
-    )
+    lines = [["train", f"config={each}", *show] for each in (file, other)]
+    answer, second = run_lines(lines)
     assert answer.status == 0
     shown = OmegaConf.create(answer.stdout)
     assert (shown.seed, shown.batch_size, shown.epochs) == (11, 11, 200)
@@ -144,13 +125,9 @@ def test_what_a_file_of_ones_own_may_say(
     assert "seed: 12" in second.stdout
 
 
-def test_options_of_a_run_are_composed_as_they_stand(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
-    run = tmp_path / "it's a run"
-    run.mkdir()
+def test_options_of_a_run_are_composed_as_they_stand(run_lines: Any, tmp_path: Path) -> None:
     values = {**TINY, "dataset": {"name": "1e5", "raw": "yes"}, "model": {"hidden": 8}}
-    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+    run = found_run(tmp_path / "it's a run", **values)
     line = ["train", f"resume={run}", "epochs=3", "model.hidden=16", "--cfg", "job"]
     (answer,) = run_lines([line])
     assert answer.status == 0, answer.stderr
@@ -159,14 +136,9 @@ def test_options_of_a_run_are_composed_as_they_stand(
     assert os.listdir(run) == ["config.yaml"]
 
 
-def test_a_store_is_not_made_because_a_run_says_so(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    store = run / "store"
-    values = {**TINY, "dataset": {"store": str(store)}}
-    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+def test_a_store_is_not_made_because_a_run_says_so(run_lines: Any, tmp_path: Path) -> None:
+    store = tmp_path / "run" / "store"
+    run = found_run(store.parent, dataset={"store": str(store)})
     lines = [["train", f"resume={run}"], ["train", f"resume={run}", f"dataset.store={store}"]]
     first, second = run_lines(lines)
     assert f"dataset.store={store}: no such graph store" in first.line
@@ -174,10 +146,8 @@ def test_a_store_is_not_made_because_a_run_says_so(
 
 
 def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
-    run = tmp_path / "my run"
-    run.mkdir()
     model = {"_target_": "gnnscale.model.options.CustomModel", "module": "mine:Net"}
-    (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "model": model}))
+    run = found_run(tmp_path / "my run", model=model)
     with pytest.raises(ConfigError) as error:
         translate("train", [f"resume={run}"])
     assert str(error.value) == (
@@ -196,7 +166,7 @@ def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
 def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
     """To go on, it is named again; to evaluate, nobody needs it."""
     loss = {"_target_": "gnnscale.model.losses.CustomLoss", "function": "mine:loss"}
-    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "loss": loss}))
+    found_run(tmp_path, loss=loss)
     line = f"gnnscale train resume={tmp_path} loss.function=mine:loss$"
     with pytest.raises(ConfigError, match=rf"config\.yaml: loss\.function: names code, .*{line}"):
         translate("train", [f"resume={tmp_path}"])
@@ -205,9 +175,7 @@ def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-def test_what_a_found_run_names_is_never_imported(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_what_a_found_run_names_is_never_imported(run_lines: Any, tmp_path: Path) -> None:
     code_of = tmp_path / "code"
     code_of.mkdir()
     (code_of / "mine.py").write_text(f"import os; os.mkdir({str(tmp_path / RAN)!r}); Net = 3\n")
@@ -219,9 +187,7 @@ def test_what_a_found_run_names_is_never_imported(
     }
     lines = []
     for name, group in runs.items():
-        run = tmp_path / "runs" / name
-        run.mkdir(parents=True)
-        (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "model": group}))
+        run = found_run(tmp_path / "runs" / name, model=group)
         lines += [["train", f"resume={run}"], ["evaluate", f"run={run}"]]
         if name != "elsewhere":
             # Another name does not stand for it.
@@ -234,17 +200,11 @@ def test_what_a_found_run_names_is_never_imported(
 
 
 @pytest.mark.long
-def test_a_run_on_files_of_ones_own_goes_on_in_one_line(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_a_run_on_files_of_ones_own_goes_on_in_one_line(run_lines: Any, tmp_path: Path) -> None:
     """The user's own run is; a copy is one that was found, until its files are named again."""
     rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / "mine.npz",
-        edge_index=rng.integers(0, 60, (2, 300)),
-        features=rng.random((60, 4), np.float32),
-        labels=rng.integers(0, 3, 60),
-    )
+    vertices = {"features": rng.random((60, 4), np.float32), "labels": rng.integers(0, 3, 60)}
+    np.savez(tmp_path / "mine.npz", edge_index=rng.integers(0, 60, (2, 300)), **vertices)
     tiny = ["model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=16", "num_threads=1"]
     mine = ["dataset=arrays", "dataset.raw=mine.npz", "dataset.split=random"]
     lines = [

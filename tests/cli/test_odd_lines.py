@@ -1,10 +1,7 @@
 """Command lines that nobody means: each ends in one line that says what is wrong, and no files."""
 
-from __future__ import annotations
-
 import os
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,6 @@ pytestmark = pytest.mark.integration
 ODD = [
     ("train epoch=3", "epoch: unknown option, did you mean 'epochs'?"),
     ("train lr=0.1", "lr: unknown option, did you mean 'optimizer.lr'?"),
-    ("train model.hiden=3", "model.hiden: unknown option, did you mean 'model.hidden'?"),
-    ("train modle=gcn", "did you mean 'model'"),
     ("train model=sgae", "model=sgae: no such model, did you mean 'sage'?"),
     ("train config=cora_gnc", "config=cora_gnc: no such experiment, did you mean 'cora_gcn'?"),
     ("train config=none.yaml", "config=none.yaml: no such file"),
@@ -31,7 +26,6 @@ ODD = [
     ("train resume=nowhere -m", "resume=nowhere: cannot be part of a sweep"),
     ("train batch_size=abc", "batch_size: Value 'abc' of type 'str'"),
     ("evaluate run=nowhere", "run=nowhere: not a run directory"),
-    ("train hydra.run.dir=/proc/x", "/proc/x: No such file or directory"),
     ("train output=/proc/x", "/proc/x: No such file or directory"),
     ("train output=", "output=: names no folder"),
     ("train output=a output=b", "output=b: given twice"),
@@ -39,30 +33,22 @@ ODD = [
     ("train resume=x output=a", "output=a: cannot be given with resume"),
     ("train 'output=a/${nope}'", "output=a/${nope}: Interpolation key 'nope' not found"),
     ("evaluate run=x output=a", "output: unknown option"),
-    ("train output=a epoch=3", "epoch: unknown option"),
     ("train output=a batch_size=0", "batch_size=0: must be at least 1"),
     ("train -m output=a/b epoch=3,4", "epoch: unknown option"),
-    ("partition -m num_parts=3,4", "num_parts: unknown option"),
     # What a command sets itself, and options that a user has no need of.
     ("train hydra.output_subdir=/proc/x", "hydra.output_subdir=/proc/x: not allowed; of Hydra"),
     ("train -m hydra.sweep.dir=/proc/x seed=0,1", "/proc/x: No such file or directory"),
-    ("train hydra.job.name=a/b", "hydra.job.name=a/b: not allowed; of Hydra's options there are"),
-    ("train hydra.job_logging.root.handlers=[x]", "not allowed; of Hydra's options there are"),
     ("train dataset=null", "dataset=null: the name of a dataset is needed, one of arrays, "),
     ("train ~dataset", "dataset: required, and not given"),
-    ("prepare ~dataset", "dataset: required, and not given"),
     ("prepare dataset=store", "dataset.store: name the directory of the graph store"),
     ("prepare dataset=store dataset.store=/nowhere", "dataset.store=/nowhere: no such folder"),
-    ("prepare dataset=5", "dataset=5: the name of a dataset is needed"),
     ("train ~model._target_", "model._target_: required"),
     ("train =", "write option=value"),
-    ("train ==", "write option=value"),
     ("train ''", "write option=value"),
     ("train a.b.c=", "a: unknown option"),
     ("train +x=1", "x: unknown option"),
     ("train ~x", "'x' does not exist"),
     ("train [", "[: cannot be read as an option"),
-    ("train seed=[", "seed=[: cannot be read as an option"),
     ("train 'seed=\"'", 'seed=": cannot be read as an option'),
     ("train 'seed=${seed}'", "seed: "),
     ("train 'seed=${oc.env:NOPE}'", "seed: KeyError raised while resolving"),
@@ -71,26 +57,17 @@ ODD = [
     ("train seed=99999999999999999999", "must fit into 64 bits"),
     ("train seed=0,1", "Ambiguous value for argument 'seed=0,1'"),
     ("train optimizer.lr=1e999", "optimizer.lr=inf: must be a finite number"),
-    ("train dataset.train_fraction=nan", "dataset.train_fraction=nan: must be a finite number"),
-    ("train dataset.exponent=nan", "dataset.exponent=nan: must be a finite number"),
     ("train model.dropout=nan", "model.dropout=nan: must be a finite number"),
-    (
-        "train sampler.fanouts=[9223372036854775807,5] sampler.replace=true",
-        "9223372036854775807 is not a fan-out",
-    ),
-    ("train model.hidden=99999999999", "at most 65,536"),
+    ("train sampler.fanouts=[9223372036854775807,5]", "9223372036854775807 is not a fan-out"),
     ("train num_threads=1000000", "num_threads=1000000: must be at least 1 and at most 4,096"),
-    ("train model=null", "model=null: the name of a model is needed, one of custom, gat"),
     ("train runtime=null", "runtime=null: "),
     ("train model={a:1}", "model.a: unknown option"),
     ("train dataset=../train", "the name of a dataset is needed"),
     ("train hydra/job_logging=../../x", "hydra/job_logging=../../x: not allowed; of Hydra's"),
     ("train hydra/launcher=joblib", "hydra/launcher=joblib: goes with -m, a sweep of several"),
     ("train -m hydra/launcher=nope", "hydra/launcher=nope: no such hydra/launcher"),
-    ("train -m hydra/sweeper=nope", "hydra/sweeper=nope: no such hydra/sweeper"),
     ("train -m hydra/sweeper=../x", "hydra/sweeper=../x: the name of a hydra/sweeper is needed"),
     ("train -m hydra/launcher=ray", "hydra/launcher=ray: not installed, pip install hydra-ray"),
-    ("train -m hydra/sweeper=ax", "hydra/sweeper=ax: not installed, pip install hydra-ax-sweeper"),
     ("train -m hydra/sweeper=optuna", "hydra/sweeper=optuna: say which validation metric is bett"),
     ("train -m hydra.launcher._target_=os.mkdir", "options of plugins are plain values"),
     ("train -m +hydra.sweeper.x={_target_:os.mkdir,path:x}", "options of plugins are plain"),
@@ -103,42 +80,27 @@ ODD = [
     ("train -m seed=range(0,1,0.0)", "the range has no end"),
     ("train --cfg nonsense", "invalid choice: 'nonsense'"),
     ("train -c", "expected one argument"),
-    ("train --info nonsense", "invalid choice: 'nonsense'"),
     ("train --package x", "--package=x: goes with --cfg alone"),
     ("train --run --multirun", "can be specified"),
     ("train --experimental-rerun=x.pickle", "use gnnscale train resume=DIR"),
     ("train --config-dir /tmp", "use gnnscale train config=FILE.yaml"),
-    ("train -cn x", "use gnnscale train config=FILE.yaml"),
     ("train ++hydra.searchpath=[/tmp]", "files of your own are config=FILE.yaml"),
     ("train hydra={searchpath:[/tmp]}", "files of your own are config=FILE.yaml"),
-    ("train resume=.. resume=..", "given twice"),
     ("train resume=/dev/zero", "Not a directory"),
     ("train partitioner=p3 resume=..", "partitioner=p3: resume=DIR goes on with the partitioner"),
     ("train algorithm=p3 resume=..", "algorithm=p3: resume=DIR goes on with the algorithm of the"),
     ("partition algorithm=p3", "algorithm: this command has no such group of options"),
     ("train config=/dev/zero.yaml", "no such file"),
     ("evaluate run=", "run=: names no file or folder"),
-    ("evaluate run=/dev/zero", "Not a directory"),
     ("predict run=nowhere out=p.npy", "run=nowhere: not a run directory"),
     ("predict run=nowhere out=p.csv", "out=p.csv: the name must end in .parquet or .npy"),
-    ("export run=nowhere", "run=nowhere: not a run directory"),
-    ("export run=nowhere format=onnx", "format=onnx: allowed are safetensors, pyg, dgl"),
     ("predict run=nowhere", "out: required, and not given"),
-    ("predict run=nowhere out=none/p.npy", "no such folder none"),
-    ("predict run=nowhere out=p.npy layer=x", "layer: Value 'x'"),
-    ("prepare force=abc", "force: Value 'abc' is not a valid bool"),
-    ("partition partitioner=hsah", "partitioner=hsah: no such partitioner, did you mean 'hash'?"),
-    ("partition partitioner=null", "the name of a partitioner is needed, one of edge_cut, hash"),
     ("partition num_parts=2", "did you mean 'partitioner.num_parts'?"),
     ("partition partitioner.num_parts=0", "partitioner.num_parts=0: must be at least 1"),
-    ("partition partitioner.num_parts=9999", "at most 1,024"),
-    ("partition partitioner=random partitioner.seed=-1", "partitioner.seed=-1: must be"),
     ("partition partitioner.store=/", "partitioner.store=/: is the file system's root"),
     ("partition partitioner.store=", "partitioner.store=: not a path"),
     ("partition partitioner._target_=os.system", "not a class of gnnscale"),
-    ("partition num_hops=0", "num_hops=0: must be at least 1 and at most 254"),
     ("simulate accelerators=[1000000000]", "accelerators=[1000000000]: numbers from 0 on"),
-    ("simulate batch_size=9223372036854775807", "batch_size=9223372036854775807: must be"),
     ("simulate platform=this_machine platform.file=/dev/zero", "/dev/zero: not a regular file"),
     ("simulate platform._target_=os.system", "not a class of gnnscale"),
     ("train hydra.callbacks=5", "hydra.callbacks=5: not allowed"),
@@ -150,46 +112,37 @@ RAW = [
     (["train", "seed=\udcff"], "is not UTF-8"),
     (["train", "seed=\x1b[31m"], "seed=\\x1b[31m: holds control characters"),
     (["train", "a\nb=1"], "a\\nb=1: holds control characters"),
-    (["train", "seed=" + "9" * 3000], "must fit into 64 bits"),
     (["train", "x" * 1_000_000], "1,000,000 characters, allowed are 4,096"),
     (["train", "seed=" + "[" * 1000], "seed=[[["),
     (["train", *["seed=1"] * 3000], "18,000 characters of options"),
     (["x" * 1_000_000], "unknown command"),
     (["\x1b[31m"], "\\x1b[31m: unknown command"),
     (["evaluate", "run=" + "x" * 300], "File name too long"),
-    (["train", "hydra.run.dir=" + "x" * 300], "File name too long"),
 ]
 
 
 @pytest.fixture(scope="module")
-def answers(run_lines: Callable[..., list[object]]) -> list[object]:
+def answers(run_lines: Any) -> list[Any]:
     return run_lines([*(shlex.split(line) for line, _ in ODD), *(line for line, _ in RAW)])
 
 
 @pytest.mark.parametrize("number", range(len(ODD) + len(RAW)))
-def test_one_line_and_nothing_left(answers: list[object], number: int) -> None:
+def test_one_line_and_nothing_left(answers: list[Any], number: int) -> None:
     part = [*ODD, *RAW][number][1]
     assert part in answers[number].line
 
 
-def test_what_is_left_by_a_run_that_did_not_begin(
-    run_lines: Callable[..., list[object]], tmp_path: object
-) -> None:
+def test_what_is_left_by_a_run_that_did_not_begin(run_lines: Any, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
-    lines = [
-        ["train", "batch_size=0", f"hydra.run.dir={tmp_path}/new/run"],
-        ["train", "batch_size=0", f"hydra.run.dir={tmp_path}/mine"],
-    ]
-    for answer in run_lines(lines):
+    folders = [f"hydra.run.dir={tmp_path}/{name}" for name in ("new/run", "mine")]
+    for answer in run_lines([["train", "batch_size=0", folder] for folder in folders]):
         assert "batch_size=0: must be at least 1" in answer.line
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert (tmp_path / "mine" / "file").exists()
 
 
-def test_completion_says_nothing_of_half_typed_lines(
-    run_lines: Callable[..., list[object]],
-) -> None:
+def test_completion_says_nothing_of_half_typed_lines(run_lines: Any) -> None:
     typed = (
         "gnnscale train --config-dir /tmp seed=",
         "gnnscale train 'a seed=",
@@ -211,9 +164,7 @@ def test_text_and_names_are_checked_without_a_process() -> None:
             check_overrides([argument])
 
 
-def test_one_of_two_commands_has_the_folder(
-    run_lines: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_one_of_two_commands_has_the_folder(run_lines: Any, tmp_path: Path) -> None:
     """A folder that another command has claimed, and has not yet written anything else into."""
     (tmp_path / "run" / ".hydra").mkdir(parents=True)
     (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])

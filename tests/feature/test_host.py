@@ -1,10 +1,9 @@
-from __future__ import annotations
-
 import mmap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -57,10 +56,13 @@ def test_stored_types_become_what_is_computed_in() -> None:
     assert rows.tolist() == [[0.5, 2.0]]
 
 
+Mapped = Callable[[int], Graph]
+
+
 @pytest.fixture
 def mapped(
     random_graph: Callable[..., Graph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[int], Graph]:
+) -> Mapped:
     """Map the features of a graph on a machine that has so many bytes of memory left."""
 
     def build(available: int) -> Graph:
@@ -85,30 +87,24 @@ def read_at_random(array: Any) -> bool:
     raise AssertionError("smaps does not list the array")
 
 
-def test_rows_that_exceed_memory_are_asked_for_ahead(
-    mapped: Callable[[int], Graph], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_asked_for_ahead(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mapped(1000)
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
-    asked, ahead = [], ops.read_ahead
+    ahead = mock.Mock(wraps=ops.read_ahead)
     monkeypatch.setattr("gnnscale.ops._PAGES_AHEAD", 7)
-    monkeypatch.setattr(
-        "gnnscale.ops.read_ahead",
-        lambda x, ids, **given: asked.append(ids) or ahead(x, ids, **given),
-    )
+    monkeypatch.setattr("gnnscale.ops.read_ahead", ahead)
     for size in (0, 7, 40):
         vertices = np.random.default_rng(0).integers(graph.num_vertices, size=size)
         rows, traffic = store.gather(vertices, dtype=torch.float32, num_threads=2)
         assert torch.equal(rows, torch.from_numpy(np.array(graph.features))[vertices])
         assert traffic.rows.host_bytes == size * store.row_bytes
+        asked = [call.args[1] for call in ahead.call_args_list]
         assert np.concatenate(asked).tolist() == vertices.tolist()
-        asked.clear()
+        ahead.reset_mock()
 
 
-def test_rows_that_fit_into_memory_are_read_as_they_lie(
-    mapped: Callable[[int], Graph], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mapped(1 << 30)
     monkeypatch.setattr("gnnscale.ops.read_ahead", None)
     rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
@@ -116,14 +112,12 @@ def test_rows_that_fit_into_memory_are_read_as_they_lie(
     assert not read_at_random(graph.features)
 
 
-def test_rows_in_memory_are_not_read_from_the_disk(
-    random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_in_memory(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "find_memory", None)
     assert not read_from_disk(random_graph())
 
 
-def test_aggregating_rows_that_exceed_memory(mapped: Callable[[int], Graph]) -> None:
+def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
     graph = mapped(1000)
     batch = NeighborSampler(graph, fanouts=[5, 3]).sample(np.arange(0, 60, 2), 0)
     arguments = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="add"))
@@ -163,22 +157,15 @@ def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     shorter = without_last_hop(NeighborSampling(fanouts=[-1, -1]))
     assert shorter is not None
     batch = shorter.sampler(tiny_graph, seed=0, num_threads=1).sample(np.array([3, 0]), 0)
-    rows, traffic = store.aggregate(
-        batch.input_vertices,
-        batch.blocks[0],
-        Aggregation(self_term="concat"),
-        dtype=torch.float32,
-        num_threads=1,
-    )
+    given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="concat"))
+    rows, traffic = store.aggregate(*given, dtype=torch.float32, num_threads=1)
     assert batch.input_vertices.tolist() == [3, 0, 1, 2]
     assert rows.tolist() == READY[[3, 0, 1, 2]].tolist()
     assert traffic == Traffic(rows=Access(host_bytes=4 * 16))
     # Rows as they are come from the graph.
     asked = np.array([3, 0])
-    assert torch.equal(
-        store.gather(asked, dtype=torch.float32, num_threads=1)[0],
-        host.gather(asked, dtype=torch.float32, num_threads=1)[0],
-    )
+    as_they_are = (each.gather(asked, dtype=torch.float32, num_threads=1) for each in (store, host))
+    assert torch.equal(*(rows for rows, _ in as_they_are))
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.uint8])
@@ -193,20 +180,14 @@ def test_rows_are_those_of_a_block_of_all_neighbours(
     def aggregated(vertices: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
         batch = NeighborSampler(graph, fanouts=[-1]).sample(vertices, 0)
         scale = (1 / (vertices + 3)).astype(np.float32)
-        own = Aggregation(self_term=self_term, dst_scale=scale)  # type: ignore[arg-type]
-        return host.aggregate(
-            batch.input_vertices, batch.blocks[0], own, dtype=dtype, num_threads=1
-        )[0]
+        own = Aggregation(self_term=self_term, dst_scale=scale)
+        given = (batch.input_vertices, batch.blocks[0], own)
+        return host.aggregate(*given, dtype=dtype, num_threads=1)[0]
 
     store = PreaggregatedFeatures(aggregated(np.arange(300), torch.float32).numpy(), host)
     batch = NeighborSampler(graph, fanouts=[-1]).sample(np.arange(7, 90, 3), 0)
-    found, _ = store.aggregate(
-        batch.input_vertices,
-        batch.blocks[0],
-        Aggregation(self_term=self_term),  # type: ignore[arg-type]
-        dtype=dtype,
-        num_threads=2,
-    )
+    given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term=self_term))
+    found, _ = store.aggregate(*given, dtype=dtype, num_threads=2)
     assert torch.equal(found, aggregated(np.arange(7, 90, 3), dtype))
 
 

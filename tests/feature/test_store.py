@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -39,14 +37,14 @@ def test_aggregating_what_was_gathered_is_aggregating_while_reading(
     batch = NeighborSampler(graph, fanouts=[5, 3]).sample(np.arange(0, 60, 2), 0)
     block, generator = batch.blocks[0], np.random.default_rng(0)
     aggregation = Aggregation(
-        self_term=self_term,  # type: ignore[arg-type]
+        self_term=self_term,
         weights=generator.standard_normal(block.num_edges).astype(np.float32),
         dst_scale=generator.standard_normal(block.num_dst).astype(np.float32),
     )
     arguments = (batch.input_vertices, block, aggregation)
-    direct, read = HostFeatures.of(graph).aggregate(*arguments, dtype=dtype, num_threads=2)
-    apart, traffic = (
-        HoldEvenVertices().open(graph).aggregate(*arguments, dtype=dtype, num_threads=2)
+    stores = (HostFeatures.of(graph), HoldEvenVertices().open(graph))
+    (direct, read), (apart, traffic) = (
+        store.aggregate(*arguments, dtype=dtype, num_threads=2) for store in stores
     )
     assert torch.equal(direct, apart)
     assert direct.shape == (block.num_dst, aggregation.width(graph.num_features))

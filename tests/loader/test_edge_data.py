@@ -1,9 +1,6 @@
 """What loaders tell of edges, and how they are taken by others' training loops."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from gnnscale import ConfigError, Graph, GraphError, NeighborLoader
+from gnnscale import ConfigError, GraphError, NeighborLoader
 from gnnscale.dataset import from_arrays
 from gnnscale.loader.neighbor_loader import FIXED, WITHOUT_EFFECT
 
@@ -46,9 +43,7 @@ def as_dgl(data: Data) -> Any:
 
 @pytest.mark.parametrize("fanouts", [[-1, -1], [4, 3, 2]])
 @pytest.mark.parametrize("replace", [False, True])
-def test_attributes_are_those_of_the_edges_of_the_batch(
-    data: Data, fanouts: list[int], replace: bool
-) -> None:
+def test_attributes_are_those_of_the_edges(data: Data, fanouts: list[int], replace: bool) -> None:
     for batch in NeighborLoader(data, fanouts, batch_size=70, replace=replace, shuffle=True):
         assert batch.e_id.dtype == torch.int64
         assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
@@ -58,8 +53,7 @@ def test_attributes_are_those_of_the_edges_of_the_batch(
         assert replace or len(batch.e_id.unique()) == len(batch.e_id)
 
 
-def test_a_batch_of_all_neighbours_has_the_edges_that_dgl_takes(data: Data) -> None:
-    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+def test_a_batch_of_all_neighbours_has_the_edges_that_dgl_takes(dgl: Any, data: Data) -> None:
     graph = dgl.graph(tuple(data.edge_index), num_nodes=data.num_nodes)
     sampler = dgl.dataloading.NeighborSampler([-1, -1])
     for ours in NeighborLoader(data, [-1, -1], batch_size=50):
@@ -81,10 +75,9 @@ def test_a_graphs_own_weights_and_numbers(data: Data, numbered: bool) -> None:
     src, dst = data.edge_index.numpy()
     weights = data.edge_weight.numpy()
     graph = from_arrays((src, dst), data.x, edge_weights=weights, number_edges=numbered)
-    sources = data.edge_index if numbered else None
-    if sources is None:
-        in_order = np.repeat(np.arange(300), np.diff(graph.indptr))
-        sources = torch.from_numpy(np.stack([graph.indices.astype(np.int64), in_order]))
+    in_order = np.repeat(np.arange(300), np.diff(graph.indptr))
+    own_order = torch.from_numpy(np.stack([graph.indices.astype(np.int64), in_order]))
+    sources = data.edge_index if numbered else own_order
     known = weights if numbered else graph.edge_weights
     for batch in NeighborLoader(graph, [4, 3], batch_size=70, edge_ids=True):
         assert torch.equal(batch.n_id[batch.edge_index], sources[:, batch.e_id])
@@ -94,18 +87,15 @@ def test_a_graphs_own_weights_and_numbers(data: Data, numbered: bool) -> None:
     assert len(plain.edge_weight) == plain.num_edges
 
 
-def test_blocks_of_dgls_form_carry_data_of_edges(data: Data) -> None:
-    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+def test_blocks_of_dgls_form_carry_data_of_edges(dgl: Any, data: Data) -> None:
     for source in (as_dgl(data), as_dgl(data).int(), data):
         for _, _, blocks in NeighborLoader(source, [4, 3], batch_size=70, output_format="dgl"):
             for block in blocks:
                 numbers = block.edata[dgl.EID]
                 assert numbers.dtype == block.idtype
-                ends = torch.stack(block.edges()).long()
-                named = torch.stack(
-                    [block.srcdata[dgl.NID][ends[0]], block.dstdata[dgl.NID][ends[1]]]
-                )
-                assert torch.equal(named.long(), data.edge_index[:, numbers.long()])
+                src, dst = (ends.long() for ends in block.edges())
+                named = (block.srcdata[dgl.NID][src], block.dstdata[dgl.NID][dst])
+                assert torch.equal(torch.stack(named).long(), data.edge_index[:, numbers.long()])
                 assert torch.equal(block.edata["weight"], data.edge_weight[numbers.long()])
                 attr = block.edata["edge_attr" if source is data else "attr"]
                 assert torch.equal(attr, data.edge_attr[numbers.long()])
@@ -116,16 +106,14 @@ def test_blocks_of_dgls_form_carry_data_of_edges(data: Data) -> None:
     assert dgl.EID not in block.edata
 
 
-def test_a_dgl_graph_whose_edges_are_kept_by_destination(data: Data) -> None:
-    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+def test_a_dgl_graph_whose_edges_are_kept_by_destination(dgl: Any, data: Data) -> None:
     source = as_dgl(data).formats("csc")
     for _, _, (block,) in NeighborLoader(source, [4], batch_size=70, output_format="dgl"):
         sources = data.edge_index[0, block.edata[dgl.EID]]
         assert torch.equal(block.srcdata[dgl.NID][block.edges()[0]], sources)
 
 
-def test_heterogeneous_dgl_graphs_are_refused() -> None:
-    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+def test_heterogeneous_dgl_graphs_are_refused(dgl: Any) -> None:
     ends = (torch.tensor([0]), torch.tensor([0]))
     source = dgl.heterograph({("user", "likes", "film"): ends})
     with pytest.raises(GraphError, match=r"allowed are .* homogeneous graphs"):
@@ -151,24 +139,18 @@ def test_neighbours_are_drawn_by_an_attribute(data: Data, attribute: str) -> Non
 
 
 def test_dgls_name_of_the_probabilities_is_taken(data: Data) -> None:
-    loaders = [
-        NeighborLoader(source, [3, 2], batch_size=100, seed=2, **{name: weights})
-        for source, name, weights in (
-            (data, "weight_attr", "edge_weight"),
-            (as_dgl(data), "prob", "weight"),
-        )
-    ]
-    for one, other in zip(*loaders, strict=True):
+    given: dict[str, Any] = {"num_neighbors": [3, 2], "batch_size": 100, "seed": 2}
+    ours = NeighborLoader(data, weight_attr="edge_weight", **given)
+    for one, other in zip(ours, NeighborLoader(as_dgl(data), prob="weight", **given), strict=True):
         assert torch.equal(one.e_id, other.e_id)
 
 
-def test_equal_generators_give_equal_batches(random_graph: Callable[..., Graph]) -> None:
+def test_equal_generators_give_equal_batches(random_graph: Any) -> None:
     def batches(seed: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(seed)
-        loaders = [
-            NeighborLoader(random_graph(), [3, 2], batch_size=50, shuffle=True, generator=generator)
-            for _ in range(2)
-        ]
+        given = {"num_neighbors": [3, 2], "batch_size": 50, "shuffle": True}
+        graphs = (random_graph(), random_graph())
+        loaders = [NeighborLoader(each, **given, generator=generator) for each in graphs]
         return [batch.n_id.tolist() for loader in loaders for batch in loader]
 
     assert batches(1) == batches(1)
@@ -176,7 +158,7 @@ def test_equal_generators_give_equal_batches(random_graph: Callable[..., Graph])
     assert batches(1)[:6] != batches(1)[6:]
 
 
-def test_a_data_loader_takes_it_as_a_data_set(random_graph: Callable[..., Graph]) -> None:
+def test_a_data_loader_takes_it_as_a_data_set(random_graph: Any) -> None:
     graph = random_graph()
     ours = NeighborLoader(graph, [3, 2], batch_size=50)
     assert isinstance(ours, IterableDataset)
@@ -189,24 +171,17 @@ def test_a_data_loader_takes_it_as_a_data_set(random_graph: Callable[..., Graph]
         assert len(found) == 6
 
 
-def test_processes_of_a_data_loader_are_refused(random_graph: Callable[..., Graph]) -> None:
+def test_processes_of_a_data_loader_are_refused(random_graph: Any) -> None:
     outer = DataLoader(NeighborLoader(random_graph(), [3]), batch_size=None, num_workers=1)
     with pytest.raises(ConfigError, match="num_workers=1 of DataLoader: allowed is 0"):
         next(iter(outer))
 
 
-def test_no_argument_of_pygs_and_dgls_loaders_is_unknown(
-    random_graph: Callable[..., Graph],
-) -> None:
-    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+def test_no_argument_of_others_is_unknown(dgl: Any, random_graph: Any) -> None:
     loaders = pytest.importorskip("torch_geometric.loader")
-    own = {
-        *inspect.signature(NeighborLoader.__init__).parameters,
-        *FIXED,
-        *WITHOUT_EFFECT,
-        *("graph", "indices", "graph_sampler", "fanouts", "kwargs", "dataset", "prob"),
-        "node_sampler",
-    }
+    others = ("graph", "indices", "graph_sampler", "fanouts", "kwargs", "dataset", "prob")
+    known = {*FIXED, *WITHOUT_EFFECT, *others, "node_sampler"}
+    own = known.union(inspect.signature(NeighborLoader.__init__).parameters)
     for theirs in (
         *(loaders.NeighborLoader, loaders.NodeLoader, DataLoader),
         *(dgl.dataloading.DataLoader, dgl.dataloading.NeighborSampler),

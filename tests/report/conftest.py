@@ -1,7 +1,5 @@
 """A run of a processor and an emulated accelerator, made up: three epochs of thirty steps."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -38,36 +36,22 @@ PER_SEED = (
 SYNC_S = 3e-4
 
 
-def hybrid_plan(num_seeds: int = 800) -> DevicePlan:
-    accelerator = Emulated(
-        name="emulated:1",
-        macs_per_s=1e12,
-        memory_bandwidth=1e11,
-        memory_bytes=8 << 30,
-        link_bandwidth=1e10,
-    )
-    return DevicePlan(
-        shares=(
-            DeviceShare(
-                device=Cpu(name="cpu:0"),
-                num_seeds=num_seeds,
-                threads=Threads(sample=1, load=1, propagate=2),
-                prefetch="one_stage",
-            ),
-            DeviceShare(
-                device=accelerator,
-                num_seeds=BATCH - num_seeds,
-                threads=Threads(sample=1, load=1, propagate=0),
-                prefetch="two_stage",
-            ),
-        )
-    )
+def share(device: Any, num_seeds: int, prefetch: Any, **threads: int) -> DeviceShare:
+    threads = Threads(**threads)
+    return DeviceShare(device=device, num_seeds=num_seeds, threads=threads, prefetch=prefetch)
+
+
+def hybrid_plan() -> DevicePlan:
+    rates = {"macs_per_s": 1e12, "memory_bandwidth": 1e11, "link_bandwidth": 1e10}
+    accelerator = Emulated(name="emulated:1", memory_bytes=8 << 30, **rates)
+    cpu = share(Cpu(name="cpu:0"), 800, "one_stage", sample=1, load=1, propagate=2)
+    other = share(accelerator, BATCH - 800, "two_stage", sample=1, load=1, propagate=0)
+    return DevicePlan(shares=(cpu, other))
 
 
 def cpu_plan() -> DevicePlan:
-    threads = Threads(sample=2, load=2, propagate=2)
-    share = DeviceShare(device=Cpu(name="cpu:0"), num_seeds=BATCH, threads=threads, prefetch="none")
-    return DevicePlan(shares=(share,))
+    cpu = share(Cpu(name="cpu:0"), BATCH, "none", sample=2, load=2, propagate=2)
+    return DevicePlan(shares=(cpu,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,21 +85,12 @@ class MadeUpRun:
 
 
 def make_up(
-    *,
-    num_epochs: int = 3,
-    steps_per_epoch: int = 30,
-    rank_count: int = 2,
-    cached: bool = False,
-    exchange: bool = False,
+    num_epochs: int = 3, steps_per_epoch: int = 30, rank_count: int = 2, **options: bool
 ) -> MadeUpRun:
-    """Make up a run.
+    """Make up a run of the processor, and of the accelerator if ``rank_count`` is 2.
 
-    Args:
-        num_epochs: how many epochs.
-        steps_per_epoch: how many steps each.
-        rank_count: 2 for the processor and the accelerator, 1 for the processor alone.
-        cached: whether the accelerator has a cache, which answers three rows of four.
-        exchange: whether devices trade rows.
+    With ``cached``, the accelerator has a cache, which answers three rows of four; with
+    ``exchange``, devices trade rows.
     """
     random = np.random.default_rng(3)
     plan = hybrid_plan() if rank_count == 2 else cpu_plan()
@@ -133,8 +108,8 @@ def make_up(
                 DeviceStep(
                     num_seeds=sizes[rank],
                     threads=share.threads,
-                    stages=_stages(PER_SEED[rank], sizes[rank], random, exchange=exchange),
-                    traffic=_traffic(share, sizes[rank], cached=cached),
+                    stages=_stages(PER_SEED[rank], sizes[rank], random, **options),
+                    traffic=_traffic(share, sizes[rank], **options),
                 )
                 for rank, share in enumerate(plan.shares)
             )
@@ -147,52 +122,36 @@ def make_up(
             clock += duration
             records.append(
                 StepRecord(
-                    epoch=epoch,
-                    step=step,
-                    num_steps=steps_per_epoch,
+                    **{"epoch": epoch, "step": step, "global_step": number},
+                    **{"num_steps": steps_per_epoch, "num_edges": step * 200_000},
                     mean_loss=2.0 / (1 + number / 20),
-                    num_edges=step * 200_000,
-                    seconds=clock - begin,
-                    global_step=number,
                     loss=2.0 / (1 + number / 20) + float(random.normal(0, 0.05)),
-                    devices=devices,
-                    decision=decision,
+                    **{"seconds": clock - begin, "devices": devices, "decision": decision},
                 )
             )
             split = split_after
         epochs.append(_epoch(epoch, clock - begin, sums, moved, plan, split))
         clock += 0.08
     started = Result(
-        dataset="planted_partition",
-        model="Sage",
-        seed=0,
+        **{"dataset": "planted_partition", "model": "Sage", "seed": 0, "ceiling": 0.97},
         layout=RunLayout(plan=plan, predicted=_prediction(plan)),
         measures=("accuracy",),
-        ceiling=0.97,
         history=(),
     )
-    return MadeUpRun(
-        started=started,
-        steps=tuple(records),
-        epochs=tuple(epochs),
-        spans=np.array(spans, dtype=SPAN),
-    )
+    found = np.array(spans, dtype=SPAN)
+    return MadeUpRun(started=started, steps=tuple(records), epochs=tuple(epochs), spans=found)
 
 
 def simulated(run: MadeUpRun) -> MadeUpRun:
     """Put an FPGA in C simulation in the accelerator's place, of 30,000 cycles in each epoch."""
     cpu, accelerator = run.started.plan.shares
     plan = DevicePlan(shares=(cpu, replace(accelerator, device=Fpga(name="fpga:1"))))
-    counters = {
-        "csim_cycles": 30_000.0,
-        "csim_simulating_s": 2.0,
-        "csim_aggregate_cycles": 24_000.0,
-        "csim_update_cycles": 6_000.0,
-        "csim_memory_cycles": 12_000.0,
-        "csim_feature_bytes": 30.0 * (3 << 20),
-        "csim_edge_bytes": 30.0 * (1 << 20),
-        "csim_routing_conflicts": 90.0,
+    counted = {
+        **{"cycles": 30_000.0, "simulating_s": 2.0, "routing_conflicts": 90.0},
+        **{"aggregate_cycles": 24_000.0, "update_cycles": 6_000.0, "memory_cycles": 12_000.0},
+        **{"feature_bytes": 30.0 * (3 << 20), "edge_bytes": 30.0 * (1 << 20)},
     }
+    counters = {f"csim_{name}": value for name, value in counted.items()}
     named = {"name": "fpga:1", "kind": "fpga", "figures": "csim", "counters": counters}
     epochs = tuple(
         replace(epoch, devices=(epoch.devices[0], replace(epoch.devices[1], **named)))
@@ -205,7 +164,7 @@ def simulated(run: MadeUpRun) -> MadeUpRun:
 
 
 def _stages(
-    per_seed: dict[str, float], num_seeds: int, random: np.random.Generator, *, exchange: bool
+    per_seed: dict[str, float], num_seeds: int, random: Any, *, exchange: bool = False, **_: bool
 ) -> StageTimes:
     if exchange:
         per_seed = {**per_seed, "exchange": 2e-6}
@@ -214,25 +173,21 @@ def _stages(
     return StageTimes(**times, sync=SYNC_S * noise["sync"])
 
 
-def _traffic(share: DeviceShare, num_seeds: int, *, cached: bool) -> Traffic:
+def _traffic(share: DeviceShare, num_seeds: int, *, cached: bool = False, **_: bool) -> Traffic:
     """Four rows of 100 bytes and a list of 10 for each seed."""
     if not isinstance(share.device, Emulated):
         return Traffic()
     rows = Access(hits=3 * num_seeds, misses=num_seeds) if cached else Access()
-    row_bytes = (100 if cached else 400) * num_seeds
-    return Traffic(rows=rows).with_link(
-        row_bytes=row_bytes, list_bytes=10 * num_seeds, request_bytes=10
-    )
+    sizes = {"row_bytes": (100 if cached else 400) * num_seeds, "list_bytes": 10 * num_seeds}
+    return Traffic(rows=rows).with_link(request_bytes=10, **sizes)
 
 
 def _move(number: int, split: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
     moves = {8: 300, 16: 150, 24: 60}
     if number not in moves:
         return None, split
-    seeds = moves[number]
-    text = (
-        f"T_TC {split[0] * 0.03:.0f} ms is the bottleneck: {seeds} seeds from cpu:0 to emulated:1"
-    )
+    seeds, slowest = moves[number], f"T_TC {split[0] * 0.03:.0f} ms is the bottleneck"
+    text = f"{slowest}: {seeds} seeds from cpu:0 to emulated:1"
     return text, (split[0] - seeds, split[1] + seeds)
 
 
@@ -256,12 +211,7 @@ def _spans(
 
 
 def _epoch(
-    epoch: int,
-    seconds: float,
-    sums: list[StageTimes],
-    moved: list[Traffic],
-    plan: DevicePlan,
-    split: tuple[int, ...],
+    epoch: int, seconds: float, sums: list[StageTimes], moved: list[Traffic], plan: Any, split: Any
 ) -> EpochRecord:
     devices = []
     for rank, (share, times) in enumerate(zip(plan.shares, sums, strict=True)):
@@ -271,12 +221,9 @@ def _epoch(
         stages |= {stage: None for stage, is_absent in absent.items() if is_absent}
         devices.append(
             DeviceEpoch(
-                name=str(share.device.name),
-                kind=share.device.kind,
-                figures=share.device.figures,
-                batch_share=split[rank] / BATCH,
-                threads=asdict(share.threads),
-                stage_times_s=stages,
+                **{"name": share.device.name, "kind": share.device.kind},
+                **{"figures": share.device.figures, "batch_share": split[rank] / BATCH},
+                **{"threads": asdict(share.threads), "stage_times_s": stages},
                 host_to_device_bytes=moved[rank].link_bytes if emulated else None,
                 peak_rss_bytes=(900 + 40 * epoch + 100 * rank) << 20,
                 pss_bytes=(500 + 20 * epoch + 50 * rank) << 20,
@@ -285,14 +232,9 @@ def _epoch(
             )
         )
     return EpochRecord(
-        epoch=epoch,
-        train_loss=2.0 / (1 + epoch),
-        valid_metric=0.5 + 0.07 * epoch,
-        lr=0.01,
-        epoch_time_s=seconds,
-        eval_time_s=0.08,
-        num_edges=6_000_000,
-        num_vertices=1_500_000,
+        **{"epoch": epoch, "train_loss": 2.0 / (1 + epoch), "valid_metric": 0.5 + 0.07 * epoch},
+        **{"lr": 0.01, "epoch_time_s": seconds, "eval_time_s": 0.08},
+        **{"num_edges": 6_000_000, "num_vertices": 1_500_000},
         stage_times_s=devices[0].stage_times_s,
         peak_rss_bytes=max(device.peak_rss_bytes for device in devices),
         devices=tuple(devices),
@@ -301,9 +243,8 @@ def _epoch(
 
 def _prediction(plan: DevicePlan) -> PlanPredictions:
     cpu = StageTimes(sample=0.003, load=0.0042, propagate=0.0265, sync=0.0003)
-    accelerator = StageTimes(
-        sample=0.001, load=0.0013, transfer=0.0021, propagate=0.0022, sync=0.0003
-    )
+    sampled = StageTimes(sample=0.001, load=0.0013, sync=0.0003)
+    accelerator = replace(sampled, transfer=0.0021, propagate=0.0022)
     devices = (cpu, accelerator)[: len(plan.shares)]
     by_rates = Prediction(devices=devices, step_s=0.0268, num_edges=200_000, source="this_machine")
     return PlanPredictions(by_rates=by_rates, window_steps=2)
@@ -314,29 +255,14 @@ def make_run() -> Callable[..., MadeUpRun]:
     return make_up
 
 
-@pytest.fixture(scope="session")
-def hybrid_run() -> MadeUpRun:
-    return make_up()
+def run_fixture(make: Callable[..., MadeUpRun], **options: Any) -> Any:
+    """A fixture of a run, which all tests share."""
+    return pytest.fixture(scope="session")(lambda: make(**options))
 
 
-@pytest.fixture(scope="session")
-def cached_run() -> MadeUpRun:
-    return make_up(cached=True)
-
-
-@pytest.fixture(scope="session")
-def exchange_run() -> MadeUpRun:
-    return make_up(exchange=True)
-
-
-@pytest.fixture(scope="session")
-def simulated_run() -> MadeUpRun:
-    return simulated(make_up())
-
-
-@pytest.fixture(scope="session")
-def cpu_run() -> MadeUpRun:
-    return make_up(rank_count=1)
+hybrid_run, cpu_run = run_fixture(make_up), run_fixture(make_up, rank_count=1)
+cached_run, exchange_run = run_fixture(make_up, cached=True), run_fixture(make_up, exchange=True)
+simulated_run = run_fixture(lambda: simulated(make_up()))
 
 
 @pytest.fixture(scope="session")
@@ -344,6 +270,7 @@ def write_run() -> Callable[..., tuple[str, dict[str, Any]]]:
     """Writes a run's files into a directory, and returns its page and its summary."""
 
     def write(directory: Path, run: MadeUpRun, **options: Any) -> tuple[str, dict[str, Any]]:
+        directory.mkdir(exist_ok=True)
         console = Console(file=io.StringIO())
         report = RunReport(directory, epochs=3, options=options or {"seed": 0}, console=console)
         run.tell(report)

@@ -1,15 +1,14 @@
-from __future__ import annotations
-
-import dataclasses
-import io
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from rich.console import Console
+from pictures import SVG, assert_nothing_leaves, texts
+from printed import on_console
 from small_tasks import small_task
 
 from gnnscale.cache import (
@@ -29,19 +28,14 @@ from gnnscale.cache.stored_plan import identify
 from gnnscale.graph import Graph
 from gnnscale.report.cache_plan import draw, print_plan
 
-SVG = "{http://www.w3.org/2000/svg}"
-
 
 def cache(device: int, **fields: Any) -> DeviceCache:
-    return DeviceCache(
-        **{
-            **{"device": device, "name": f"emulated:{device}", "budget_bytes": 3 << 20},
-            **{"features": np.arange(1200), "topology": np.arange(7), "feature_bytes": 1 << 20},
-            **{"topology_bytes": 1 << 19, **fields},
-        }
-    )
+    sizes = {"budget_bytes": 3 << 20, "feature_bytes": 1 << 20, "topology_bytes": 1 << 19}
+    fields = {"features": np.arange(1200), "topology": np.arange(7), **sizes, **fields}
+    return DeviceCache(device=device, name=f"emulated:{device}", **fields)
 
 
+Stored = Callable[..., StoredPlan]
 #: Two devices that share, and one that is read nowhere.
 PLAN = CachePlan(
     planner="legion",
@@ -64,19 +58,17 @@ PLAN = CachePlan(
 
 
 @pytest.fixture
-def stored(tiny_graph: Graph) -> Callable[[CachePlan], StoredPlan]:
+def stored(tiny_graph: Graph) -> Stored:
     identity = identify(NoCache(), small_task(tiny_graph, [0]), partition=None, run={})
-
-    def of(plan: CachePlan) -> StoredPlan:
-        return StoredPlan(plan=plan, identity=identity, seconds=1.5, path=Path("p"), content="")
-
-    return of
+    return partial(StoredPlan, identity=identity, seconds=1.5, path=Path("p"), content="")
 
 
 def printed(stored: StoredPlan, graph: str = "mine") -> str:
-    stream = io.StringIO()
-    print_plan(stored, graph=graph, console=Console(file=stream, width=40))
-    return stream.getvalue()
+    return on_console(print_plan, stored, graph=graph, width=40)
+
+
+def drawn(stored: StoredPlan, graph: str = "mine") -> list[str]:
+    return texts(draw(stored, graph=graph))
 
 
 def cells(text: str, name: str) -> list[str]:
@@ -84,98 +76,73 @@ def cells(text: str, name: str) -> list[str]:
     return [each.strip() for each in row.split("│")][2:-1]
 
 
-def test_a_table_has_a_row_for_each_device(stored: Callable[..., StoredPlan]) -> None:
-    text = printed(stored(PLAN), "[bold]mine")
+def test_a_table_has_a_row_for_each_device(stored: Stored) -> None:
+    text = printed(stored(plan=PLAN), "[bold]mine")
     assert "[bold]mine: caches by legion" in text
-    assert cells(text, "emulated:0") == [
-        *("3.0 MiB", "7", "1,200", "1.5 MiB", "50.0 %", "25.0 %", "25.0 %")
-    ]
+    sizes, hits = ["3.0 MiB", "7", "1,200", "1.5 MiB"], ["50.0 %", "25.0 %", "25.0 %"]
+    assert cells(text, "emulated:0") == sizes + hits
     assert cells(text, "emulated:1")[-3:] == ["0.0 %", "0.0 %", "100.0 %"]
     # Of no rows there are no parts.
     assert cells(text, "emulated:2") == ["3.0 MiB", "0", "0", "1.5 MiB", "–", "–", "–"]
     lines = text.splitlines()
     assert "one cache of emulated:0, emulated:1; adjacency lists take 25.0 % of it" in lines
-    assert (
-        "predicted of an epoch, on average over the run: feature hit rate 0.6818, topology hit "
-        "rate 0.7500, 2.50M transactions, 2.0 MiB of rows over the links"
-    ) in " ".join(text.split())
+    rates = "feature hit rate 0.6818, topology hit rate 0.7500, 2.50M transactions, 2.0 MiB of rows"
+    predicted = f"predicted of an epoch, on average over the run: {rates} over the links"
+    assert predicted in " ".join(text.split())
     assert lines[-2:] == ["a [red]note", "planned in 1.50 s"]
 
 
-def test_what_is_not_known_is_not_shown(stored: Callable[..., StoredPlan]) -> None:
-    plan = dataclasses.replace(PLAN, predicted=None, curve=(), alphas=(None, None), notes=())
-    text = printed(stored(plan))
+def test_what_is_not_known_is_not_shown(stored: Stored) -> None:
+    plan = replace(PLAN, predicted=None, curve=(), alphas=(None, None), notes=())
+    text = printed(stored(plan=plan))
     assert cells(text, "emulated:0")[-3:] == ["–", "–", "–"]
     assert "one cache of emulated:0, emulated:1\n" in text
     assert "predicted" not in text
-    assert "million transactions" not in "".join(texts(stored(plan)))
+    assert "million transactions" not in "".join(drawn(stored(plan=plan)))
 
 
-def test_caches_that_look_ahead_and_those_that_do_not(stored: Callable[..., StoredPlan]) -> None:
+def test_caches_that_look_ahead_and_those_that_do_not(stored: Stored) -> None:
     ahead = LookAhead(window=8, num_rows=1234, match=True)
-    plan = dataclasses.replace(
-        PLAN,
-        cliques=((0,), (1,), (2,)),
-        alphas=(None,) * 3,
-        devices=(
-            cache(0, look_ahead=ahead, matched_bytes=5 << 20),
-            cache(1, host_aggregates=True),
-            cache(2),
-        ),
-        exact=True,
-    )
-    text = printed(stored(plan))
+    looking = cache(0, look_ahead=ahead, matched_bytes=5 << 20)
+    devices = (looking, cache(1, host_aggregates=True), cache(2))
+    alone = {"cliques": ((0,), (1,), (2,)), "alphas": (None,) * 3, "devices": devices}
+    text = printed(stored(plan=replace(PLAN, exact=True, **alone)))
     # Beyond the budget, and part of what is taken.
     assert cells(text, "emulated:0")[2:5] == ["1,234", "5.0 MiB", "6.5 MiB"]
     assert "matched" in text
-    assert "matched" not in printed(stored(PLAN))
+    assert "matched" not in printed(stored(plan=PLAN))
     assert cells(text, "emulated:1")[1:3] == ["host aggregates", ""]
     assert "looks 8 steps ahead, and reads rows of the batch before, beyond the budget\n" in text
     assert "predicted of an epoch, as the run draws them" in text
 
 
-def test_of_very_many_devices_some_are_shown(stored: Callable[..., StoredPlan]) -> None:
-    caches = tuple(cache(device) for device in range(70))
-    plan = CachePlan(
-        planner="any",
-        cliques=tuple((device,) for device in range(70)),
-        devices=caches,
-        alphas=(None,) * 70,
-        predicted=None,
-    )
-    text = printed(stored(plan))
+def test_of_very_many_devices_some_are_shown(stored: Stored) -> None:
+    caches, cliques = tuple(map(cache, range(70))), tuple((device,) for device in range(70))
+    many = {"cliques": cliques, "devices": caches, "alphas": (None,) * 70, "predicted": None}
+    text = printed(stored(plan=replace(PLAN, **many)))
     assert "emulated:63" in text
     assert "emulated:64" not in text
     assert "│ ... " in text
 
 
-def test_a_plan_of_no_cache(stored: Callable[..., StoredPlan]) -> None:
+def test_a_plan_of_no_cache(stored: Stored) -> None:
     none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=None)
-    assert printed(stored(none)).endswith("planned in 1.50 s\n")
-    assert texts(stored(none))[0] == "mine: caches by none"
+    assert printed(stored(plan=none)).endswith("planned in 1.50 s\n")
+    assert drawn(stored(plan=none))[0] == "mine: caches by none"
 
 
-def texts(stored: StoredPlan, graph: str = "mine") -> list[str]:
-    root = ElementTree.fromstring(draw(stored, graph=graph))
-    return [each.text or "" for each in root.iter(f"{SVG}text")]
-
-
-def test_a_picture_shows_where_rows_are_found(stored: Callable[..., StoredPlan]) -> None:
-    found = texts(stored(PLAN), "a <b> & c")
+def test_a_picture_shows_where_rows_are_found(stored: Stored) -> None:
+    found = drawn(stored(plan=PLAN), "a <b> & c")
     assert found[0] == "a <b> & c: caches by legion"
     assert {"own cache", "peers", "host", "emulated:2", "100 rows", "10 rows"} <= set(found)
-    root = ElementTree.fromstring(draw(stored(PLAN), graph="mine"))
-    bars = [
-        (each.get("class"), float(each.get("width", 0)))
-        for each in root.iter(f"{SVG}rect")
-        if each.find(f"{SVG}title") is not None
-    ]
+    root = ElementTree.fromstring(draw(stored(plan=PLAN), graph="mine"))
+    rects = [each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]
     widths = [("own", 180), ("peers", 90), ("host", 90), ("own", 0), ("peers", 0), ("host", 360)]
-    assert bars == widths
+    assert [(each.get("class"), float(each.get("width", 0))) for each in rects] == widths
 
 
-def test_a_picture_shows_the_cost_model(stored: Callable[..., StoredPlan]) -> None:
-    root = ElementTree.fromstring(draw(stored(PLAN), graph="mine"))
+def test_a_picture_shows_the_cost_model(stored: Stored) -> None:
+    root = ElementTree.fromstring(draw(stored(plan=PLAN), graph="mine"))
     lines = [each for each in root.iter(f"{SVG}path") if each.get("data-label")]
     labels = [each.get("data-label") for each in lines]
     assert labels == ["N_T, sampling", "N_F, features", "N_total"]
@@ -197,21 +164,9 @@ def test_a_picture_shows_the_cost_model(stored: Callable[..., StoredPlan]) -> No
     ],
 )
 def test_nothing_leaves_the_picture(
-    stored: Callable[..., StoredPlan],
-    random_graph: Callable[..., Graph],
-    planner: CachePlannerConfig,
+    stored: Stored, random_graph: Callable[..., Graph], planner: CachePlannerConfig
 ) -> None:
-    task = small_task(
-        random_graph(), [2400, 0, 1600], cliques=[[0, 1], [2]], batch_size=64, samples=True
-    )
-    plan = planner.plan(task)
-    assert printed(stored(plan)).count("emulated:") >= len(plan.devices)
-    root = ElementTree.fromstring(draw(stored(plan), graph="a graph"))
-    width, height = float(root.get("width", 0)), float(root.get("height", 0))
-    for each in root.iter(f"{SVG}rect"):
-        assert 0 <= float(each.get("x", 0)) <= width - float(each.get("width", 0))
-        assert 0 <= float(each.get("y", 0)) <= height - float(each.get("height", 0))
-    for each in root.iter(f"{SVG}text"):
-        size = 6.5 * len(each.text or "") * (each.get("text-anchor") == "start")
-        assert 0 <= float(each.get("x", 0)) <= width - size
-        assert 0 <= float(each.get("y", 0)) <= height
+    devices: dict[str, Any] = {"cliques": [[0, 1], [2]], "batch_size": 64, "samples": True}
+    plan = planner.plan(small_task(random_graph(), [2400, 0, 1600], **devices))
+    assert printed(stored(plan=plan)).count("emulated:") >= len(plan.devices)
+    assert_nothing_leaves(draw(stored(plan=plan), graph="a graph"))

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import io
 import json
 import os
 import re
@@ -13,7 +10,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from rich.console import Console
+from printed import on_console
 
 from gnnscale.backend.fpga.csim import build
 from gnnscale.core.errors import ConfigError
@@ -38,17 +35,12 @@ def store(tmp_path: Path) -> Path:
 
 def damage(store: Path) -> None:
     """Make the last feature not finite."""
-    with (store / "features.npy").open("r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"\x7f")
-        file.seek(-2, 2)
-        file.write(b"\xc0")
+    content = (store / "features.npy").read_bytes()
+    (store / "features.npy").write_bytes(content[:-2] + b"\xc0\x7f")
 
 
 def printed(store: Path) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    print_store(examine_store(store), console)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    return on_console(print_store, examine_store(store), width=200)
 
 
 def test_whole_store(store: Path) -> None:
@@ -65,59 +57,40 @@ def test_damaged_store(store: Path) -> None:
     assert store_problem(findings).startswith(f"{store}/features.npy: checksum ")
     assert store_problem(findings).endswith("(and 1 more, see doctor.json)")
     assert "feature 1 of vertex 39 is not finite" in printed(store)
+    none = store_problem(examine_store(store / "none"))
+    assert none == f"{store}/none: not a graph store, it has no meta.json"
 
 
 def test_what_to_install_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Square brackets are markup to rich."""
     monkeypatch.setattr(doctor, "installed", lambda *_: None)
-    console = Console(file=io.StringIO(), width=200)
-    print_findings(examine(), console)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    # Square brackets are markup to rich.
+    shown = on_console(print_findings, examine(), width=200)
     assert "pip install 'gnnscale[dgl]'" in shown
     assert "pip install 'gnnscale[pyg]'" in shown
 
 
-@pytest.mark.parametrize(
-    ("total", "shown"),
-    [
-        (8, "8.00 GiB, 2.00 GiB available"),
-        (4, "4.00 GiB (this container's limit, 8.00 GiB installed),"),
-    ],
-)
-def test_memory_of_a_container(total: int, shown: str) -> None:
-    memory = {"total": total << 30, "available": 2 << 30, "installed": 8 << 30}
-    assert doctor._shown_memory(memory).startswith(shown)
-
-
-def test_no_store(tmp_path: Path) -> None:
-    problem = store_problem(examine_store(tmp_path / "none"))
-    assert problem == f"{tmp_path}/none: not a graph store, it has no meta.json"
+def test_memory_of_a_container() -> None:
+    memory = {"total": 8 << 30, "available": 2 << 30, "installed": 8 << 30}
+    assert doctor._shown_memory(memory) == "8.00 GiB, 2.00 GiB available"
+    shown = doctor._shown_memory(memory | {"total": 4 << 30})
+    assert shown.startswith("4.00 GiB (this container's limit, 8.00 GiB installed),")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"calibrate": "abc"}, "calibrate"),
-        ({"calibrate": None}, "calibrate=null"),
-        ({"stor": "x"}, "did you mean 'store'"),
-        ({"store": ""}, "store=: names no file or folder"),
-    ],
+    ("option", "value", "message"),
+    [("calibrate", None, "calibrate=null"), ("store", "", "store=: names no file or folder")],
 )
-def test_bad_options(options: dict[str, object], message: str) -> None:
+def test_bad_options(option: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        typed(OmegaConf.create(options), DoctorConfig)
+        typed(OmegaConf.create({option: value}), DoctorConfig)
 
 
 def test_the_command_says_what_is_damaged(store: Path, tmp_path: Path) -> None:
     """Findings in doctor.json, one line, and status 1."""
     damage(store)
-    answer = subprocess.run(
-        [sys.executable, "-m", "gnnscale", "doctor", f"store='{store}'"],
-        cwd=tmp_path,
-        env=os.environ | {"GNNSCALE_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "gnnscale", "doctor", f"store='{store}'"]
+    environment = os.environ | {"GNNSCALE_HOME": str(tmp_path / "home")}
+    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert answer.returncode == 1
     # A slow machine says first that the command is starting.
     *_, line = answer.stderr.splitlines()
@@ -163,15 +136,13 @@ def test_boards_that_an_old_driver_does_not_count(driver: Any, tmp_path: Path) -
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_boards_that_a_driver_counts(driver: Any, number: int) -> None:
     cards = _Cards()
-    cards.enumerate_devices = lambda: number  # type: ignore[attr-defined]
+    cards.enumerate_devices = lambda: number
     assert driver(cards)["boards"] == list(_Cards.names[:number])
 
 
-def test_a_driver_that_fails_is_no_board(driver: Any) -> None:
+def test_no_driver_and_one_that_fails(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert driver(SimpleNamespace())["boards"] == []
-
-
-def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "pyxrt", None)
     assert doctor._boards() == {"xrt": None, "boards": []}
 
@@ -185,22 +156,14 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         ("2.16.1", ["xilinx_u250"], "1", "^a bitstream, see fpga/README.md"),
     ],
 )
-def test_what_boards_need(
-    xrt: str | None, boards: list[str], pyxrt: str | None, needs: str
-) -> None:
+def test_needs_of_boards(xrt: str | None, boards: list[str], pyxrt: str | None, needs: str) -> None:
     assert re.search(needs, doctor._board_needs({"xrt": xrt, "boards": boards}, pyxrt))
 
 
-def test_what_simulates_is_found_without_compiling(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def no_compiling(*_: Any) -> None:
-        raise AssertionError("doctor compiles")
-
-    monkeypatch.setattr(build, "_compile", no_compiling)
+def test_csim_is_found_without_compiling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build, "_compile", None)
     monkeypatch.setenv("CXX", str(tmp_path / "none"))
-    found = doctor._csim()
-    assert found["csim_compiler"] is None
+    assert doctor._csim()["csim_compiler"] is None
     monkeypatch.setattr(build, "_fits", lambda design, file: False)
     found = doctor._csim()
     assert found == {"csim_library": None, "csim_compiler": None}

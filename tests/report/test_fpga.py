@@ -1,44 +1,30 @@
-from __future__ import annotations
-
-import io
 from typing import Any
 
 import pytest
-from rich.console import Console
+from printed import on_console
 
 from gnnscale.plan import Cpu, Fpga
-from gnnscale.report.fpga import csim_figures, is_simulated, print_csim, simulating
+from gnnscale.report.fpga import csim_figures, is_simulated, print_csim
 
 #: Four steps.
 COUNTERS = {
-    "csim_cycles": 4000,
-    "csim_aggregate_cycles": 3000,
-    "csim_update_cycles": 1000,
-    "csim_memory_cycles": 2000,
-    "csim_simulating_s": 12.4,
-    "csim_feature_bytes": 4 << 20,
-    "csim_edge_bytes": 2 << 20,
-    "csim_edges": 800,
-    "csim_hazards": 6,
-    "rows_from:host": 7,
+    **{"csim_cycles": 4000, "csim_aggregate_cycles": 3000, "csim_update_cycles": 1000},
+    **{"csim_memory_cycles": 2000, "csim_simulating_s": 12.4, "csim_feature_bytes": 4 << 20},
+    **{"csim_edge_bytes": 2 << 20, "csim_edges": 800, "csim_hazards": 6, "rows_from:host": 7},
 }
 
 
 def figures(**changes: float) -> dict[str, Any]:
     counters = COUNTERS | {f"csim_{name}": value for name, value in changes.items()}
-    found = csim_figures(counters, num_steps=4, clock_hz=200e3)
-    assert found is not None
-    return found
+    return csim_figures(counters, num_steps=4, clock_hz=200e3)
 
 
 def device(rank: int, csim: dict[str, Any] | None) -> dict[str, Any]:
     return {"name": f"fpga:{rank}", "kind": "fpga", "figures": "csim", "csim": csim}
 
 
-def printed(*devices: dict[str, Any], width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    print_csim(devices, console)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+def printed(*devices: dict[str, Any]) -> str:
+    return on_console(print_csim, devices)
 
 
 def test_figures_by_hand() -> None:
@@ -62,16 +48,13 @@ def test_figures_by_hand() -> None:
         ({"aggregate_cycles": 2000}, "latency"),
     ],
 )
-def test_the_bottleneck_is_busy_for_more_than_half_of_the_cycles(
-    changes: dict[str, float], bottleneck: str
-) -> None:
+def test_what_is_busy_most_is_the_bottleneck(changes: dict[str, float], bottleneck: str) -> None:
     assert figures(**changes)["bottleneck"] == bottleneck
 
 
 def test_nothing_was_simulated() -> None:
-    assert csim_figures({}, num_steps=3, clock_hz=3e8) is None
-    assert csim_figures({"late_s": 0.1}, num_steps=3, clock_hz=3e8) is None
-    assert csim_figures({"csim_cycles": 0}, num_steps=3, clock_hz=3e8) is None
+    for counters in ({}, {"late_s": 0.1}, {"csim_cycles": 0}):
+        assert csim_figures(counters, num_steps=3, clock_hz=3e8) is None
     assert csim_figures(COUNTERS, num_steps=0, clock_hz=3e8) is None
 
 
@@ -79,10 +62,6 @@ def test_only_an_fpga_without_a_bitstream_is_simulated() -> None:
     assert is_simulated(Fpga())
     assert not is_simulated(Fpga(bitstream="gnnscale.xclbin"))
     assert not is_simulated(Cpu())
-
-
-def test_what_simulating_took() -> None:
-    assert simulating(figures()) == "simulating took 12 s for 20.0 ms of the card"
 
 
 def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
@@ -99,7 +78,4 @@ def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
         "fpga:0 (csim): simulating took 12 s for 20.0 ms of the card",
         "fpga:2 (csim): simulating took 12 s for 40 s of the card",
     ]
-
-
-def test_nothing_is_printed_without_a_simulated_device() -> None:
     assert printed(device(0, None)) == ""

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,16 +32,14 @@ def opened(directory: Path, *given: Any, **names: object) -> dict[str, Observer]
     return open_observers(config, directory, {"seed": 1}, given)
 
 
-def test_all_are_told_in_their_order(tmp_path: Path) -> None:
+def test_all_are_told_in_their_order() -> None:
     happened: list[str] = []
     report, first, second = (Notes(happened, name, {}) for name in ("report", "a", "b"))
     everybody = Observers(report, {"a": first, "b": second})
     everybody.trained()
     everybody.close()
-    assert happened == [
-        *("report.trained", "a.trained", "b.trained"),
-        *("report.close", "a.close", "b.close"),
-    ]
+    names = ("report", "a", "b")
+    assert happened == [f"{each}.{event}" for event in ("trained", "close") for each in names]
 
 
 @pytest.mark.parametrize(
@@ -69,19 +65,13 @@ def test_what_fails_is_told_in_one_line(error: BaseException, message: str) -> N
 
 
 def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
-    found = opened(
-        tmp_path,
-        Observer(),
-        logger={"csv": True, "mlflow": False},
-        observers=["own_observers:Watch"],
-    )
+    loggers, own = {"csv": True, "mlflow": False}, ["own_observers:Watch"]
+    found = opened(tmp_path, Observer(), logger=loggers, observers=own)
     csv, own, passed = found.values()
     assert isinstance(csv, CsvLogger)
-    assert (own.directory, own.options) == (tmp_path, {"seed": 1})  # type: ignore[attr-defined]
-    assert list(found) == [
-        *("logger=csv", "observers=own_observers:Watch"),
-        f"observers[0] ({Observer.__module__}:Observer)",
-    ]
+    assert (own.directory, own.options) == (tmp_path, {"seed": 1})
+    last = f"observers[0] ({Observer.__module__}:Observer)"
+    assert list(found) == ["logger=csv", "observers=own_observers:Watch", last]
     assert type(passed) is Observer
 
 

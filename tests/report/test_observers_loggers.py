@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import csv
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,45 +21,38 @@ from gnnscale.report.observers import (
 )
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-
-def test_what_an_epoch_has_not_is_left_out(measured: Any) -> None:
-    first, second, third = map(epoch_values, measured.epochs)
-    assert (first["valid_accuracy"], third["valid_macro_f1"]) == (0.5, 0.25)
-    assert not {name for name in second if name.startswith("valid")}
-    assert "valid_macro_f1" not in first
-    record = measured.epochs[0]
-    assert first["train_loss"] == record.train_loss
-    assert first["mteps"] == record.num_edges / record.epoch_time_s / 1e6
-    assert all(isinstance(value, (int, float)) for value in first.values())
+#: Options of a made-up run.
+OPTIONS = {"seed": 3, "model": {"hidden": 16, "dims": [4, 5]}, "cache_plan": None}
+Follow = Callable[..., TrainResult]
 
 
-def test_options_have_dotted_names(options: Any) -> None:
-    assert flat_options(options) == {
-        "seed": "3",
-        "model.hidden": "16",
-        "model.dims": "[4, 5]",
-        "cache_plan": "null",
-    }
+@pytest.fixture
+def measured(hybrid_run: Any) -> Any:
+    """Three epochs with two metrics, the second of which was not validated."""
+    values = [{"accuracy": 0.5, "macro_f1": None}, {}, {"accuracy": 0.75, "macro_f1": 0.25}]
+    epochs = tuple(
+        replace(each, valid_metrics=found, valid_metric=found.get("accuracy"))
+        for each, found in zip(hybrid_run.epochs, values, strict=True)
+    )
+    started = replace(hybrid_run.started, measures=("accuracy", "macro_f1"))
+    return replace(hybrid_run, started=started, epochs=epochs)
 
 
-@pytest.mark.parametrize("known", [0, 2])
-def test_a_line_for_each_epoch_whenever_it_was_done(
-    follow: Callable[..., Any], measured: Any, options: Any, tmp_path: Path, known: int
-) -> None:
-    (tmp_path / CSV_FILE).write_text("of,another,run\n1,2,3\n")
-    follow(CsvLogger(tmp_path, options), known=known)
-    with (tmp_path / CSV_FILE).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
-    assert [row["valid_accuracy"] for row in rows] == ["0.5", "", "0.75"]
-    assert [row["valid_macro_f1"] for row in rows] == ["", "", "0.25"]
-    losses = [float(row["train_loss"]) for row in rows]
-    assert losses == [each.train_loss for each in measured.epochs]
+@pytest.fixture
+def follow(measured: Any) -> Follow:
+    """Tell an observer of the run, the first epochs of which were done before it was resumed."""
 
+    def tell(observer: Observer, *, known: int = 0) -> TrainResult:
+        observer.started(replace(measured.started, history=measured.epochs[:known]))
+        for epoch in measured.epochs[known:]:
+            observer.trained()
+            observer.finished_epoch(epoch)
+        result = replace(measured.result, test_metrics={"accuracy": 0.7, "macro_f1": None})
+        observer.finished(result)
+        observer.close()
+        return result
 
-def test_nothing_is_written_before_the_run_starts(options: Any, tmp_path: Path) -> None:
-    CsvLogger(tmp_path, options).close()
-    assert list(tmp_path.iterdir()) == []
+    return tell
 
 
 class Calls(ModuleType):
@@ -101,24 +91,54 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
+def test_what_an_epoch_has_not_is_left_out(measured: Any) -> None:
+    first, second, third = map(epoch_values, measured.epochs)
+    assert (first["valid_accuracy"], third["valid_macro_f1"]) == (0.5, 0.25)
+    assert not {name for name in second if name.startswith("valid")}
+    assert "valid_macro_f1" not in first
+    record = measured.epochs[0]
+    assert first["train_loss"] == record.train_loss
+    assert first["mteps"] == record.num_edges / record.epoch_time_s / 1e6
+    assert all(isinstance(value, (int, float)) for value in first.values())
+
+
+def test_options_have_dotted_names() -> None:
+    model = {"model.hidden": "16", "model.dims": "[4, 5]"}
+    assert flat_options(OPTIONS) == {"seed": "3", **model, "cache_plan": "null"}
+
+
 @pytest.mark.parametrize("known", [0, 2])
-def test_what_mlflow_is_told(
-    mlflow: Calls,
-    follow: Callable[..., Any],
-    measured: Any,
-    options: Any,
-    tmp_path: Path,
-    known: int,
+def test_a_line_for_each_epoch(follow: Follow, measured: Any, tmp_path: Path, known: int) -> None:
+    (tmp_path / CSV_FILE).write_text("of,another,run\n1,2,3\n")
+    follow(CsvLogger(tmp_path, OPTIONS), known=known)
+    rows = list(csv.DictReader((tmp_path / CSV_FILE).read_text().splitlines()))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert [row["valid_accuracy"] for row in rows] == ["0.5", "", "0.75"]
+    assert [row["valid_macro_f1"] for row in rows] == ["", "", "0.25"]
+    losses = [float(row["train_loss"]) for row in rows]
+    assert losses == [each.train_loss for each in measured.epochs]
+
+
+@pytest.mark.parametrize("logger", [CsvLogger, TensorBoardLogger, MlflowLogger])
+def test_nothing_is_written_before_the_run_starts(
+    logger: Any, mlflow: Calls, tmp_path: Path
 ) -> None:
+    if logger is TensorBoardLogger:
+        pytest.importorskip("tensorboard")
+    logger(tmp_path, OPTIONS).close()
+    assert list(tmp_path.iterdir()) == mlflow.calls == []
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_mlflow(mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path, known: int) -> None:
     run = tmp_path / "my run"
-    follow(MlflowLogger(run, options), known=known)
+    follow(MlflowLogger(run, OPTIONS), known=known)
     place, started, params, *epochs, tested, ended = mlflow.calls
     assert place == ("set_tracking_uri", f"file://{tmp_path}/mlruns")
     assert started == ("start_run", "my run")
     assert params[1]["model.hidden"] == "16"
-    assert [(each[2], each[1]["train_loss"]) for each in epochs] == [
-        (each.epoch, each.train_loss) for each in measured.epochs
-    ]
+    losses = [(each.epoch, each.train_loss) for each in measured.epochs]
+    assert [(each[2], each[1]["train_loss"]) for each in epochs] == losses
     assert tested == ("log_metrics", {"test_accuracy": 0.7}, measured.result.best_epoch)
     assert ended == ("end_run", "FINISHED")
 
@@ -145,28 +165,30 @@ def test_many_options_take_several_calls(
     assert sum(len(each[1]) for each in mlflow.calls if each[0] == "log_params") == 150
 
 
-def test_a_run_that_did_not_start_is_none(mlflow: Calls, options: Any, tmp_path: Path) -> None:
-    MlflowLogger(tmp_path, options).close()
-    assert mlflow.calls == []
-
-
-@pytest.mark.skipif(find_spec("mlflow") is not None, reason="mlflow is installed")
-def test_one_line_says_what_to_install(options: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "logger", "module"),
+    [
+        ("mlflow", MlflowLogger, "mlflow"),
+        ("tensorboard", TensorBoardLogger, "torch.utils.tensorboard"),
+    ],
+)
+def test_one_line_says_what_to_install(
+    name: str, logger: Any, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError) as error:
-        MlflowLogger(tmp_path, options)
-    assert str(error.value) == "logger=mlflow: is not installed; pip install mlflow"
+        logger(tmp_path, OPTIONS)
+    assert str(error.value) == f"logger={name}: is not installed; pip install {name}"
 
 
 @pytest.mark.parametrize("known", [0, 2])
-def test_tensorboard_reads_every_epoch_once(
-    follow: Callable[..., Any], measured: Any, options: Any, tmp_path: Path, known: int
-) -> None:
+def test_tensorboard_epochs(follow: Follow, measured: Any, tmp_path: Path, known: int) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     if known:
-        follow(TensorBoardLogger(tmp_path, options))
-    result = follow(TensorBoardLogger(tmp_path, options), known=known)
+        follow(TensorBoardLogger(tmp_path, OPTIONS))
+    result = follow(TensorBoardLogger(tmp_path, OPTIONS), known=known)
     found = EventAccumulator(str(tmp_path / TENSORBOARD_DIR)).Reload()
     losses = [(each.step, each.value) for each in found.Scalars("train_loss")]
     expected = [(each.epoch, pytest.approx(each.train_loss)) for each in measured.epochs]
@@ -177,57 +199,3 @@ def test_tensorboard_reads_every_epoch_once(
     assert "test_macro_f1" not in found.Tags()["scalars"]
     (event,) = found.Tensors("options/text_summary")[-1:]
     assert b"| model.hidden | 16 |" in event.tensor_proto.string_val[0]
-
-
-def test_nothing_is_written_before_the_run_starts_tensorboard(options: Any, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    TensorBoardLogger(tmp_path, options).close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_one_line_says_what_to_install_tensorboard(
-    options: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigError) as error:
-        TensorBoardLogger(tmp_path, options)
-    assert str(error.value) == "logger=tensorboard: is not installed; pip install tensorboard"
-
-
-#: Options of a made-up run.
-OPTIONS = {"seed": 3, "model": {"hidden": 16, "dims": [4, 5]}, "cache_plan": None}
-
-
-@pytest.fixture
-def options() -> dict[str, Any]:
-    return OPTIONS
-
-
-@pytest.fixture
-def measured(hybrid_run: Any) -> Any:
-    """Three epochs with two metrics, the second of which was not validated."""
-    values = [{"accuracy": 0.5, "macro_f1": None}, {}, {"accuracy": 0.75, "macro_f1": 0.25}]
-    epochs = tuple(
-        replace(each, valid_metrics=found, valid_metric=found.get("accuracy"))
-        for each, found in zip(hybrid_run.epochs, values, strict=True)
-    )
-    started = replace(hybrid_run.started, measures=("accuracy", "macro_f1"))
-    return replace(hybrid_run, started=started, epochs=epochs)
-
-
-@pytest.fixture
-def follow(measured: Any) -> Callable[..., TrainResult]:
-    """Tell an observer of the run, the first epochs of which were done before it was resumed."""
-
-    def tell(observer: Observer, *, known: int = 0) -> TrainResult:
-        observer.started(replace(measured.started, history=measured.epochs[:known]))
-        for epoch in measured.epochs[known:]:
-            observer.trained()
-            observer.finished_epoch(epoch)
-        tested = {"accuracy": 0.7, "macro_f1": None}
-        result = replace(measured.result, test_metrics=tested)
-        observer.finished(result)
-        observer.close()
-        return result
-
-    return tell

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
-import dataclasses
-import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-from rich.console import Console
+from pictures import assert_nothing_leaves, texts
+from printed import on_console
 
 from gnnscale.graph import Graph
 from gnnscale.partition import (
@@ -23,36 +19,33 @@ from gnnscale.partition import (
 )
 from gnnscale.report.partition import draw, print_partition
 
-SVG = "{http://www.w3.org/2000/svg}"
+Made = Callable[..., Partition]
 
 
 @pytest.fixture
 def made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random_graph: Callable[..., Graph]
-) -> Callable[..., Partition]:
+) -> Made:
     """Make a partition of a graph with 300 vertices and 3,000 edges."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     graph = random_graph(num_features=100)
 
     def make(config: PartitionerConfig, num_parts: int) -> Partition:
-        options: dict[str, Any] = {"num_parts": num_parts, "num_hops": 2, "num_threads": 1}
-        return read_partition(make_partition(config, graph, **options), graph)
+        made = make_partition(config, graph, num_parts=num_parts, num_hops=2, num_threads=1)
+        return read_partition(made, graph)
 
     return make
 
 
 def printed(partition: Partition, graph: str = "mine") -> str:
-    stream = io.StringIO()
-    print_partition(partition, graph=graph, console=Console(file=stream, width=40))
-    return stream.getvalue()
+    return on_console(print_partition, partition, graph=graph, width=40)
 
 
-def texts(partition: Partition, graph: str = "mine") -> list[str]:
-    root = ElementTree.fromstring(draw(partition, graph=graph))
-    return [each.text or "" for each in root.iter(f"{SVG}text")]
+def drawn(partition: Partition, graph: str = "mine") -> list[str]:
+    return texts(draw(partition, graph=graph))
 
 
-def test_a_table_has_a_row_for_each_part(made: Callable[..., Partition]) -> None:
+def test_a_table_has_a_row_for_each_part(made: Made) -> None:
     partition = made(Hash(), 3)
     text = printed(partition, "[bold]mine")
     assert "[bold]mine: 3 parts by hash" in text
@@ -68,67 +61,52 @@ def test_a_table_has_a_row_for_each_part(made: Callable[..., Partition]) -> None
 
 
 @pytest.mark.parametrize("config", [P3(), NoPartitioner()])
-def test_what_is_absent_is_not_zero(
-    made: Callable[..., Partition], config: PartitionerConfig
-) -> None:
+def test_what_is_absent_is_not_zero(made: Made, config: PartitionerConfig) -> None:
     text = printed(made(config, 2))
     assert "edges cut –, replication factor 2.00" in text
     assert "│   – │" in text or "│     – │" in text
-    drawn = texts(made(config, 2))
-    assert "every part has the whole topology, replication factor 2.00" in drawn
-    assert "edges between parts" not in drawn
-    assert "training vertices" not in drawn
+    shown = drawn(made(config, 2))
+    assert "every part has the whole topology, replication factor 2.00" in shown
+    assert "edges between parts" not in shown
+    assert "training vertices" not in shown
 
 
-def test_notes_and_unknown_memory_are_shown(made: Callable[..., Partition]) -> None:
+def test_notes_and_unknown_memory_are_shown(made: Made) -> None:
     partition = made(Hash(), 2)
-    figures = dataclasses.replace(
-        partition.figures, notes=("[red]a note",), peak_rss_bytes=None, seconds=1000.0
-    )
-    text = printed(dataclasses.replace(partition, figures=figures))
+    noted = {"notes": ("[red]a note",), "peak_rss_bytes": None, "seconds": 1000.0}
+    text = printed(replace(partition, figures=replace(partition.figures, **noted)))
     assert text.endswith("[red]a note\n")
     assert "time 1,000 s" in text
     assert "peak memory – (" in text
 
 
-def test_a_picture_shows_sizes_and_cuts(made: Callable[..., Partition]) -> None:
+def test_a_picture_shows_sizes_and_cuts(made: Made) -> None:
     partition = made(Hash(), 3)
-    drawn = texts(partition, "a <b> & c")
-    assert drawn[0] == "a <b> & c: 3 parts by hash"
-    for title in ("vertices", "in-edges", "training vertices", "edges between parts"):
-        assert title in drawn
+    shown = drawn(partition, "a <b> & c")
+    assert shown[0] == "a <b> & c: 3 parts by hash"
+    assert {"vertices", "in-edges", "training vertices", "edges between parts"} <= set(shown)
     part = partition.figures.parts[2]
-    assert f"{part.num_inner} + {part.num_vertices - part.num_inner}" in drawn
-    assert f"{part.num_edges:,}" in drawn
+    assert f"{part.num_inner} + {part.num_vertices - part.num_inner}" in shown
+    assert f"{part.num_edges:,}" in shown
     for row in partition.figures.cut or ():
-        assert {f"{count:,}" for count in row} <= set(drawn)
+        assert {f"{count:,}" for count in row} <= set(shown)
 
 
-def test_columns_are_drawn_where_they_lie(made: Callable[..., Partition]) -> None:
-    drawn = texts(made(P3(), 2))
-    assert {"feature columns", "100 in all", "0–49", "50–99"} <= set(drawn)
+def test_columns_are_drawn_where_they_lie(made: Made) -> None:
+    shown = drawn(made(P3(), 2))
+    assert {"feature columns", "100 in all", "0–49", "50–99"} <= set(shown)
 
 
 @pytest.mark.parametrize("config", [Random(), P3()])
-def test_of_very_many_parts_some_are_shown(
-    made: Callable[..., Partition], config: PartitionerConfig
-) -> None:
+def test_of_very_many_parts_some_are_shown(made: Made, config: PartitionerConfig) -> None:
     partition = made(config, 70)
-    drawn = texts(partition)
-    assert any("the first 64 parts are shown" in each for each in drawn)
-    assert "63" in drawn
-    assert "64" not in [each for each in drawn if each in ("63", "64")]
+    shown = drawn(partition)
+    assert any("the first 64 parts are shown" in each for each in shown)
+    assert "63" in shown
+    assert "64" not in shown
     assert "\n│      ... │" in printed(partition)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 16, 33, 64])
-def test_nothing_leaves_the_picture(made: Callable[..., Partition], num_parts: int) -> None:
-    root = ElementTree.fromstring(draw(made(Random(), num_parts), graph="mine"))
-    width, height = float(root.get("width", 0)), float(root.get("height", 0))
-    for each in root.iter(f"{SVG}rect"):
-        assert 0 <= float(each.get("x", 0)) <= width - float(each.get("width", 0))
-        assert 0 <= float(each.get("y", 0)) <= height - float(each.get("height", 0))
-    for each in root.iter(f"{SVG}text"):
-        size = 6.5 * len(each.text or "") * (each.get("text-anchor") == "start")
-        assert 0 <= float(each.get("x", 0)) <= width - size
-        assert 0 <= float(each.get("y", 0)) <= height
+def test_nothing_leaves_the_picture(made: Made, num_parts: int) -> None:
+    assert_nothing_leaves(draw(made(Random(), num_parts), graph="mine"))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
@@ -7,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from printed import on_console
 from rich.console import Console
 
 from gnnscale.report.run import write_outcome
@@ -31,9 +30,7 @@ def test_the_run_leaves_its_files(tmp_path: Path, hybrid_run: Any, write_run: An
 
 
 @pytest.mark.parametrize(("num_steps", "num_epochs"), [(0, 0), (1, 0), (40, 1)])
-def test_a_run_that_stops_anywhere_has_a_report(
-    tmp_path: Path, hybrid_run: Any, num_steps: int, num_epochs: int
-) -> None:
+def test_a_run_that_stops(tmp_path: Path, hybrid_run: Any, num_steps: int, num_epochs: int) -> None:
     report = observer(tmp_path)
     report.started(hybrid_run.started)
     for step in hybrid_run.steps[:num_steps]:
@@ -51,9 +48,7 @@ def test_a_run_that_stops_anywhere_has_a_report(
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
-def test_the_timeline_of_a_finished_run_outlives_its_resumption(
-    tmp_path: Path, hybrid_run: Any, write_run: Any
-) -> None:
+def test_a_resumed_run_keeps_its_timeline(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
     write_run(tmp_path, hybrid_run)
     before = (tmp_path / "trace.json").read_text()
     report = observer(tmp_path)
@@ -63,9 +58,7 @@ def test_the_timeline_of_a_finished_run_outlives_its_resumption(
     assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 90
 
 
-def test_a_new_run_drops_what_another_has_left(
-    tmp_path: Path, hybrid_run: Any, write_run: Any
-) -> None:
+def test_a_new_run_drops_what_was_there(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
     write_run(tmp_path, hybrid_run)
     report = observer(tmp_path)
     report.started(hybrid_run.started)
@@ -76,48 +69,31 @@ def test_a_new_run_drops_what_another_has_left(
 
 
 def test_predicted_times_are_printed_where_there_are_any(tmp_path: Path, hybrid_run: Any) -> None:
-    screen = io.StringIO()
     report = observer(tmp_path)
     hybrid_run.tell(report)
-    console = Console(file=screen, width=100)
-    write_outcome(report, hybrid_run.result, status="completed", console=console)
-    assert "Predicted and measured stage times" in screen.getvalue()
+    shown = on_console(write_outcome, report, hybrid_run.result, status="completed", width=100)
+    assert "Predicted and measured stage times" in shown
     # The host was late in one step of each epoch.
     late = (
         "emulated:1: the host was slower than the device that it emulates in 3 of 90 steps, by "
         "0.003 s in all; times of this device are too long by that\n"
     )
-    assert screen.getvalue().endswith(late)
-    printed = len(screen.getvalue())
-    result = hybrid_run.predicting(None)
-    write_outcome(report, result, status="completed", console=console)
-    assert screen.getvalue()[printed:] == late
+    assert shown.endswith(late)
+    unknown = hybrid_run.predicting(None)
+    assert on_console(write_outcome, report, unknown, status="completed", width=100) == late
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_predictions_of_a_single_device_are_printed_on_request(
-    tmp_path: Path, cpu_run: Any, asked: bool
-) -> None:
-    screen = io.StringIO()
+def test_predictions_of_one_device_are_asked_for(tmp_path: Path, cpu_run: Any, asked: bool) -> None:
     report = observer(tmp_path)
     cpu_run.tell(report)
-    console = Console(file=screen, width=100)
-    write_outcome(report, cpu_run.result, status="completed", console=console, predictions=asked)
-    assert ("Predicted and measured stage times" in screen.getvalue()) == asked
-    if not asked:
-        assert screen.getvalue() == ""
+    options = {"status": "completed", "predictions": asked}
+    shown = on_console(write_outcome, report, cpu_run.result, **options)
+    assert ("Predicted and measured stage times" in shown) == bool(shown) == asked
 
 
-def test_what_was_simulated_is_printed_without_a_prediction(
-    tmp_path: Path, simulated_run: Any
-) -> None:
-    screen = io.StringIO()
+def test_what_was_simulated_needs_no_prediction(tmp_path: Path, simulated_run: Any) -> None:
     report = observer(tmp_path)
     simulated_run.tell(report)
-    result = replace(
-        simulated_run.result, layout=replace(simulated_run.result.layout, predicted=None)
-    )
-    console = Console(file=screen, width=80)
-    write_outcome(report, result, status="completed", console=console)
-    last = screen.getvalue().splitlines()[-1]
-    assert last == "fpga:1 (csim): simulating took 6.0 s for 0.30 ms of the card"
+    shown = on_console(write_outcome, report, simulated_run.predicting(None), status="completed")
+    assert shown.splitlines()[-1] == "fpga:1 (csim): simulating took 6.0 s for 0.30 ms of the card"

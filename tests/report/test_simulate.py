@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,23 +7,12 @@ from gnnscale.report.simulate import describe, rates, trainers
 
 
 def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any) -> None:
-    result = Simulated(
-        num_accelerators=1,
-        plan=hybrid_run.started.plan,
-        predicted=hybrid_run.started.layout.predicted.by_rates,
-        epoch_s=2.0,
-        mteps=3.0,
-        bottleneck="propagate",
-    )
+    layout = hybrid_run.started.layout
+    figures = {"num_accelerators": 1, "epoch_s": 2.0, "mteps": 3.0, "bottleneck": "propagate"}
+    result = Simulated(plan=layout.plan, predicted=layout.predicted.by_rates, **figures)
     parts = Efficiency(processor=0.4, memory=0.5, accelerator=0.75, link=1.0)
-    scaling = Scaling(
-        graph="cora",
-        model="GCN",
-        platform="a machine",
-        efficiency=parts,
-        hybrid=True,
-        results=(result,),
-    )
+    names = {"graph": "cora", "model": "GCN", "platform": "a machine"}
+    scaling = Scaling(efficiency=parts, hybrid=True, results=(result,), **names)
     described = describe(scaling)
     assert described["figures"] == "simulated"
     assert described["hybrid"] is True

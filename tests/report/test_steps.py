@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import json
 import math
@@ -12,6 +10,7 @@ from unittest import mock
 import msgspec
 import numpy as np
 import pytest
+from step_files import write_steps, written_steps
 
 from gnnscale.core.files import write_atomically
 from gnnscale.core.stages import STAGES
@@ -20,11 +19,9 @@ from gnnscale.report.steps import StepLog, read_steps
 from gnnscale.report.summary import write_json
 
 
-def write(file: Path, steps: Any) -> None:
-    log = StepLog(file)
-    for step in steps:
-        log.add(step)
-    log.flush()
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "steps.jsonl"
 
 
 def device(**changes: Any) -> dict[str, Any]:
@@ -38,9 +35,7 @@ def numbers(file: Path) -> list[int]:
 
 
 def test_what_is_written_is_read(tmp_path: Path, hybrid_run: Any) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps)
-    steps = read_steps(file, num_devices=2)
+    steps = written_steps(tmp_path, hybrid_run.steps)
     assert len(steps) == 90
     assert steps.number.tolist() == list(range(90))
     assert steps.epoch.tolist() == [1] * 30 + [2] * 30 + [3] * 30
@@ -62,7 +57,7 @@ def test_what_is_written_is_read(tmp_path: Path, hybrid_run: Any) -> None:
 
 def test_a_line_by_hand(tmp_path: Path, hybrid_run: Any) -> None:
     step = replace(hybrid_run.steps[8], loss=0.25, seconds=1.5)
-    write(tmp_path / "steps.jsonl", [step])
+    write_steps(tmp_path / "steps.jsonl", [step])
     line = json.loads((tmp_path / "steps.jsonl").read_text())
     assert line["global_step"] == 8
     assert (line["epoch"], line["loss"], line["seconds"]) == (1, 0.25, 1.5)
@@ -79,54 +74,44 @@ def test_a_line_by_hand(tmp_path: Path, hybrid_run: Any) -> None:
 
 
 def test_hits_and_misses_of_a_cache_are_written(tmp_path: Path, cached_run: Any) -> None:
-    write(tmp_path / "steps.jsonl", cached_run.steps[:1])
+    steps = written_steps(tmp_path, cached_run.steps[:1])
     line = json.loads((tmp_path / "steps.jsonl").read_text())
     rows = {"hits": 672, "misses": 224, "link_bytes": 22400, "link_requests": 2240}
     assert line["devices"][1]["traffic"]["rows"] == rows
-    steps = read_steps(tmp_path / "steps.jsonl", num_devices=2)
     assert steps.link_bytes.tolist() == [[0, 224 * 110]]
 
 
-def test_a_decision_is_text_whatever_it_holds(tmp_path: Path, hybrid_run: Any) -> None:
+def test_odd_values(file: Path, tmp_path: Path, hybrid_run: Any) -> None:
+    """A decision is text whatever it holds, and a loss that is no number is null."""
     decision = 'a "b" \\ \n ü'
-    write(tmp_path / "steps.jsonl", [replace(hybrid_run.steps[0], decision=decision)])
-    steps = read_steps(tmp_path / "steps.jsonl", num_devices=2)
+    step = replace(hybrid_run.steps[0], decision=decision, loss=math.nan)
+    steps = written_steps(tmp_path, [step])
     assert steps.decisions == ((0, decision),)
+    assert json.loads(file.read_text())["loss"] is None
+    assert np.isnan(steps.loss).all()
 
 
-def test_a_loss_that_is_no_number_is_null(tmp_path: Path, hybrid_run: Any) -> None:
-    write(tmp_path / "steps.jsonl", [replace(hybrid_run.steps[0], loss=math.nan)])
-    assert json.loads((tmp_path / "steps.jsonl").read_text())["loss"] is None
-    assert np.isnan(read_steps(tmp_path / "steps.jsonl", num_devices=2).loss).all()
-
-
-def test_a_resumed_run_drops_the_steps_that_it_repeats(tmp_path: Path, hybrid_run: Any) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps[:50])
+def test_a_resumed_run_drops_the_steps_that_it_repeats(
+    file: Path, tmp_path: Path, hybrid_run: Any
+) -> None:
+    write_steps(file, hybrid_run.steps[:50])
     with file.open("a") as cut_off:
         cut_off.write('{"global_step": 50, "ep')
-    write(file, hybrid_run.steps[30:40])
+    write_steps(file, hybrid_run.steps[30:40])
     assert numbers(file) == list(range(40))
     assert [path.name for path in tmp_path.iterdir()] == ["steps.jsonl"]
 
 
-def test_a_file_that_is_not_there_has_no_steps(tmp_path: Path) -> None:
-    assert len(read_steps(tmp_path / "steps.jsonl", num_devices=2)) == 0
-
-
-def test_lines_cut_off_by_a_crash_are_left_out(tmp_path: Path, hybrid_run: Any) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps[:3])
+def test_lines_cut_off_by_a_crash_are_left_out(file: Path, hybrid_run: Any) -> None:
+    assert len(read_steps(file, num_devices=2)) == 0
+    write_steps(file, hybrid_run.steps[:3])
     file.write_text(file.read_text()[:-20])
     assert read_steps(file, num_devices=2).number.tolist() == [0, 1]
     assert len(read_steps(file, num_devices=3)) == 0
 
 
-def test_of_a_long_run_every_so_many_steps_are_read(
-    tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps)
+def test_steps_of_a_long_run(file: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_steps(file, hybrid_run.steps)
     decoder = mock.Mock(wraps=msgspec.json.Decoder(steps_file._Step))
     monkeypatch.setattr(steps_file, "_decoder", decoder)
     monkeypatch.setattr(steps_file, "_MAX_STEPS", 13)
@@ -137,32 +122,20 @@ def test_of_a_long_run_every_so_many_steps_are_read(
     assert decoder.decode.call_count == 13 + 3
 
 
-def test_a_resumed_run_reads_the_lines_before_one_by_one(
-    tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps[:10])
+def test_lines_one_by_one(file: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_steps(file, hybrid_run.steps[:10])
     before = file.read_text()
-    kept: list[Any] = []
-
-    def write_and_look(file: Path, content: Any) -> None:
-        kept.append(content)
-        write_atomically(file, content)
-
-    monkeypatch.setattr("gnnscale.report.steps.write_atomically", write_and_look)
-    write(file, hybrid_run.steps[10:11])
-    assert isinstance(kept[0], Iterator)
-    assert [json.loads(line) for line in file.read_text().splitlines()[:-1]] == [
-        json.loads(line) for line in before.splitlines()
-    ]
+    looked_at = mock.Mock(wraps=write_atomically)
+    monkeypatch.setattr(steps_file, "write_atomically", looked_at)
+    write_steps(file, hybrid_run.steps[10:11])
+    assert isinstance(looked_at.call_args.args[1], Iterator)
+    *lines, _ = map(json.loads, file.read_text().splitlines())
+    assert lines == [json.loads(line) for line in before.splitlines()]
 
 
-def test_lines_are_written_within_about_a_second(
-    tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_not_late(file: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("gnnscale.report.steps.time.monotonic", lambda: clock[0])
-    file = tmp_path / "steps.jsonl"
+    monkeypatch.setattr(steps_file.time, "monotonic", lambda: clock[0])
     log = StepLog(file)
     log.add(hybrid_run.steps[0])
     assert not file.exists()
@@ -171,10 +144,9 @@ def test_lines_are_written_within_about_a_second(
     assert numbers(file) == [0, 1]
 
 
-def test_a_full_disk_is_told_with_the_file(tmp_path: Path, hybrid_run: Any) -> None:
+def test_a_full_disk_is_told_with_the_file(file: Path, hybrid_run: Any) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    file = tmp_path / "steps.jsonl"
     log = StepLog(file)
     log.add(hybrid_run.steps[0])
     file.symlink_to("/dev/full")
@@ -188,69 +160,53 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, hybrid_run: Any) -> N
     [
         {"global_step": "0"},
         {"global_step": 2**63},
-        {"epoch": None},
-        {"seconds": "x"},
-        {"loss": []},
-        {"decision": 5},
-        {"devices": {}},
+        {"seconds": None},
         {"devices": [5, 5]},
-        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": [0.1] * 5}] * 2},
-        {"devices": [device(seeds=-1)] * 2},
-        {"devices": [device(threads=[1, 1, 1])] * 2},
-        {"devices": [device(threads={"sample": 1, "load": 1})] * 2},
-        {"devices": [device(threads={"sample": 1, "load": 1, "sync": 1})] * 2},
-        {"devices": [device(stage_s=None)] * 2},
-        {"devices": [device(stage_s={"load": None})] * 2},
-        {"devices": [device(stage_s={"load": "x"})] * 2},
-        {"devices": [device(stage_s={"load": 1e300})] * 2},
-        {"devices": [device(traffic=None)] * 2},
-        {"devices": [device(traffic={"rows": 5})] * 2},
-        {"devices": [device(traffic={"rows": {"link_bytes": 0.5}})] * 2},
-        {"devices": [device(traffic={"rows": {"link_bytes": -1}})] * 2},
-        {"devices": [device(traffic={"rows": {"link_bytes": 2**62}})] * 2},
+        *(
+            {"devices": [device(**changes)] * 2}
+            for changes in (
+                {"seeds": -1},
+                {"threads": {"sample": 1, "load": 1, "sync": 1}},
+                {"stage_s": {"load": None}},
+                {"stage_s": {"load": 1e300}},
+                {"traffic": {"rows": {"link_bytes": 0.5}}},
+                {"traffic": {"rows": {"link_bytes": 2**62}}},
+            )
+        ),
     ],
 )
-def test_lines_that_are_no_steps_are_left_out(
-    tmp_path: Path, hybrid_run: Any, change: dict[str, Any]
-) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps[:2])
+def test_lines_that_are_no_steps(file: Path, hybrid_run: Any, change: dict[str, Any]) -> None:
+    write_steps(file, hybrid_run.steps[:2])
     first, second = file.read_text().splitlines()
     file.write_text(json.dumps(json.loads(first) | change) + f"\n{second}\n")
     assert read_steps(file, num_devices=2).number.tolist() == [1]
-    write(file, [hybrid_run.steps[2]])
+    write_steps(file, [hybrid_run.steps[2]])
     assert numbers(file) == [1, 2]
 
 
-def test_the_lines_that_others_are_damaged_from_are_steps(tmp_path: Path, hybrid_run: Any) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps[:1])
+def test_the_lines_that_others_are_damaged_from_are_steps(file: Path, hybrid_run: Any) -> None:
+    write_steps(file, hybrid_run.steps[:1])
     line = json.loads(file.read_text())
     most = {"rows": {"link_bytes": 2**62 - 1}, "lists": {"link_bytes": 2**62 - 1}}
     file.write_text(json.dumps(line | {"devices": [device(), device(traffic=most)]}) + "\n")
     assert read_steps(file, num_devices=2).link_bytes.tolist() == [[0, 2**63 - 2]]
 
 
-def test_bytes_that_are_no_lines_are_left_out(tmp_path: Path, hybrid_run: Any) -> None:
-    file = tmp_path / "steps.jsonl"
-    write(file, hybrid_run.steps[:1])
+def test_bytes_that_are_no_lines_are_left_out(file: Path, hybrid_run: Any) -> None:
+    write_steps(file, hybrid_run.steps[:1])
     good = file.read_bytes()
     file.write_bytes(b"\xff\x00\n[]\n5\n" + b"[" * 100_000 + b"\n" + b"9" * 5000 + b"\n" + good)
     assert read_steps(file, num_devices=2).number.tolist() == [0]
 
 
-def test_a_link_in_place_of_the_temporary_file_is_not_followed(
-    tmp_path: Path, hybrid_run: Any
-) -> None:
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path, hybrid_run: Any) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     run = tmp_path / "run"
     run.mkdir()
-    (run / ".steps.jsonl.tmp").symlink_to(elsewhere)
-    (run / "steps.jsonl").symlink_to(elsewhere)
-    write(run / "steps.jsonl", hybrid_run.steps[:1])
-    (run / ".summary.json.tmp").symlink_to(elsewhere)
-    (run / "summary.json").symlink_to(elsewhere)
+    for name in ("steps.jsonl", ".steps.jsonl.tmp", "summary.json", ".summary.json.tmp"):
+        (run / name).symlink_to(elsewhere)
+    write_steps(run / "steps.jsonl", hybrid_run.steps[:1])
     write_json(run / "summary.json", {"a": 1})
     assert elsewhere.read_text() == "mine"
     assert numbers(run / "steps.jsonl") == [0]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -37,19 +35,17 @@ def test_every_event_has_what_the_format_asks_for(tmp_path: Path, hybrid_run: An
     assert sum(event["ph"] == "X" for event in events) == len(hybrid_run.spans)
 
 
-def test_a_process_for_each_worker_and_a_thread_for_each_stage(
-    tmp_path: Path, hybrid_run: Any
-) -> None:
+def test_processes_and_threads(tmp_path: Path, hybrid_run: Any, exchange_run: Any) -> None:
+    """A process for each worker, and a thread for each stage that it has."""
     events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
     processes = [e for e in events if e["name"] == "process_name"]
-    assert [(e["pid"], e["args"]["name"]) for e in processes] == [
-        (1, "cpu:0"),
-        (2, "emulated:1"),
-    ]
+    assert [(e["pid"], e["args"]["name"]) for e in processes] == [(1, "cpu:0"), (2, "emulated:1")]
     assert threads(events, 1) == ["sample", "load", "propagate", "sync"]
     assert threads(events, 2) == ["sample", "load", "transfer", "propagate", "sync"]
     order = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
     assert order == [0, 1, 4, 5, *(0, 1, 3, 4, 5)]
+    events = trace(tmp_path / "trace.json", exchange_run, exchange_run.spans)
+    assert threads(events, 2) == list(STAGES)
 
 
 def test_the_time_of_simulating_is_called_so(tmp_path: Path, simulated_run: Any) -> None:
@@ -60,22 +56,12 @@ def test_the_time_of_simulating_is_called_so(tmp_path: Path, simulated_run: Any)
     assert labels == [(2, "times of this machine, which simulates")]
 
 
-def test_an_exchange_has_a_thread_where_there_is_one(tmp_path: Path, exchange_run: Any) -> None:
-    events = trace(tmp_path / "trace.json", exchange_run, exchange_run.spans)
-    assert threads(events, 2) == list(STAGES)
-
-
 def test_times_are_microseconds(tmp_path: Path, hybrid_run: Any) -> None:
     span = np.array([(1, STAGES.index("propagate"), 7, 0.5, 0.502)], dtype=SPAN)
     event = trace(tmp_path / "trace.json", hybrid_run, span)[-1]
     assert event == {
-        "ph": "X",
-        "pid": 2,
-        "tid": 5,
-        "name": "propagate",
-        "ts": pytest.approx(500_000),
-        "dur": pytest.approx(2_000),
-        "args": {"step": 7},
+        **{"ph": "X", "pid": 2, "tid": 5, "name": "propagate", "args": {"step": 7}},
+        **{"ts": pytest.approx(500_000), "dur": pytest.approx(2_000)},
     }
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +12,12 @@ from gnnscale.report.summary import append_metrics, summarise, write_json, write
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 
-def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
+def epoch(number: int, metric: float | None, seconds: float, **changes: Any) -> EpochRecord:
     return EpochRecord(
-        epoch=number,
-        train_loss=1.0 / number,
-        valid_metric=metric,
-        lr=0.1,
-        epoch_time_s=seconds,
-        eval_time_s=None,
-        num_edges=2_000_000,
-        num_vertices=300,
-        stage_times_s=stage_times(seconds),
-        peak_rss_bytes=1000 * number,
-        devices=(cpu(seconds),),
+        **{"epoch": number, "train_loss": 1.0 / number, "valid_metric": metric, "lr": 0.1},
+        **{"epoch_time_s": seconds, "eval_time_s": None, "num_edges": 2_000_000},
+        **{"num_vertices": 300, "stage_times_s": stage_times(seconds)},
+        **{"peak_rss_bytes": 1000 * number, "devices": (cpu(seconds, **changes),)},
     )
 
 
@@ -37,40 +28,32 @@ def stage_times(seconds: float) -> dict[str, float | None]:
 
 def cpu(seconds: float, **changes: Any) -> DeviceEpoch:
     values: dict[str, Any] = {
-        "name": "cpu:0",
-        "kind": "cpu",
-        "figures": "measured",
-        "batch_share": 1.0,
-        "threads": {"sample": 2, "load": 2, "propagate": 2},
-        "stage_times_s": stage_times(seconds),
-        "traffic": Traffic(),
-        "host_to_device_bytes": None,
-        "peak_rss_bytes": round(seconds * 100),
-        "pss_bytes": 50,
+        **{"name": "cpu:0", "kind": "cpu", "figures": "measured", "batch_share": 1.0},
+        **{"threads": {"sample": 2, "load": 2, "propagate": 2}, "traffic": Traffic()},
+        **{"stage_times_s": stage_times(seconds), "host_to_device_bytes": None},
+        **{"peak_rss_bytes": round(seconds * 100), "pss_bytes": 50},
     }
-    return DeviceEpoch(**{**values, **changes})
+    return DeviceEpoch(**values | changes)
+
+
+def plan(*names: str) -> DevicePlan:
+    threads = Threads(sample=2, load=2, propagate=2)
+    given: dict[str, Any] = {"num_seeds": 8, "threads": threads, "prefetch": "none"}
+    return DevicePlan(shares=tuple(DeviceShare(device=Cpu(name=name), **given) for name in names))
 
 
 def result(*history: EpochRecord, **changes: Any) -> TrainResult:
-    threads = Threads(sample=2, load=2, propagate=2)
-    share = DeviceShare(device=Cpu(name="cpu:0"), num_seeds=8, threads=threads, prefetch="none")
     values: dict[str, Any] = {
-        "dataset": "cora",
-        "model": "Gcn",
-        "seed": 4,
-        "measures": ("accuracy",),
-        "ceiling": None,
-        "history": history,
-        "layout": RunLayout(plan=DevicePlan(shares=(share,))),
-        "test_metrics": {"accuracy": 0.7},
+        **{"dataset": "cora", "model": "Gcn", "seed": 4, "measures": ("accuracy",)},
+        **{"ceiling": None, "history": history, "test_metrics": {"accuracy": 0.7}},
+        **{"layout": RunLayout(plan=plan("cpu:0"))},
     }
-    return TrainResult(**{**values, **changes})
+    return TrainResult(**values | changes)
 
 
 def test_summary_by_hand() -> None:
-    summary = summarise(
-        result(epoch(1, 0.5, 1.0), epoch(2, 0.8, 2.0), epoch(3, 0.6, 5.0)), status="completed"
-    )
+    history = (epoch(1, 0.5, 1.0), epoch(2, 0.8, 2.0), epoch(3, 0.6, 5.0))
+    summary = summarise(result(*history), status="completed")
     assert summary["status"] == "completed"
     assert (summary["dataset"], summary["model"], summary["seed"]) == ("cora", "Gcn", 4)
     assert (summary["epochs"], summary["best_epoch"]) == (3, 2)
@@ -84,41 +67,31 @@ def test_summary_by_hand() -> None:
     assert (device["name"], device["kind"], device["batch_share"]) == ("cpu:0", "cpu", 1.0)
     assert (summary["figures"], device["figures"]) == ("measured", "measured")
     assert device["threads"] == {"sample": 2, "load": 2, "propagate": 2}
-    assert device["stage_times_s"]["sample"] == pytest.approx(8 / 3)
-    assert device["stage_times_s"]["propagate"] == 2
-    assert device["stage_times_s"]["sync"] == 0
-    assert device["peak_rss_bytes"] == 500
-    assert device["pss_bytes"] == 50
+    absent = {"exchange": None, "transfer": None}
+    means = {"sample": pytest.approx(8 / 3), "load": 1, "propagate": 2, "sync": 0, **absent}
+    assert device["stage_times_s"] == means
+    assert (device["peak_rss_bytes"], device["pss_bytes"]) == (500, 50)
 
 
 def test_a_run_that_went_on_with_other_devices() -> None:
-    before = replace(epoch(1, 0.5, 1.0), devices=(cpu(9.0, name="other:0"),))
-    threads = Threads(sample=1, load=1, propagate=1)
-    shares = tuple(
-        DeviceShare(device=Cpu(name=f"cpu:{rank}"), num_seeds=4, threads=threads, prefetch="none")
-        for rank in range(2)
-    )
+    before = epoch(1, 0.5, 1.0, name="other:0")
     after = replace(epoch(2, 0.6, 2.0), devices=(cpu(2.0), cpu(3.0, name="cpu:1")))
-    run = result(before, after, layout=RunLayout(plan=DevicePlan(shares=shares)))
-    devices = summarise(run, status="completed")["devices"]
+    layout = RunLayout(plan=plan("cpu:0", "cpu:1"))
+    devices = summarise(result(before, after, layout=layout), status="completed")["devices"]
     assert [each["stage_times_s"]["sample"] for each in devices] == [2.0, 3.0]
-    stopped = result(before, layout=RunLayout(plan=DevicePlan(shares=shares)))
-    devices = summarise(stopped, status="interrupted")["devices"]
+    devices = summarise(result(before, layout=layout), status="interrupted")["devices"]
     assert [each["batch_share"] for each in devices] == [None, None]
 
 
 def test_absent_figures_are_null() -> None:
     summary = summarise(result(epoch(1, None, 1.0), test_metrics={}), status="interrupted")
-    assert summary["valid_metric"] is None
-    assert summary["test_metric"] is None
-    assert summary["predicted"] is None
-    assert summary["ceiling"] is None
+    absent = ("valid_metric", "test_metric", "predicted", "ceiling")
+    assert all(summary[name] is None for name in absent)
     (device,) = summary["devices"]
     absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate")
     assert all(device[name] is None for name in absent)
     assert device["counters"] == {}
-    assert device["stage_times_s"]["exchange"] is None
-    assert device["stage_times_s"]["transfer"] is None
+    assert device["stage_times_s"]["exchange"] is device["stage_times_s"]["transfer"] is None
 
 
 def test_a_run_without_an_epoch_has_a_summary() -> None:
@@ -130,8 +103,7 @@ def test_a_run_without_an_epoch_has_a_summary() -> None:
     assert summary["epoch_time_s"] == {"mean": None, "median": None}
     (device,) = summary["devices"]
     assert (device["name"], device["kind"]) == ("cpu:0", "cpu")
-    assert device["batch_share"] is None
-    assert device["traffic"] is None
+    assert device["batch_share"] is device["traffic"] is None
     assert set(device["stage_times_s"].values()) == {None}
 
 
@@ -159,10 +131,7 @@ def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
         lists=Access(hits=1, peer_hits=2, misses=1, peer_bytes=64),
     )
     warm = Traffic(rows=Access(hits=60, misses=40, link_bytes=1600, link_requests=41))
-    epochs = [
-        replace(epoch(number, 0.5, 1.0), devices=(cpu(1.0, traffic=traffic),))
-        for number, traffic in enumerate((cold, warm), 1)
-    ]
+    epochs = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
     (device,) = summarise(result(*epochs), status="completed")["devices"]
     assert device["traffic"]["rows"] == {
         **{"hits": 30, "peer_hits": 0, "misses": 70, "host_bytes": 0},
@@ -171,13 +140,9 @@ def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
     assert device["traffic"]["lists"]["peer_bytes"] == 32
     assert device["feature_hit_rate"] == pytest.approx(60 / 200)
     assert device["topology_hit_rate"] == pytest.approx(3 / 4)
-
-
-def test_a_cache_that_never_hits_has_a_rate_of_0() -> None:
-    cold = replace(epoch(1, 0.5, 1.0), devices=(cpu(1.0, traffic=Traffic(rows=Access(misses=9))),))
-    (device,) = summarise(result(cold), status="completed")["devices"]
-    assert device["feature_hit_rate"] == 0
-    assert device["topology_hit_rate"] is None
+    never = epoch(1, 0.5, 1.0, traffic=Traffic(rows=Access(misses=9)))
+    (device,) = summarise(result(never), status="completed")["devices"]
+    assert (device["feature_hit_rate"], device["topology_hit_rate"]) == (0, None)
 
 
 def test_metrics_tell_the_kind_of_figures_and_hit_rates(tmp_path: Path, cached_run: Any) -> None:
@@ -225,12 +190,9 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
         "simulating_s": 6,
     }
     # What went on with a bitstream is not what was simulated.
-    first, second, third = run.history
-    cards = [replace(each.devices[1], counters={}) for each in (second, third)]
-    later = [
-        replace(each, devices=(each.devices[0], card))
-        for each, card in zip((second, third), cards, strict=True)
-    ]
+    first, *others = run.history
+    cards = [(each.devices[0], replace(each.devices[1], counters={})) for each in others]
+    later = [replace(each, devices=devices) for each, devices in zip(others, cards, strict=True)]
     resumed = summarise(replace(run, history=(first, *later)), status="completed")
     assert resumed["devices"][1]["csim"]["cycles"] == 1000
     started = summarise(simulated_run.started, status="failed")
@@ -238,31 +200,18 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
 
 
 @pytest.mark.parametrize(("first_epochs", "rate", "transactions"), [(1, 0.0, 100), (None, 0.3, 70)])
-def test_what_was_predicted_is_held_against_the_same_epochs(
-    first_epochs: int | None, rate: float, transactions: int
-) -> None:
+def test_a_plan_and_its_epochs(first_epochs: int | None, rate: float, transactions: int) -> None:
     """A cache that is empty at first hits less in the first epoch than in the run."""
-    found = [
-        replace(epoch(number, 0.5, 1.0), devices=(cpu(1.0, traffic=Traffic(rows=rows)),))
-        for number, rows in enumerate(
-            (Access(misses=100, link_requests=100), Access(hits=60, misses=40, link_requests=40)), 1
-        )
-    ]
-    told = CacheTraffic(rows=(0, 100), lists=(0, 0), transactions=100, link_bytes=0)
-    plan = CacheFigures(
-        planner="belady",
-        alpha=None,
-        cliques=((0,),),
-        cache_bytes=8,
-        host_aggregates=0,
-        predicted=told,
-        num_epochs=1,
-        exact=False,
-        first_epochs=first_epochs,
+    cold = Traffic(rows=Access(misses=100, link_requests=100))
+    warm = Traffic(rows=Access(hits=60, misses=40, link_requests=40))
+    found = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
+    caches = CacheFigures(
+        **{"planner": "belady", "alpha": None, "cliques": ((0,),), "cache_bytes": 8},
+        **{"host_aggregates": 0, "num_epochs": 1, "exact": False, "first_epochs": first_epochs},
+        predicted=CacheTraffic(rows=(0, 100), lists=(0, 0), transactions=100, link_bytes=0),
     )
-    run = result(*found)
-    run = replace(run, layout=replace(run.layout, cache=plan))
-    cache = summarise(run, status="completed")["cache"]
+    layout = RunLayout(plan=plan("cpu:0"), cache=caches)
+    cache = summarise(result(*found, layout=layout), status="completed")["cache"]
     assert cache["predicted"]["feature_hit_rate"] == 0
     assert cache["measured"]["feature_hit_rate"] == pytest.approx(rate)
     assert cache["measured"]["transactions"] == transactions

@@ -1,7 +1,5 @@
 """Runs one command line, and names the heavy modules that this process has then imported."""
 
-from __future__ import annotations
-
 import sys
 
 from gnnscale.cli.command import main

@@ -6,8 +6,6 @@ command line is started in an empty one of its own. Writes a line
 ``[{"status", "stdout", "stderr", "left"}, ...]`` for it, ``left`` being what lies in the directory.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -44,17 +42,11 @@ def run(arguments: list[str], started_in: str | None) -> dict[str, object]:
             sys.argv = ["gnnscale", *_with_variables(arguments)]
             _end()
         _, status = os.waitpid(child, 0)
-        texts = []
         for stream in streams:
             stream.seek(0)
-            texts.append(stream.read().decode(errors="replace"))
-        left = sorted(path.name for path in directory.iterdir())
-        return {
-            "status": os.waitstatus_to_exitcode(status),
-            "stdout": texts[0],
-            "stderr": texts[1],
-            "left": left,
-        }
+        out, err = (stream.read().decode(errors="replace") for stream in streams)
+        done = {"status": os.waitstatus_to_exitcode(status), "stdout": out, "stderr": err}
+        return done | {"left": sorted(os.listdir(directory))}
 
 
 def _with_variables(arguments: list[str]) -> list[str]:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -9,17 +7,14 @@ import pytest
 from composed import composed
 from hydra import initialize_config_module
 from omegaconf import OmegaConf
+from tiny_runs import TINY
 
 from gnnscale.core.hardware import usable_cores
 from gnnscale.options.config import typed
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
-    *("dataset.train_fraction=0.6", "batch_size=64", "epochs=2", "num_threads=1"),
-)
+MORE = ("dataset.train_fraction=0.6", "batch_size=64", "epochs=2")
 
 Trained = Callable[..., Path]
 
@@ -45,13 +40,13 @@ def stores(export_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, export_home: Path) -> Trained:
-    """Return the directory of a run of ``TINY`` with other options, trained once."""
+    """Return the directory of a tiny run with other options, trained once."""
 
     @cache
     def run(*overrides: str) -> Path:
         OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
         with initialize_config_module("gnnscale.configs", version_base="1.3"):
-            node = composed([*TINY, *overrides])
+            node = composed([*TINY, *MORE, *overrides])
         directory = tmp_path_factory.mktemp("run")
         plain: Any = OmegaConf.to_container(node, resolve=True)
         OmegaConf.save(plain, directory / "config.yaml")

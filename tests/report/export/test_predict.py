@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.metrics import score
@@ -22,9 +21,7 @@ def predicted(run: Path, out: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
-def test_predictions_are_those_that_the_run_was_measured_by(
-    trained: Trained, tmp_path: Path, inference: str
-) -> None:
+def test_predictions_are_what_was_scored(trained: Trained, tmp_path: Path, inference: str) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     run = trained()
     file = predicted(run, tmp_path / "p.parquet", inference=inference)
@@ -65,25 +62,19 @@ def test_embeddings_are_what_the_last_layer_sees(trained: Trained, tmp_path: Pat
     dst = np.repeat(np.arange(600), np.diff(graph.indptr))
     sums = rows.astype(np.float64)
     np.add.at(sums, dst, rows[graph.indices])
-    first, second = (
-        [each.detach().double().numpy() for each in (linear.weight, linear.bias)]
-        for linear in (model.layers[1].first, model.layers[1].second)
-    )
-    logits = np.maximum(sums @ first[0].T + first[1], 0) @ second[0].T + second[1]
+    last = model.layers[1].double()
+    with torch.no_grad():
+        logits = last.second(last.first(torch.from_numpy(sums)).relu()).numpy()
     expected = np.load(predicted(run, tmp_path / "l.npy", what="logits"))
     assert logits == pytest.approx(expected, abs=1e-4)
 
 
-def test_what_is_refused_leaves_no_file(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_options(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, out = trained(), tmp_path / "p.npy"
     for options, message in (
         ({"layer": -3}, "layer=-3: the model has 2 layers"),
         ({"vertices": [600]}, "600 is no vertex"),
-        ({"what": "class"}, "what=class: allowed"),
         ({"inference": "fast"}, "inference=fast: allowed"),
-        ({"layer": -2, "what": "classes"}, "what=classes: is made of logits"),
     ):
         with pytest.raises(ConfigError, match=message):
             predicted(run, out, **options)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +14,14 @@ from gnnscale.report.export.predict import find_vertices
 def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
     assert find_vertices(None, tiny_graph) is None
     assert find_vertices("all", tiny_graph) is None
-    train = find_vertices("train", tiny_graph)
-    assert train is not None
-    assert train.tolist() == [0, 1, 2, 3, 4]
-    np.save(tmp_path / "ids.npy", np.array([4, 0], np.uint8))
+    assert find_vertices("train", tiny_graph).tolist() == [0, 1, 2, 3, 4]
     file = tmp_path / "ids.npy"
+    np.save(file, np.array([4, 0], np.uint8))
     for given in ([4, 0], (4, 0), np.array([4, 0]), torch.tensor([4, 0]), file, str(file)):
         found = find_vertices(given, tiny_graph)
-        assert found is not None
         assert found.dtype == tiny_graph.indices.dtype
         assert found.tolist() == [4, 0]
-    one = find_vertices(3, tiny_graph)
-    assert one is not None
-    assert one.tolist() == [3]
+    assert find_vertices(3, tiny_graph).tolist() == [3]
 
 
 @pytest.mark.parametrize(
@@ -39,13 +32,10 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
         ([2**40], "is no vertex"),
         ([3, 1, 3], "vertices: 3 is given twice"),
         ([], "nothing is to be predicted"),
-        ([1.5], "must be whole numbers"),
-        ([[1]], "must be whole numbers"),
-        ([[1], 2], "must be whole numbers"),
-        (["a"], "must be whole numbers"),
-        ([True], "must be whole numbers"),
-        ({"a": 1}, "must be whole numbers"),
-        ([10**30], "must be whole numbers"),
+        *(
+            (given, "must be whole numbers")
+            for given in ([1.5], [[1]], [[1], 2], ["a"], [True], {"a": 1}, [10**30])
+        ),
         ("tests", "allowed are all, train, valid, test, a file"),
         ("ids.csv", "allowed are all, train, valid, test, a file"),
         ("test", "vertices=test: tiny has no such vertex"),
@@ -69,16 +59,10 @@ def test_ids_of_the_users_own(tiny_graph: Graph, tmp_path: Path) -> None:
     numbers = pyarrow.array([50, 40, 30, 20, 10])
     np.save(tmp_path / "ids.npy", np.array([10, 50], np.uint8))
     for given in ([10, 50], tmp_path / "ids.npy"):
-        found = find_vertices(given, tiny_graph, numbers)
-        assert found is not None
-        assert found.tolist() == [4, 0]
-    train = find_vertices("train", tiny_graph, numbers)
-    assert train is not None
-    assert train.tolist() == [0, 1, 2, 3, 4]
+        assert find_vertices(given, tiny_graph, numbers).tolist() == [4, 0]
+    assert find_vertices("train", tiny_graph, numbers).tolist() == [0, 1, 2, 3, 4]
     texts = pyarrow.array(["a", "b", "7", "d", "e"], pyarrow.large_string())
-    found = find_vertices(["d", 7], tiny_graph, texts)
-    assert found is not None
-    assert found.tolist() == [3, 2]
+    assert find_vertices(["d", 7], tiny_graph, texts).tolist() == [3, 2]
     for own, given, message in (
         (numbers, [0], "vertices: 0 is no id of a vertex of tiny"),
         (numbers, ["x"], "must be whole numbers"),

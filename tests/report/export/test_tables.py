@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,17 +13,12 @@ from gnnscale.report.export.answers import RowIds
 from gnnscale.report.export.tables import Layout, check_file, check_ids, open_table, row_bytes
 
 ROWS = np.float32([[1, -3], [-4, 1], [2, 3]])
-
-
 TENS = RowIds(vertices=np.array([0, 10, 20]))
 
 
-def layout(
-    *answers: str, multilabel: bool = False, ids: RowIds = TENS, classes: Any = None
-) -> Layout:
-    return Layout(
-        num_rows=3, width=2, answers=answers, multilabel=multilabel, ids=ids, classes=classes
-    )
+def layout(*answers: str, **changes: Any) -> Layout:
+    fields: dict[str, Any] = {"num_rows": 3, "width": 2, "multilabel": False, "ids": TENS}
+    return Layout(answers=answers, **fields | changes)
 
 
 def written(file: Path, what: Layout) -> None:
@@ -75,26 +68,23 @@ def test_npy(tmp_path: Path) -> None:
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / name).write_text("before")
-
-    def interrupted() -> None:
-        with open_table(tmp_path / name, layout("logits")) as table:
-            table.write(ROWS)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
+    table = open_table(tmp_path / name, layout("logits"))
+    with pytest.raises(KeyboardInterrupt), table as writes:  # noqa: PT012
+        writes.write(ROWS)
+        raise KeyboardInterrupt
     assert [each.name for each in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "before"
 
 
 def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"must end in \.parquet or \.npy"):
-        check_file(tmp_path / "p.csv", force=False)
-    with pytest.raises(ConfigError, match="no such folder"):
-        check_file(tmp_path / "none" / "p.npy", force=False)
     (tmp_path / "p.ids.npy").touch()
-    with pytest.raises(ConfigError, match=r"p\.ids\.npy exists, force=true overwrites it"):
-        check_file(tmp_path / "p.npy", force=False)
+    for name, message in (
+        ("p.csv", r"must end in \.parquet or \.npy"),
+        ("none/p.npy", "no such folder"),
+        ("p.npy", r"p\.ids\.npy exists, force=true overwrites it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_file(tmp_path / name, force=False)
     check_file(tmp_path / "p.npy", force=True)
     (tmp_path / "q.npy").mkdir()
     with pytest.raises(ConfigError, match=r"q\.npy exists$"):
@@ -110,13 +100,7 @@ def test_one_long_id_does_not_widen_all(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     npy, parquet = Path("p.npy"), Path("p.parquet")
     many = pa.array(["x" * 60_000] + [f"u{i}" for i in range(5000)], pa.large_string())
-    few = Layout(
-        num_rows=5001,
-        width=2,
-        answers=("logits",),
-        multilabel=False,
-        ids=RowIds(vertices=None, own=many),
-    )
+    few = layout("logits", num_rows=5001, ids=RowIds(vertices=None, own=many))
     with pytest.raises(ConfigError) as error:
         check_ids(npy, few)
     assert str(error.value) == (
@@ -139,30 +123,20 @@ def test_long_names_of_classes_are_decoded_some_rows_at_a_time(
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(tables, "_GROUP_BYTES", 1 << 20)
     names = ["y" * (64 << 10), "z" * (64 << 10)]
-    rows = np.ones((200, 2), np.float32)
-    what = layout("classes", multilabel=multilabel, classes=names, ids=RowIds(vertices=None))
-    sizes = []
-    monkeypatch.setattr(
-        parquet.ParquetWriter,
-        "write_table",
-        spied(parquet.ParquetWriter.write_table, lambda table: sizes.append(table.nbytes)),
-    )
-    with open_table(tmp_path / "p.parquet", replace(what, num_rows=200)) as table:
-        table.write(rows)
+    ids, sizes, write = RowIds(vertices=None), [], parquet.ParquetWriter.write_table
+
+    def spied(self: Any, table: Any, *given: Any, **options: Any) -> Any:
+        sizes.append(table.nbytes)
+        return write(self, table, *given, **options)
+
+    monkeypatch.setattr(parquet.ParquetWriter, "write_table", spied)
+    what = layout("classes", multilabel=multilabel, classes=names, ids=ids, num_rows=200)
+    with open_table(tmp_path / "p.parquet", what) as table:
+        table.write(np.ones((200, 2), np.float32))
     assert max(sizes) < 3 << 20
     column = parquet.read_table(tmp_path / "p.parquet").column(1)
     assert len(column) == 200
     assert set(map(str, column.to_pylist())) == {str(names if multilabel else names[0])}
-
-
-def spied(method: Any, look: Any) -> Any:
-    """Return a method that looks at its first argument before."""
-
-    def seen(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        look(value)
-        return method(self, value, *args, **kwargs)
-
-    return seen
 
 
 PROGRAM = """

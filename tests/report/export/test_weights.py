@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,24 +46,15 @@ def expected(run: Path) -> tuple[Graph, torch.Tensor]:
 
 @EACH_MODEL
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-def test_pyg_gives_the_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str) -> None:
-    pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+@pytest.mark.parametrize("library", ["pyg", "dgl"])
+def test_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str, library: str) -> None:
+    module = pytest.importorskip("torch_geometric" if library == "pyg" else "dgl")
     run = trained(f"model={model}", f"model.norm={norm}")
-    done = export(ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors"))
+    done = export(ExportConfig(run=run, format=library, out=tmp_path / "m.safetensors"))
     graph, logits = expected(run)
     x = torch.from_numpy(np.array(graph.features))
-    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
-    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
-
-
-@EACH_MODEL
-@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-def test_dgl_gives_the_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str) -> None:
-    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
-    run = trained(f"model={model}", f"model.norm={norm}")
-    done = export(ExportConfig(run=run, format="dgl", out=tmp_path / "m.safetensors"))
-    graph, logits = expected(run)
-    found = ran(done.snippet, graph=dgl_graph(dgl, graph))
+    pyg = {"x": x, "edge_index": torch.stack(edges(graph))}
+    found = ran(done.snippet, **pyg if library == "pyg" else {"graph": dgl_graph(module, graph)})
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
@@ -78,8 +67,8 @@ def directed_with_loops() -> Graph:
 
 @pytest.mark.parametrize("config", [GCN, GraphSAGE, GAT, GIN])
 def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path: Path) -> None:
-    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
-    utils = pytest.importorskip("torch_geometric.utils", reason="not installed")
+    dgl = pytest.importorskip("dgl")
+    utils = pytest.importorskip("torch_geometric.utils")
     # As many classes as hidden features, which no module may mistake for each other.
     graph, given = directed_with_loops(), config(hidden=8, num_layers=3)
     model = given.build(num_features=5, num_classes=8).eval()
@@ -95,13 +84,12 @@ def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path
     if "add_self_loops=False" in PYG.note.get(given.name, ""):
         snippet = snippet.replace("dropout=", "add_self_loops=False, dropout=")
         edge_index = utils.add_self_loops(edge_index, num_nodes=len(graph.features))[0]
-    x = torch.from_numpy(graph.features)
-    found = ran(snippet, x=x, edge_index=edge_index)
+    found = ran(snippet, x=torch.from_numpy(graph.features), edge_index=edge_index)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
 
 
 def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_path: Path) -> None:
-    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
+    dgl = pytest.importorskip("dgl")
     run = trained("model=gcn")
     done = export(ExportConfig(run=run, format="dgl", out=tmp_path / "m.safetensors"))
     assert "GraphConv(a, b), whose norm is both" in done.note

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import re
 from typing import Any
@@ -37,9 +35,8 @@ def test_names_are_escaped() -> None:
 def test_many_points_become_few_with_a_band_of_their_range() -> None:
     values = np.random.default_rng(0).random(50_000)
     values[1234] = np.nan
-    drawn = line_chart(
-        [curve(values)], x=Axis(title="step", low=0, high=50_000), y=Axis(title="s", low=0, high=1)
-    )
+    axes = {"x": Axis(title="step", low=0, high=50_000), "y": Axis(title="s", low=0, high=1)}
+    drawn = line_chart([curve(values)], **axes)
     (band,) = re.findall(r'class="band d-0" d="([^"]*)"', drawn)
     (line,) = re.findall(r'class="line d-0"[^>]* d="([^"]*)"', drawn)
     assert len(re.findall("[ML]", line)) == 333
@@ -54,12 +51,8 @@ def test_a_value_that_was_never_there_draws_nothing() -> None:
 
 
 def test_stacked_areas_hold_their_value_until_the_next() -> None:
-    drawn = stacked_chart(
-        [("d-0", "a"), ("d-1", "b")],
-        np.arange(9),
-        np.array([[2.0, 8.0]] * 3 + [[6.0, 4.0]] * 6),
-        **AXES,
-    )
+    values = np.array([[2.0, 8.0]] * 3 + [[6.0, 4.0]] * 6)
+    drawn = stacked_chart([("d-0", "a"), ("d-1", "b")], np.arange(9), values, **AXES)
     lines = re.findall(r'class="line d-\d" data-label="\w" d="([^"]*)"', drawn)
     steps = "M58 154.4L220.7 154.4L220.7 83.2L491.8 83.2L546 83.2"
     assert lines == [steps, "M58 12L491.8 12L546 12"]
@@ -98,15 +91,9 @@ def test_an_epoch_of_few_steps_is_shown_whole(make_run: Any) -> None:
 
 
 def test_spans_are_cut_off_at_both_ends() -> None:
-    spans = np.array(
-        [
-            (0, 0, 0, 0.0, 3.0),
-            (0, PROPAGATE, 0, 1.0, 2.0),
-            (0, 0, 1, 2.5, 4.0),
-            (0, PROPAGATE, 1, 3.0, 3.5),
-        ],
-        dtype=SPAN,
-    )
+    sampled = [(0, 0, 0, 0.0, 3.0), (0, 0, 1, 2.5, 4.0)]
+    trained = [(0, PROPAGATE, 0, 1.0, 2.0), (0, PROPAGATE, 1, 3.0, 3.5)]
+    spans = np.array([*sampled, *trained], dtype=SPAN)
     shown = excerpt(spans, {0: 1, 1: 1})
     assert (shown["start"].min(), shown["end"].max()) == (1.0, 3.5)
     assert len(excerpt(spans[:0], {})) == 0
@@ -115,11 +102,9 @@ def test_spans_are_cut_off_at_both_ends() -> None:
 def test_a_row_for_each_device_and_stage_that_ran(hybrid_run: Any) -> None:
     shown = excerpt(hybrid_run.spans, epochs_of(hybrid_run))
     drawn = timeline(hybrid_run.started.plan, shown)
+    cpu, rest = ["sample", "load"], ["propagate", "sync"]
     rows = re.findall(r'text-anchor="end">(\w+)</text>', drawn)
-    assert rows == [
-        *("sample", "load", "propagate", "sync"),
-        *("sample", "load", "transfer", "propagate", "sync"),
-    ]
+    assert rows == [*cpu, *rest, *cpu, "transfer", *rest]
     assert drawn.count("<title>") == len(shown)
     assert "emulated:1" in drawn
 

@@ -1,33 +1,20 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from step_files import written_steps
 
 from gnnscale.report.page.devices import devices, traffic
-from gnnscale.report.steps import StepLog, Steps, read_steps
+from gnnscale.report.steps import read_steps
 from gnnscale.report.summary import summarise
 
 
 def rows(html: str) -> list[list[str]]:
     """The text of each cell of each row of all tables."""
-    return [
-        [
-            re.sub("<[^>]*>", "", cell).strip()
-            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)
-        ]
-        for row in re.findall("<tr>(.*?)</tr>", html)
-    ]
-
-
-def steps_of(directory: Path, run: Any) -> Steps:
-    log = StepLog(directory / "steps.jsonl")
-    for step in run.steps:
-        log.add(step)
-    log.flush()
-    return read_steps(directory / "steps.jsonl", num_devices=len(run.started.plan.shares))
+    found = re.findall("<tr>(.*?)</tr>", html)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in found]
+    return [[re.sub("<[^>]*>", "", cell).strip() for cell in row] for row in cells]
 
 
 def column(found: list[list[str]], heading: str) -> list[str]:
@@ -50,22 +37,19 @@ def test_devices_by_hand(cached_run: Any) -> None:
 
 def test_counters_are_shown_by_their_own_names(hybrid_run: Any, cpu_run: Any) -> None:
     found = rows(devices(summarise(hybrid_run.result, status="completed")))
-    assert found[-4:] == [
-        ["device", "counter", "whole run"],
-        ["emulated:1", "late_s", "0.003"],
-        ["emulated:1", "late_stages", "6"],
-        ["emulated:1", "late_steps", "3"],
-    ]
+    late = {"late_s": "0.003", "late_stages": "6", "late_steps": "3"}
+    counters = [["emulated:1", name, value] for name, value in late.items()]
+    assert found[-4:] == [["device", "counter", "whole run"], *counters]
     assert "counter" not in devices(summarise(cpu_run.result, status="completed"))
+
+
+BUSY = ("aggregate", "update", "memory")
 
 
 def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
     shown = devices(summarise(simulated_run.result, status="completed"))
     assert rows(shown)[3:] == [
-        [
-            *("device", "kind", "cycles"),
-            *("aggregate busy", "update busy", "memory busy", "bottleneck"),
-        ],
+        ["device", "kind", "cycles", *(f"{each} busy" for each in BUSY), "bottleneck"],
         ["fpga:1", "fpga csim", "1,000", "80 %", "20 %", "40 %", "aggregate"],
         ["device", "kind", "feature MiB", "edge MiB"],
         ["fpga:1", "fpga csim", "3", "1"],
@@ -77,9 +61,8 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
 
 def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path) -> None:
     summary = summarise(hybrid_run.started, status="failed")
-    assert rows(devices(summary)) == [
-        *(["device", "kind"], ["cpu:0", "cpu"], ["emulated:1", "emulated"]),
-    ]
+    cells = [["device", "kind"], ["cpu:0", "cpu"], ["emulated:1", "emulated"]]
+    assert rows(devices(summary)) == cells
     empty = read_steps(tmp_path / "steps.jsonl", num_devices=2)
     assert "No device has" in traffic(hybrid_run.started.plan, empty, summary)
 
@@ -88,7 +71,7 @@ def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path)
 def test_traffic_by_hand(tmp_path: Path, make_run: Any, cached: bool) -> None:
     run = make_run(num_epochs=1, cached=cached)
     summary = summarise(run.result, status="completed")
-    shown = traffic(run.started.plan, steps_of(tmp_path, run), summary)
+    shown = traffic(run.started.plan, written_steps(tmp_path, run.steps), summary)
     assert re.findall('data-label="(.*?)"', shown) == ["emulated:1"]
     found = rows(shown)
     seeds = sum(step.devices[1].num_seeds for step in run.steps)

@@ -1,19 +1,15 @@
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from gnnscale.core.stages import STAGES
-from gnnscale.plan import Accelerator, DevicePlan
-from gnnscale.runtime.telemetry.records import RunLayout
 
 SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),
@@ -21,14 +17,6 @@ SECTIONS = [
 ]
 #: Any of these can look at the page.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CsimDevice(Accelerator):
-    """An accelerator whose figures come from a simulation of its own source."""
-
-    kind: ClassVar[str] = "board"
-    figures: ClassVar[str] = "csim"
 
 
 def section(page: str, name: str) -> str:
@@ -47,8 +35,7 @@ class Nesting(HTMLParser):
         if tag != "meta":
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        pass
+    def handle_startendtag(self, tag: str, attrs: Any) -> None: ...
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -64,47 +51,20 @@ def test_the_page_is_well_formed(tmp_path: Path, hybrid_run: Any, write_run: Any
     nesting.feed(page)
     assert nesting.open == []
     assert nesting.headings == SECTIONS
-
-
-def test_the_page_needs_no_network(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
-    page, _ = write_run(tmp_path, hybrid_run)
+    # It needs no network.
     assert "default-src 'none'" in page
     assert re.findall(r"""(?:src|href)\s*=|url\(|@import""", page) == []
 
 
-def test_emulated_devices_are_marked_wherever_they_are_named(
-    tmp_path: Path, hybrid_run: Any, cpu_run: Any, write_run: Any
-) -> None:
+def test_emulated_is_marked(tmp_path: Path, hybrid_run: Any, cpu_run: Any, write_run: Any) -> None:
     page, _ = write_run(tmp_path, hybrid_run)
     for name in ("Devices", "Stage times", "Batch shares and threads", "Memory"):
         assert 'class="badge">emulated' in section(page, name)
-    (tmp_path / "cpu").mkdir()
     page, _ = write_run(tmp_path / "cpu", cpu_run)
     assert 'class="badge"' not in page
 
 
-def test_the_mark_is_the_word_for_the_kind_of_figures(
-    tmp_path: Path, hybrid_run: Any, write_run: Any
-) -> None:
-    plan = hybrid_run.started.plan
-    names = {field.name for field in fields(CsimDevice)}
-
-    def simulated(device: Any) -> CsimDevice:
-        return CsimDevice(**{name: each for name, each in vars(device).items() if name in names})
-
-    shares = tuple(
-        replace(share, device=simulated(share.device)) if rank else share
-        for rank, share in enumerate(plan.shares)
-    )
-    layout = RunLayout(plan=DevicePlan(shares=shares))
-    run = replace(hybrid_run, started=replace(hybrid_run.started, layout=layout))
-    page, summary = write_run(tmp_path, run)
-    assert summary["figures"] == "csim"
-    assert set(re.findall('class="badge">(.*?)<', page)) == {"csim"}
-    assert '<td class="left">board <span class="badge">csim</span></td>' in page
-
-
-def test_the_page_tells_a_simulated_card_from_this_machine(
+def test_simulated_card(
     tmp_path: Path, hybrid_run: Any, simulated_run: Any, write_run: Any
 ) -> None:
     page, summary = write_run(tmp_path, simulated_run)
@@ -117,7 +77,6 @@ def test_the_page_tells_a_simulated_card_from_this_machine(
     assert "as simulating took" in section(page, "Pipeline")
     assert "ms csim (simulating included) over" in section(page, "Predicted and measured")
     assert page.split("<h2>")[0].count("this machine, which simulates") == 1
-    (tmp_path / "hybrid").mkdir()
     other, _ = write_run(tmp_path / "hybrid", hybrid_run)
     assert "simulat" not in other.split("</style>", 1)[1].split("<script>")[0]
 
@@ -126,9 +85,8 @@ def test_stages_that_no_device_has_are_hidden(
     tmp_path: Path, hybrid_run: Any, cpu_run: Any, exchange_run: Any, write_run: Any
 ) -> None:
     def body(run: Any, name: str) -> str:
-        (tmp_path / name).mkdir()
         page, _ = write_run(tmp_path / name, run)
-        return str(page.split("</style>", 1)[1].split("<script>")[0])
+        return page.split("</style>", 1)[1].split("<script>")[0]
 
     hybrid, exchange = body(hybrid_run, "hybrid"), body(exchange_run, "exchange")
     assert "exchange" not in hybrid
@@ -138,9 +96,7 @@ def test_stages_that_no_device_has_are_hidden(
     assert "transfer" not in body(cpu_run, "cpu")
 
 
-def test_peaks_that_are_cut_off_are_told_where_they_are(
-    tmp_path: Path, hybrid_run: Any, write_run: Any
-) -> None:
+def test_peaks_that_are_cut_off(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
     """Both devices have one axis, above which one of them goes once."""
     steps = list(hybrid_run.steps)
     first, second = steps[10].devices
@@ -159,15 +115,12 @@ def test_each_stage_has_a_colour() -> None:
         assert f".s-{stage} {{ --c: var(--{stage}); }}" in css
 
 
-def test_traffic_is_shown_where_there_is_any(
-    tmp_path: Path, cached_run: Any, cpu_run: Any, write_run: Any
-) -> None:
+def test_traffic_of_a_cache(tmp_path: Path, cached_run: Any, cpu_run: Any, write_run: Any) -> None:
     page, _ = write_run(tmp_path, cached_run)
     assert "<td>75 %</td>" in section(page, "Devices")
     traffic = section(page, "Traffic")
     assert "Over the link between host and device" in traffic
     assert "<th>misses</th><th>hit rate</th>" in traffic
-    (tmp_path / "cpu").mkdir()
     page, _ = write_run(tmp_path / "cpu", cpu_run)
     assert "No device has a link or a cache." in section(page, "Traffic")
     assert "requests" not in section(page, "Devices")
@@ -247,13 +200,8 @@ def look_at(page: str, script: str, folder: Path) -> tuple[str, str]:
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
         *("--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}"),
     ]
-    answer = subprocess.run(
-        [browser, *flags, "--window-size=1280,900", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
+    command = [browser, *flags, "--window-size=1280,900", "--dump-dom", file.as_uri()]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert "CONSOLE" not in answer.stderr
     return answer.stdout, re.findall("<title>(.*?)</title>", answer.stdout)[0]
 

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
+import pictures
 import pytest
 
 from gnnscale.report.page.parts import (
@@ -17,10 +16,8 @@ from gnnscale.report.page.parts import (
     table,
 )
 
-Boxes = list[dict[str, str]]
 
-
-def boxes(drawing: Drawing, css: str) -> Boxes:
+def boxes(drawing: Drawing, css: str) -> list[dict[str, str]]:
     """Attributes of the rectangles of a class."""
     root = ElementTree.fromstring(f"<g>{''.join(drawing.elements)}</g>")
     return [each.attrib for each in root.iter("rect") if each.get("class") == css]
@@ -97,21 +94,18 @@ def test_labels_of_columns_do_not_meet(num_parts: int) -> None:
     # And text of 9 or 11 pixels has a row to itself.
     assert grid.row >= (13 if grid.numbers else 11)
     shown = [each for each in texts(edges([[0] * num_parts] * num_parts)) if each.isdigit()]
-    assert shown.count(str(num_parts - 1)) == (2 if (num_parts - 1) % grid.labelled == 0 else 1) + (
-        num_parts**2 + 1 if num_parts == 1 else 0
-    )
+    expected = 2 if (num_parts - 1) % grid.labelled == 0 else 1
+    assert shown.count(str(num_parts - 1)) == expected + 2 * (num_parts == 1)
 
 
 def test_a_picture_is_a_file_of_its_own() -> None:
     drawing = size_bars([panel(Row(solid=1))], grid_for(1), left=60, top=80)
     svg = picture("a < b", ["note & note"], [drawing], width=300, height=200)
     root = ElementTree.fromstring(svg)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert root.tag == f"{pictures.SVG}svg"
     assert root.get("width") == "300"
     assert "prefers-color-scheme:dark" in svg
-    assert [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")][:2] == [
-        *("a < b", "note & note")
-    ]
+    assert pictures.texts(svg)[:2] == ["a < b", "note & note"]
     long = ElementTree.fromstring(picture("x" * 90, [], [], width=300, height=200))
     assert float(long.get("width", 0)) > 800
 
@@ -123,10 +117,8 @@ def test_measured_figures_need_no_mark() -> None:
 
 
 def test_columns_of_absent_figures_are_left_out() -> None:
-    shown = table(
-        {"device": ["a", "b"], "kind": ["–", "–"]},
-        {"hits": ["1", "–"], "misses": ["–", "–"]},
-    )
+    names = {"device": ["a", "b"], "kind": ["–", "–"]}
+    shown = table(names, {"hits": ["1", "–"], "misses": ["–", "–"]})
     assert shown == (
         '<table><tr><th class="left">device</th><th class="left">kind</th><th>hits</th></tr>'
         '<tr><td class="left">a</td><td class="left">–</td><td>1</td></tr>'

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 from hypothesis import given
@@ -14,9 +12,7 @@ from gnnscale.report.page.svg import Axis, bins, path, ticks
     most=st.integers(2, 12),
     integer=st.booleans(),
 )
-def test_ticks_are_round_inside_and_not_too_many(
-    low: float, span: float, most: int, integer: bool
-) -> None:
+def test_ticks_are_round_inside_and_few(low: float, span: float, most: int, integer: bool) -> None:
     found = ticks(low, low + span, most, integer=integer)
     assert len(found) <= most + 1
     values = [value for value, _ in found]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -21,22 +19,23 @@ def report(directory: Path, *, terminal: bool, epochs: int = 3) -> tuple[RunRepo
     return RunReport(directory, epochs=epochs, options={"seed": 0}, console=console), screen
 
 
+@pytest.fixture
+def monotonic(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which a test sets."""
+    now = [100.0]
+    monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: now[0])
+    return now
+
+
 def test_epoch_line_by_hand(cpu_run: Any) -> None:
-    epoch = replace(
-        cpu_run.epochs[0],
-        train_loss=0.5,
-        valid_metric=0.75,
-        epoch_time_s=2.0,
-        num_edges=8_000_000,
-        peak_rss_bytes=3 << 29,
-    )
+    sizes = {"num_edges": 8_000_000, "peak_rss_bytes": 3 << 29}
+    metrics = {"train_loss": 0.5, "valid_metric": 0.75, "epoch_time_s": 2.0}
+    epoch = replace(cpu_run.epochs[0], **metrics, **sizes)
     line = "epoch 1/3  loss 0.5000  valid accuracy 0.7500  2.00 s  4.0 M edges/s  1.50 GiB"
     assert epoch_line(epoch, epochs=3, metric="accuracy") == line
 
 
-def test_off_a_terminal_there_are_plain_lines(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, hybrid_run: Any
-) -> None:
+def test_off_a_terminal(tmp_path: Path, caplog: pytest.LogCaptureFixture, hybrid_run: Any) -> None:
     observer, screen = report(tmp_path, terminal=False)
     with caplog.at_level(logging.INFO, logger="gnnscale"):
         hybrid_run.tell(observer)
@@ -62,18 +61,13 @@ def test_the_steps_of_an_epoch_are_written_at_its_end(tmp_path: Path, hybrid_run
 
 
 def test_decisions_are_told_but_not_more_than_one_a_second(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    hybrid_run: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, hybrid_run: Any, monotonic: list[float]
 ) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: clock[0])
     observer, _ = report(tmp_path, terminal=False)
     observer.started(hybrid_run.started)
     with caplog.at_level(logging.INFO, logger="gnnscale"):
         for step in hybrid_run.steps[:25]:
-            clock[0] += 2.0 if step.global_step == 20 else 0.0
+            monotonic[0] += 2.0 if step.global_step == 20 else 0.0
             observer.stepped(step)
     first, second = caplog.messages
     assert first.startswith("step 8: DRM: T_TC")
@@ -82,19 +76,14 @@ def test_decisions_are_told_but_not_more_than_one_a_second(
 
 
 def test_a_long_epoch_is_not_silent(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    cpu_run: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cpu_run: Any, monotonic: list[float]
 ) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: clock[0])
     observer, _ = report(tmp_path, terminal=False)
     observer.started(cpu_run.started)
     with caplog.at_level(logging.INFO, logger="gnnscale"):
         for step in cpu_run.steps[:30]:
             observer.stepped(step)
-            clock[0] += 1.0
+            monotonic[0] += 1.0
     assert len(caplog.messages) == 2
     assert caplog.messages[0].startswith("epoch 1/3  step 11/30  loss ")
 
@@ -104,16 +93,12 @@ def test_one_processor_gets_a_bar_alone(tmp_path: Path, cpu_run: Any) -> None:
     observer, screen = report(tmp_path, terminal=True)
     replace(cpu_run, steps=slow).tell(observer)
     shown = screen.getvalue()
-    assert "epoch 1/3" in shown
-    assert "30/30" in shown
-    assert "loss 0." in shown
-    assert "valid accuracy 0.5700" in shown
+    for part in ("epoch 1/3", "30/30", "loss 0.", "valid accuracy 0.5700"):
+        assert part in shown
     assert "cpu:0" not in shown
 
 
-def test_several_devices_get_a_line_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid_run: Any
-) -> None:
+def test_several_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid_run: Any) -> None:
     seconds = itertools.count()
     monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: next(seconds))
     observer, screen = report(tmp_path, terminal=True)
@@ -123,9 +108,7 @@ def test_several_devices_get_a_line_each(
         assert word in shown
 
 
-def test_a_resumed_run_rewrites_the_lines_behind_its_checkpoint(
-    tmp_path: Path, hybrid_run: Any
-) -> None:
+def test_a_resumed_run_rewrites_lines_after_its_checkpoint(tmp_path: Path, hybrid_run: Any) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
     first, _ = report(tmp_path, terminal=False)
     first.started(hybrid_run.started)
