@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import threading
 from multiprocessing import Pipe
 from typing import Any

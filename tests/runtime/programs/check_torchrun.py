@@ -1,7 +1,5 @@
 """One of several processes that torchrun started for a sweep whose first run fails."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path
