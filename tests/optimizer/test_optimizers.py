@@ -12,7 +12,7 @@ from gnnscale.optimizer.plain import PlainAdam, PlainSgd, optimizer_state, resto
 
 
 def moved(config: OptimizerConfig, *, steps: int = 1) -> list[float]:
-    """How far two weights, 1 and -2, go along gradients of 5 and -0.1."""
+    """How far two weights, 1 and -2, go with gradients of 5 and -0.1."""
     model = nn.Linear(2, 1, bias=False)
     before = torch.tensor([[1.0, -2.0]])
     with torch.no_grad():

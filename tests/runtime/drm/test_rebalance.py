@@ -229,20 +229,6 @@ def chain(per_seed: float, overhead: float = 0.0) -> Cost:
     return dict.fromkeys(STAGES, (overhead, per_seed / 4))
 
 
-@pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("split", [(1000, 24), (512, 512), (24, 1000)])
-@pytest.mark.parametrize("overhead", [1e-3, 4e-3])
-def test_overhead_is_found_out(split: tuple[int, int], prefetch: str, overhead: float) -> None:
-    # Up to 16 of about 90 ms do not depend on seeds.
-    devices = Simulated((chain(3e-4, overhead / 4), chain(1e-4, overhead)))
-    plan = make_plan("ce", split, prefetch)
-    plans = devices.run(plan, 20)
-    best = devices.best_step(plan)
-    assert devices.step(plans[5]) <= 1.05 * best
-    assert max(devices.step(each) for each in plans[5:]) <= 1.05 * best
-    assert set(plans[10:]) == {plans[10]}
-
-
 def random_devices(seed: int, overhead: float, noise: float) -> tuple[Simulated, DevicePlan]:
     """Two to five devices, accelerators three times as fast, and a split that is far off."""
     rng = random.Random(seed)

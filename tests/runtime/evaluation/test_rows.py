@@ -2,6 +2,7 @@ import itertools
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,11 +123,16 @@ def test_many_threads_are_divided_among_few_chunks() -> None:
 
 
 def test_items_are_taken_only_a_few_ahead() -> None:
-    taken = [0]
-    items = (taken.append(item) or item for item in itertools.count(1))
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in itertools.count(1):
+            taken.append(item)
+            yield item
+
     workers = Workers(2)
     with workers.running():
-        for result in itertools.islice(workers.map(lambda item: item, items), 20):
+        for result in itertools.islice(workers.map(lambda item: item, items()), 20):
             assert taken[-1] <= result + 2
 
 

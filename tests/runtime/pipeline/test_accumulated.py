@@ -47,5 +47,5 @@ def test_sums_do_not_share_memory_with_the_gradients() -> None:
     assert fed(accumulated, model, 1, bucket.fill_(3.0))
     assert model.weight.grad is not None
     assert model.weight.grad.item() == 2.0
-    # A parameter without gradient has none.
+    # A parameter without a gradient gets no sum of them.
     assert model.bias.grad is None

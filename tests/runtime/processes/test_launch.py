@@ -122,7 +122,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def line_of(observer: Any, tmp_path: Path) -> Callable[[TrainConfig], str]:
-    """Launch a run that a worker ends, and return what is said of that."""
+    """Launch a run that a worker ends, and return what is told of that."""
 
     def run(config: TrainConfig) -> str:
         with one_line(error=WorkerError) as caught:
@@ -179,8 +179,8 @@ def test_a_stage_that_does_not_come_to_its_end(
     config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20", limit)
     note = tmp_path / "hangs"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure="hang")
-    said = line_of(replace(config, sampler=sampler))
-    assert re.match(r"worker cpu:1 \(process \d+, training\) has made no ", said)
+    line = line_of(replace(config, sampler=sampler))
+    assert re.match(r"worker cpu:1 \(process \d+, training\) has made no ", line)
     assert note.exists()
 
 
@@ -189,8 +189,8 @@ def test_a_device_that_fails_in_its_own_thread_ends_the_run(
 ) -> None:
     note = tmp_path / "raised"
     device = f"{{kind:failing,name:own,note:'{note}',{ACCELERATOR}}}"
-    said = line_of(settings(*STATIC, f"device_plan.devices=[cpu,{device}]", "epochs=20"))
-    assert "worker own: RuntimeError: the board is gone; traceback in" in said
+    line = line_of(settings(*STATIC, f"device_plan.devices=[cpu,{device}]", "epochs=20"))
+    assert "worker own: RuntimeError: the board is gone; traceback in" in line
     assert note.exists()
     assert "faulty.py" in (tmp_path / "worker-own.log").read_text()
 
@@ -201,9 +201,9 @@ def test_a_class_that_workers_do_not_find_is_named(
     here: Any = ModuleType("only_here")
     here.Rows = type("Rows", (HoldEvenVertices,), {"__module__": "only_here"})
     monkeypatch.setitem(sys.modules, "only_here", here)
-    said = line_of(replace(settings("epochs=1", "device_plan=cpu"), features=here.Rows()))
+    line = line_of(replace(settings("epochs=1", "device_plan=cpu"), features=here.Rows()))
     missing = "ModuleNotFoundError: No module named 'only_here'"
-    assert said.startswith(f"worker cpu:0: {missing}; traceback in ")
+    assert line.startswith(f"worker cpu:0: {missing}; traceback in ")
     assert observer.events == []
 
 

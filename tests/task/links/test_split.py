@@ -113,11 +113,11 @@ def made(graph: Graph) -> Path:
     return make_split(graph, identify_split(graph, **SHARES))
 
 
-def change_entry(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def change_kept(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a split says of itself."""
-    said = json.loads((path / "links.json").read_text())
-    change(said)
-    (path / "links.json").write_text(json.dumps(said))
+    kept = json.loads((path / "links.json").read_text())
+    change(kept)
+    (path / "links.json").write_text(json.dumps(kept))
 
 
 def test_damage_is_one_line(graph: Graph, made: Path) -> None:
@@ -134,7 +134,7 @@ def put(path: Path, name: str, array: Any) -> None:
     np.save(path / f"{name}.npy", np.ascontiguousarray(array))
     size = (path / f"{name}.npy").stat().st_size
     entry = {"shape": list(array.shape), "dtype": str(array.dtype), "bytes": size}
-    change_entry(path, lambda said: said["arrays"][name].update(entry))
+    change_kept(path, lambda kept: kept["arrays"][name].update(entry))
 
 
 def with_value(value: float, place: int = 7) -> Callable[[Any], Any]:
@@ -206,11 +206,11 @@ def test_no_array_is_believed(weighted: Graph, case: str) -> None:
 def test_no_identity_is_believed(graph: Graph, made: Path, entry: str, value: Any) -> None:
     identity = identify_split(graph, **SHARES)
 
-    def change(said: dict[str, Any]) -> None:
-        old = said["identity"][entry]
-        said["identity"][entry] = old | value if isinstance(value, dict) else value
+    def change(kept: dict[str, Any]) -> None:
+        old = kept["identity"][entry]
+        kept["identity"][entry] = old | value if isinstance(value, dict) else value
 
-    change_entry(made, change)
+    change_kept(made, change)
     message = rf"^{made}: (is a div.* of small|made with {entry}=).*; rem"
     with pytest.raises(GraphError, match=message):
         make_split(graph, identity)
@@ -222,15 +222,15 @@ def test_no_identity_is_believed(graph: Graph, made: Path, entry: str, value: An
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda said: said.pop("undirected"), "entry: Object missing required field `undirected`"),
-        (lambda said: said.update(undirected="yes"), "entry.undirected: Expected `bool`, got"),
-        (lambda said: said["arrays"].pop("train"), "arrays are ['indices', 'indptr', 'test', "),
-        (lambda said: said["identity"].update(seed=1.5), "entry.identity.seed: Expected `int`"),
+        (lambda kept: kept.pop("undirected"), "entry: Object missing required field `undirected`"),
+        (lambda kept: kept.update(undirected="yes"), "entry.undirected: Expected `bool`, got"),
+        (lambda kept: kept["arrays"].pop("train"), "arrays are ['indices', 'indptr', 'test', "),
+        (lambda kept: kept["identity"].update(seed=1.5), "entry.identity.seed: Expected `int`"),
     ],
 )
 def test_no_entry_is_believed(
     graph: Graph, made: Path, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    change_entry(made, change)
+    change_kept(made, change)
     with one_line(message, error=GraphError, begins=f"{made}/"):
         open_split(made, graph)
