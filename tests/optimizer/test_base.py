@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -26,14 +24,10 @@ def rates(
 def test_schedules_by_hand() -> None:
     metrics = [0.5, 0.4, 0.5, 0.6, 0.1, 0.2]
     assert rates(Adam(lr=1.0), 3, metrics) == [1, 1, 1]
-    step = Adam(lr=1.0, schedule="step", schedule_epochs=2, schedule_factor=0.1)
-    assert rates(step, 5, metrics) == pytest.approx([1, 1, 0.1, 0.1, 0.01])
     plateau = Adam(lr=1.0, schedule="plateau", schedule_epochs=2, schedule_factor=0.5)
     assert rates(plateau, 7, metrics) == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
     errors = [-each for each in metrics]
     assert rates(plateau, 7, errors, "mae") == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
-    cosine = rates(Adam(lr=2.0, schedule="cosine"), 4, metrics)
-    assert cosine == pytest.approx([2.0, 1.7071, 1.0, 0.2929], abs=1e-4)
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine"])
@@ -56,10 +50,8 @@ def test_schedules_agree_with_torch(schedule: str) -> None:
 def test_a_warm_up_goes_before_every_schedule() -> None:
     """Two epochs of two steps: a quarter more with each; then the schedule from its beginning."""
     warm = Adam(lr=1.0, warmup_epochs=2)
-    assert [warm.warm_up(step, steps_per_epoch=2) for step in range(6)] == [
-        *(0.25, 0.5, 0.75, 1.0),
-        *(1.0, 1.0),
-    ]
+    factors = [warm.warm_up(step, steps_per_epoch=2) for step in range(6)]
+    assert factors == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert Adam(lr=1.0).warm_up(0, steps_per_epoch=2) == 1.0
     for schedule in ("cosine", "step", "constant"):
         plain = Adam(lr=1.0, schedule=schedule, schedule_epochs=2)
@@ -83,7 +75,6 @@ def test_weight_decay_of_the_first_layer_only() -> None:
     ("options", "message"),
     [
         ({"lr": 0.0}, "optimizer.lr=0.0: must be above 0"),
-        ({"lr": -1.0}, "optimizer.lr=-1.0"),
         ({"lr": float("nan")}, "optimizer.lr=nan"),
         ({"lr": float("inf")}, "optimizer.lr=inf"),
         ({"lr": 1.0, "weight_decay": -0.1}, "optimizer.weight_decay=-0.1: must be at least 0"),
@@ -92,6 +83,7 @@ def test_weight_decay_of_the_first_layer_only() -> None:
         ({"lr": 1.0, "schedule_factor": 1.0}, "optimizer.schedule_factor=1.0"),
         ({"lr": 1.0, "warmup_epochs": -1}, "optimizer.warmup_epochs=-1: must be at least 0"),
         ({"lr": 1.0, "momentum": 1.0}, r"optimizer.momentum=1.0: must be in \[0, 1\)"),
+        ({"lr": 1.0, "momentum": -0.1}, r"optimizer.momentum=-0.1: must be in \[0, 1\)"),
     ],
 )
 def test_values_that_are_not_allowed(options: dict[str, float], message: str) -> None:

@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -39,9 +38,7 @@ def test_the_mode_ends_with_the_block(wanted: bool) -> None:
     assert deterministic.fill_uninitialized_memory is fills  # type: ignore[attr-defined]
 
 
-def test_a_torch_that_computes_already_is_told(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_torch_that_computes_already_is_told(monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     fix_instruction_set()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -17,7 +15,6 @@ from gnnscale.task import LinkPrediction
         ({"valid_fraction": 0.0}, "task.valid_fraction=0.0"),
         ({"valid_fraction": 0.5, "test_fraction": 0.5}, "their sum below 1"),
         ({"test_fraction": math.nan}, "both must be above 0"),
-        ({"num_candidates": 0}, "task.num_candidates=0"),
         ({"hits": 0}, "task.hits=0"),
     ],
 )

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.file import (
@@ -27,8 +26,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "checkpoints" / "last.safetensors"
     save_checkpoint(file, CONTENT)
     loaded = load_checkpoint(file)
-    assert loaded["epoch"] == 3
-    assert loaded["history"] == CONTENT["history"]
+    assert loaded == {**CONTENT, "format_version": 5, "model": loaded["model"]}
     assert torch.equal(loaded["model"]["w"], torch.arange(4.0))
     assert [path.name for path in file.parent.iterdir()] == ["last.safetensors"]
 
@@ -38,9 +36,8 @@ def test_a_truncated_file_is_one_line(tmp_path: Path, share: float) -> None:
     file = tmp_path / "last.safetensors"
     save_checkpoint(file, CONTENT)
     os.truncate(file, int(file.stat().st_size * share))
-    with pytest.raises(ConfigError, match=r"last\.safetensors: not a readable checkpoint") as error:
+    with one_line("last.safetensors: not a readable checkpoint"):
         load_checkpoint(file)
-    assert "\n" not in str(error.value)
 
 
 class Dangerous:
@@ -48,9 +45,7 @@ class Dangerous:
         return os.system, ("touch ran",)
 
 
-def test_a_file_that_would_run_code_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_would_run_code_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"format_version": 1, "model": Dangerous()}, tmp_path / "zip.safetensors")
     (tmp_path / "plain.safetensors").write_bytes(pickle.dumps(Dangerous()))
@@ -65,27 +60,23 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
     file = tmp_path / "none.safetensors"
     with pytest.raises(ConfigError, match="no such checkpoint"):
         load_checkpoint(file)
-    for version, shown in ((99, "99"), (None, "None"), ("x" * 10**6, "xxx ... xxx")):
-        file.write_bytes(pack({"format_version": version}))
-        with pytest.raises(ConfigError, match="this release reads 5") as error:
+    for content, shown in (
+        ({"format_version": 99}, "99"),
+        ({"format_version": "x" * 10**6}, "xxx"),
+        ([1, 2], "checkpoint format None"),
+    ):
+        file.write_bytes(pack(content))
+        with one_line("this release reads 5", shown, shorter_than=700):
             load_checkpoint(file)
-        assert shown.split()[0] in str(error.value)
-        assert len(str(error.value)) < 700
-    file.write_bytes(pack([1, 2]))
-    with pytest.raises(ConfigError, match="checkpoint format None"):
-        load_checkpoint(file)
 
 
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "last.safetensors"
-    os.mkfifo(file)
-    with pytest.raises(ConfigError, match="not a regular file"):
-        read_checkpoint(file, limit=100)
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(ConfigError, match="not a regular file"):
-        read_checkpoint(file, limit=100)
-    file.rmdir()
+    for make, remove in ((os.mkfifo, os.unlink), (os.mkdir, os.rmdir)):
+        make(file)
+        with pytest.raises(ConfigError, match="not a regular file"):
+            read_checkpoint(file, limit=100)
+        remove(file)
     with file.open("wb") as sparse:
         sparse.truncate(1 << 40)
     with pytest.raises(ConfigError, match="larger than 100 bytes"):
@@ -137,26 +128,19 @@ class Saved:
 OPTIONS = {"seed": 0, "epochs": 3, "model": {"hidden": 8}}
 
 
-def test_resuming_needs_the_same_options(tmp_path: Path) -> None:
-    def check(**config: object) -> None:
-        saved = Saved(OPTIONS, {"name": "a"})
-        check_same_run(tmp_path / "last", saved, config=OPTIONS | config, graph={"name": "a"})
+def test_resuming_needs_the_same_options_and_graph(tmp_path: Path) -> None:
+    def check(options: dict[str, Any] = OPTIONS, name: str = "a", **changed: object) -> None:
+        saved = Saved(options, {"name": "a"})
+        check_same_run(tmp_path / "last", saved, config=options | changed, graph={"name": name})
 
     check()
     check(epochs=9, num_threads=4, resume="x")
     with pytest.raises(ConfigError, match=r"resume: model\.hidden is 16, but .* with 8"):
         check(model={"hidden": 16})
-
-
-def test_a_cosine_schedule_fixes_the_epochs(tmp_path: Path) -> None:
-    options = {"epochs": 3, "optimizer": {"schedule": "cosine"}}
-    file = tmp_path / "last"
-    check_same_run(file, Saved(options, {}), config=options, graph={})
+    cosine = {"epochs": 3, "optimizer": {"schedule": "cosine"}}
+    check(cosine)
+    # Its rates follow from the number of epochs.
     with pytest.raises(ConfigError, match=r"resume: epochs is 9, but .* with 3"):
-        check_same_run(file, Saved(options, {}), config={**options, "epochs": 9}, graph={})
-
-
-def test_resuming_needs_the_same_graph(tmp_path: Path) -> None:
-    saved = Saved(OPTIONS, {"name": "a"})
+        check(cosine, epochs=9)
     with pytest.raises(ConfigError, match=r"the graph's name is b, but .* with a"):
-        check_same_run(tmp_path / "last", saved, config=OPTIONS, graph={"name": "b"})
+        check(name="b")

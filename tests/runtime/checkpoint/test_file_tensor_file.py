@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from one_line import one_line
 
 from gnnscale.runtime.checkpoint.file import TensorFileError, pack, unpack
 
@@ -20,11 +19,10 @@ class Pair:
     right: Any
 
 
+TEXT = st.text(max_size=3)
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=10,
 )
 
@@ -39,7 +37,6 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
 @pytest.mark.parametrize(
     "tensor",
     [
-        torch.arange(6.0).reshape(2, 3),
         torch.arange(6.0).reshape(2, 3).T,
         torch.arange(20)[::3],
         torch.tensor(2.5),
@@ -47,8 +44,6 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
         torch.empty(0, 3),
         torch.tensor([True, False]),
         torch.arange(4, dtype=torch.bfloat16),
-        torch.arange(4, dtype=torch.float16),
-        torch.arange(4, dtype=torch.float64),
         torch.arange(4, dtype=torch.int64) << 40,
         torch.get_rng_state(),
         torch.nn.Parameter(torch.ones(2)),
@@ -56,14 +51,14 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
     ids=lambda tensor: f"{tensor.dtype}-{list(tensor.shape)}",
 )
 def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
+    def bits(of: torch.Tensor) -> torch.Tensor:
+        return of.detach().contiguous().reshape(-1).view(torch.uint8)
+
     found = unpack(pack({"a": Pair(tensor, [{"b": tensor}])}))
     first, second = found["a"]["left"], found["a"]["right"][0]["b"]
     for each in (first, second):
         assert (each.dtype, each.shape) == (tensor.dtype, tensor.shape)
-        assert torch.equal(
-            each.reshape(-1).view(torch.uint8),
-            tensor.detach().contiguous().reshape(-1).view(torch.uint8),
-        )
+        assert torch.equal(bits(each), bits(tensor))
     assert tensor.numel() == 0 or first.data_ptr() != second.data_ptr()
     first += first  # writable
 
@@ -80,37 +75,35 @@ def test_what_cannot_be_written() -> None:
 
 
 def test_a_name_of_no_tensor_is_text() -> None:
-    assert unpack(pack({"a": "\0007", "b": ["\0000"], "c": torch.ones(1)})) == {
-        "a": "\0007",
-        "b": ["\0000"],
-        "c": torch.ones(1),
-    }
+    values = {"a": "\0007", "b": ["\0000"], "c": torch.ones(1)}
+    assert unpack(pack(values)) == values
 
 
 @pytest.mark.parametrize(
     "content",
     [
         b"",
-        b"x" * 100,
         b"\xff" * 8,
         safetensors.torch.save({"a": torch.ones(2)}),
-        safetensors.torch.save({"values": torch.ones(2)}),
-        safetensors.torch.save({"values": torch.zeros(2, 2, dtype=torch.uint8)}),
-        safetensors.torch.save({"values": torch.full((9,), 255, dtype=torch.uint8)}),
-        safetensors.torch.save({"values": torch.tensor(list(b"[" * 100_000), dtype=torch.uint8)}),
-        safetensors.torch.save({"values": torch.tensor(list(b"9" * 9000), dtype=torch.uint8)}),
+        *(
+            safetensors.torch.save({"values": values})
+            for values in (
+                torch.ones(2),
+                torch.zeros(2, 2, dtype=torch.uint8),
+                torch.full((9,), 255, dtype=torch.uint8),
+                torch.tensor(list(b"[" * 100_000), dtype=torch.uint8),
+                torch.tensor(list(b"9" * 9000), dtype=torch.uint8),
+            )
+        ),
     ],
 )
 def test_bytes_of_something_else(content: bytes) -> None:
-    with pytest.raises(TensorFileError) as error:
+    with one_line(error=TensorFileError):
         unpack(content)
-    assert "\n" not in str(error.value)
 
 
 def test_changed_bytes_are_read_or_refused() -> None:
-    whole = pack(
-        {"a": torch.arange(8.0), "b": [1, 2.5, "x"], "c": torch.ones(2, dtype=torch.int64)}
-    )
+    whole = pack({"a": torch.arange(8.0), "b": [1, 2.5, "x"], "c": torch.ones(2).long()})
     draw = random.Random(0)
     read = refused = 0
     for _ in range(3000):

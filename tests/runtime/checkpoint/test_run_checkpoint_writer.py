@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -91,9 +90,7 @@ def test_a_failure_is_told_once_and_ends_what_was_to_follow(
     assert disk.done == []
 
 
-def test_a_thread_that_cannot_begin_is_not_waited_for(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_cannot_begin_is_not_waited_for(disk: Disk, monkeypatch: Any) -> None:
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -1,9 +1,7 @@
 """Checkpoints that are whole files, and still none of the run that is to go on."""
 
-from __future__ import annotations
-
 import logging
-import random
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from changed import Change, drop, put
 from omegaconf import DictConfig, OmegaConf
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.options.config import typed
@@ -20,8 +20,6 @@ from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
-
-Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture
@@ -52,65 +50,32 @@ def resume(
     return go_on
 
 
-def put(*path: Any) -> Change:
-    """Set an entry: all arguments but the last are its keys."""
-    *keys, last, value = path
-
-    def change(content: dict[str, Any]) -> None:
-        node: Any = content
-        for key in keys:
-            node[key] = node[key].copy()
-            node = node[key]
-        node[last] = value
-
-    return change
-
-
-def drop(name: str) -> Change:
-    return lambda content: content.pop(name)
-
-
 WEIGHT = "layers.0.linear.weight"
 ONES = torch.ones(3)
 CHANGES: list[tuple[Change, str]] = [
-    *((drop(name), "") for name in ("epoch", "step", "model", "best_model", "optimizer")),
-    *((drop(name), "") for name in ("torch_rng", "records", "workers", "config", "graph")),
+    *((drop(name), "") for name in ("epoch", "model", "optimizer", "records", "workers", "graph")),
     (put("epoch", 0), "0 epochs"),
     (put("epoch", 5), "record of epoch 5"),
-    (put("epoch", True), "checkpoint.epoch: Expected `int`, got `bool`"),
     (put("step", 3), "3 steps in 1 epochs"),
     (put("step", 10**30), "checkpoint.step: Expected `int` <= 9223372036854775807"),
-    (put("model", 5), "checkpoint.model: Expected `object`, got `int`"),
-    (put("model", {}), "not weights of this model"),
     (put("model", WEIGHT, ONES), "not weights of this model"),
     (put("model", WEIGHT, 5), "checkpoint.model[...]: Expected `Tensor`, got `int`"),
-    (put("best_model", WEIGHT, ONES), "not weights of this model"),
-    (
-        put("best_model", WEIGHT, torch.ones(8, 16, dtype=torch.float64)),
-        "not weights of this model",
-    ),
+    (put("best_model", WEIGHT, torch.ones(8, 16).double()), "not weights of this model"),
     (put("optimizer", {99: {}}), "the optimizer's state is another's"),
     (put("optimizer", {0: {"step": torch.tensor(1.0)}}), "the optimizer's state is another's"),
     (put("optimizer", "0", "exp_avg", ONES), "the optimizer's exp_avg is [3]"),
     (put("optimizer", "0", "step", torch.ones(1)), "the optimizer's step is [1]"),
     (put("optimizer", "0", "step", 1), "checkpoint.optimizer[...][...]: Expected `Tensor`"),
-    (put("optimizer", {"a": {}}), "checkpoint.optimizer: Expected `int`, got `str`"),
-    (put("torch_rng", ONES), "random generator"),
     (put("torch_rng", torch.zeros(10, dtype=torch.uint8)), "random generator"),
     (put("records", []), "no records of its epochs"),
-    (put("records", [5]), "checkpoint.records[0]: Expected `object`, got `int`"),
     (lambda content: content.update(records=content["records"] * 2), "no records of its epochs"),
     (put("records", 0, "lr", "x"), "checkpoint.records[0].lr: Expected `float`, got `str`"),
     (put("records", 0, "epoch_time_s", 0.0), "record of epoch 1"),
     (put("records", 0, "epoch", 7), "record of epoch 1"),
     (put("records", 0, "valid_metric", 0.5), "record of epoch 1"),
     (put("records", 0, "stage_times_s", {}), "record of epoch 1"),
-    (
-        put("records", 0, "train_loss", float("nan")),
-        "checkpoint.records[0].train_loss: Expected a finite number, got nan",
-    ),
+    (put("records", 0, "train_loss", math.nan), "records[0].train_loss: Expected a finite number"),
     (put("sums", {}), "checkpoint.sums: Object missing required field `num_batches`"),
-    (put("workers", [5]), "checkpoint.workers[0]: Expected `object`, got `int`"),
     (put("plan", 5), "checkpoint.plan: Expected `array | null`, got `int`"),
     (put("plan", []), "a plan for 0 devices, there are 1"),
     (put("plan", 0, {"num_seeds": 64}), "plan[0]: Object missing required field `threads`"),
@@ -119,56 +84,31 @@ CHANGES: list[tuple[Change, str]] = [
     (put("plan", 0, "threads", "load", 10**6), "threads.load=1000000"),
     (put("plan", 0, "prefetch", "x"), "prefetch=x"),
     (put("management", {"a": ONES}), "no plain options"),
-    (put("config", 5), "checkpoint.config: Expected `object`, got `int`"),
     (put("config", "seed", ONES), "no plain options"),
     (put("config", "seed", 5), "resume: seed is 0, but"),
     (put("config", "model", "x" * 10**6), "resume: model is"),
     (put("graph", "num_edges", 5), "the graph's num_edges is"),
-    (put("graph", {}), "the graph's"),
 ]
 
 
 def test_a_checkpoint_of_something_else_is_one_line(resume: Any, tmp_path: Path) -> None:
     for change, message in CHANGES:
-        with pytest.raises(ConfigError) as error:
+        with one_line(str(tmp_path / LAST), message, shorter_than=700):
             resume(change)
-        assert str(tmp_path / LAST) in str(error.value)
-        assert message in str(error.value)
-        assert str(error.value).isprintable()
-        assert len(str(error.value)) < 700
     resume(lambda content: None)
 
 
 @pytest.mark.parametrize("prefetch", ["two_stage"])
-def test_resource_management_of_something_else(
-    resume: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(
-        ConfigError, match=r"\(drm\.damping\.gain: Expected `float`, got `str`\)"
-    ) as error:
+def test_resource_management_of_something_else(resume: Any, tmp_path: Path, caplog: Any) -> None:
+    begins = f"{tmp_path / LAST}: not a checkpoint of this run"
+    with one_line("(drm.damping.gain: Expected `float`, got `str`)", begins=begins):
         resume(put("management", "damping", "gain", "x"))
-    assert str(error.value).startswith(f"{tmp_path / LAST}: not a checkpoint of this run")
-    with caplog.at_level(logging.INFO):
-        resume(lambda content: None)
-        told = "resume: the checkpoint has no resource management, which begins anew"
-        assert told not in caplog.messages
-        resume(drop("management"))  # as a run without it leaves it
-        assert told in caplog.messages
-
-
-def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
-    whole = (tmp_path / BEST).read_bytes()
-    draw = random.Random(0)
-    for _ in range(40):
-        content = bytearray(whole)
-        # The header and what follows it: changed weights are weights.
-        for _ in range(3):
-            content[draw.randrange(600)] = draw.randrange(256)
-        (tmp_path / BEST).write_bytes(content)
-        try:
-            evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
-        except ConfigError as error:
-            assert str(error).isprintable()  # noqa: PT017
+    caplog.set_level(logging.INFO)
+    resume(lambda content: None)
+    told = "resume: the checkpoint has no resource management, which begins anew"
+    assert told not in caplog.messages
+    resume(drop("management"))  # as a run without it leaves it
+    assert told in caplog.messages
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,13 @@
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from epochs import epoch
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.stages import STAGES
 from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.runtime.checkpoint.saved_run import is_validation_of, num_recorded, read_history
-from gnnscale.runtime.telemetry.records import EpochRecord
-
-
-def epoch(number: int, valid_metric: float | None = 0.5) -> EpochRecord:
-    return EpochRecord(
-        epoch=number,
-        train_loss=1 / 3,
-        valid_metric=valid_metric,
-        lr=0.1,
-        epoch_time_s=0.1 + number,
-        eval_time_s=None if valid_metric is None else 0.1,
-        num_edges=10,
-        num_vertices=10,
-        stage_times_s=dict.fromkeys(STAGES),
-        peak_rss_bytes=1,
-    )
-
 
 HISTORY = [epoch(1), epoch(2, None), epoch(3)]
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gnnscale.runtime.drm.algorithm1 import Choice, algorithm_1
@@ -23,19 +21,11 @@ CASES = {
 
 @pytest.mark.parametrize(("times", "bottleneck", "move"), CASES.values(), ids=CASES)
 def test_every_branch_of_algorithm_1(times: tuple[float, ...], bottleneck: str, move: str) -> None:
-    t_sc, t_sa, t_load, t_tc, t_ta = times
-    choice = algorithm_1(
-        TaskTimes(
-            sample_cpu=t_sc,
-            sample_accel=t_sa,
-            load=t_load,
-            train_cpu=t_tc,
-            transfer=1,
-            train_accel=t_ta,
-        ).tasks()
-    )
+    names = ("sample_cpu", "sample_accel", "load", "train_cpu", "train_accel")
+    choice = algorithm_1(TaskTimes(transfer=1, **dict(zip(names, times, strict=True))).tasks())
     assert (choice.bottleneck, choice.move) == (bottleneck, move)
     if move == "balance_thread":
+        t_sc, _, t_load, t_tc, _ = times
         cpu = {"T_SC": t_sc, "T_Load": t_load, "T_TC": t_tc}
         assert choice.givers == tuple(sorted(cpu, key=lambda task: cpu[task]))
 
@@ -53,15 +43,12 @@ def test_a_slow_link_is_a_slow_accelerator() -> None:
         (TaskTimes(sample_cpu=9, load=3, train_cpu=2, train_accel=1), "T_SC", "balance_thread"),
         # Without accelerators only threads are left.
         (TaskTimes(sample_cpu=2, load=3, train_cpu=9), "T_TC", "balance_thread"),
-        (TaskTimes(sample_cpu=9, load=3, train_cpu=2), "T_SC", "balance_thread"),
         # Without a trainer on the CPU.
         (TaskTimes(sample_cpu=2, load=9, train_accel=1), "T_Load", "balance_thread"),
         (TaskTimes(sample_cpu=2, load=3, train_accel=9), "T_Accel", "balance_work"),
         # Without prefetching there are trainers only.
         (TaskTimes(train_cpu=9, train_accel=1), "T_TC", "balance_work"),
-        (TaskTimes(train_cpu=1, train_accel=9), "T_Accel", "balance_work"),
         (TaskTimes(train_cpu=1), "T_TC", "balance_thread"),
-        (TaskTimes(train_accel=1), "T_Accel", "balance_work"),
     ],
 )
 def test_absent_tasks_are_not_sorted(times: TaskTimes, bottleneck: str, move: str) -> None:

@@ -1,42 +1,37 @@
-from __future__ import annotations
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.runtime.drm.balance_work import balance_work, expected_seconds
 
 
-def test_seeds_go_where_they_take_equally_long() -> None:
-    # 10 and 30 seeds a second.
-    assert balance_work([200, 200], [20.0, 20 / 3]) == (100, 300)
-
-
-def test_devices_of_one_side_are_balanced_among_each_other() -> None:
-    # The CPU does 10 seeds a second, the accelerators 10 and 20.
-    assert balance_work([40, 40, 40], [4.0, 4.0, 2.0]) == (30, 30, 60)
-
-
-def test_time_that_does_not_depend_on_seeds_is_left_alone() -> None:
-    # 2 s + n / 10 and n / 30: equal after 12.5 s.
-    assert balance_work([200, 280], [22.0, 28 / 3], fixed=[2.0, 0.0]) == (105, 375)
-
-
-def test_a_device_that_needs_longer_for_nothing_gets_none() -> None:
-    assert balance_work([10, 90], [11.0, 3.0], fixed=[10.0, 0.0]) == (0, 100)
-
-
-def test_gain_is_the_part_of_the_way() -> None:
-    assert balance_work([200, 200], [20.0, 20 / 3], gain=0.5) == (150, 250)
-
-
-def test_an_idle_device_gets_a_few_seeds_unless_it_was_given_up() -> None:
-    assert balance_work([160, 0], [1.0, 0.0]) == (150, 10)
-    assert balance_work([0, 0, 240], [0.0, 0.0, 1.0]) == (10, 10, 220)
-    assert balance_work([160, 0], [1.0, 0.0], excluded_devices=[1]) == (160, 0)
-
-
-def test_too_few_seeds_for_everyone_are_left_where_they_are() -> None:
-    assert balance_work([1, 0], [1.0, 0.0]) == (1, 0)
+@pytest.mark.parametrize(
+    ("split", "seconds", "options", "expected"),
+    [
+        # 10 and 30 seeds a second.
+        ([200, 200], [20.0, 20 / 3], {}, (100, 300)),
+        # The CPU does 10 seeds a second, the accelerators 10 and 20.
+        ([40, 40, 40], [4.0, 4.0, 2.0], {}, (30, 30, 60)),
+        # 2 s + n / 10 and n / 30: equal after 12.5 s.
+        ([200, 280], [22.0, 28 / 3], {"fixed": [2.0, 0.0]}, (105, 375)),
+        # A device that needs longer for nothing gets none.
+        ([10, 90], [11.0, 3.0], {"fixed": [10.0, 0.0]}, (0, 100)),
+        # A part of the way.
+        ([200, 200], [20.0, 20 / 3], {"gain": 0.5}, (150, 250)),
+        # An idle device gets a few seeds, unless it was given up.
+        ([160, 0], [1.0, 0.0], {}, (150, 10)),
+        ([0, 0, 240], [0.0, 0.0, 1.0], {}, (10, 10, 220)),
+        ([160, 0], [1.0, 0.0], {"excluded_devices": [1]}, (160, 0)),
+        # Too few for everyone.
+        ([1, 0], [1.0, 0.0], {}, (1, 0)),
+    ],
+)
+def test_seeds_go_where_they_take_equally_long(
+    split: list[int], seconds: list[float], options: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    assert balance_work(split, seconds, **options) == expected
 
 
 @given(st.data())

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import random
 import statistics
@@ -9,9 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_plans import accelerator, plan_of, share
 
 from gnnscale.core.stages import StageTimes
-from gnnscale.plan import PREFETCH, Cpu, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.plan import PREFETCH, Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.rebalancer import Decision, rebalance
@@ -19,26 +18,18 @@ from gnnscale.runtime.drm.task_times import TaskTimes
 
 #: The stages of the paper's pipeline.
 STAGES = ("sample", "load", "transfer", "propagate")
+#: Seconds of each stage, and seconds a seed.
+Cost = dict[str, tuple[float, float]]
 
 
 def make_plan(kinds: str, split: Sequence[int], prefetch: str, *, threads: int = 1) -> DevicePlan:
     """A plan whose devices are a ``c`` or an ``e``, processor or accelerator, each."""
     shares = []
     for i, (kind, count) in enumerate(zip(kinds, split, strict=True)):
-        device = (
-            Cpu(name=f"cpu:{i}")
-            if kind == "c"
-            else Emulated(
-                name=f"emulated:{i}",
-                macs_per_s=1,
-                memory_bandwidth=1,
-                memory_bytes=1,
-                link_bandwidth=1,
-            )
-        )
-        each = Threads(sample=threads, load=threads, propagate=threads if kind == "c" else 0)
-        shares.append(DeviceShare(device=device, num_seeds=count, threads=each, prefetch=prefetch))
-    return DevicePlan(shares=tuple(shares))
+        device = Cpu(name=f"cpu:{i}") if kind == "c" else accelerator(f"emulated:{i}")
+        each = (threads, threads, threads if kind == "c" else 0)
+        shares.append(share(device, count, each, prefetch))
+    return plan_of(*shares)
 
 
 def test_work_moves_to_an_accelerator_three_times_as_fast() -> None:
@@ -65,8 +56,7 @@ def test_a_thread_moves_where_the_devices_are_even() -> None:
 
 def test_work_moves_no_further_than_a_device_holds() -> None:
     plan, damping = make_plan("ce", [960, 64], "none"), Damping()
-    shares = (plan.shares[0], replace(plan.shares[1], max_seeds=200))
-    plan = DevicePlan(shares=shares)
+    plan = plan_of(plan.shares[0], replace(plan.shares[1], max_seeds=200))
     for _ in range(6):
         # The accelerator would be done with all of them before the processor is with half.
         cpu, accelerator = plan.split
@@ -88,11 +78,11 @@ def test_work_moves_where_no_thread_can(stage: str) -> None:
     assert decision.plan.host_threads == plan.host_threads
 
 
-def test_workers_of_one_kind_are_balanced_too() -> None:
-    for kinds in ("cc", "ee"):
-        plan = make_plan(kinds, [512, 512], "none")
-        stages = [StageTimes(propagate=3), StageTimes(propagate=1)]
-        assert rebalance(plan, stages, Damping()).plan.split == (256, 768)
+@pytest.mark.parametrize("kinds", ["cc", "ee"])
+def test_workers_of_one_kind_are_balanced_too(kinds: str) -> None:
+    stages = [StageTimes(propagate=3), StageTimes(propagate=1)]
+    decision = rebalance(make_plan(kinds, [512, 512], "none"), stages, Damping())
+    assert decision.plan.split == (256, 768)
 
 
 def test_even_devices_are_left_alone() -> None:
@@ -119,15 +109,12 @@ def test_a_trade_of_threads_that_harms_is_taken_back_and_not_repeated() -> None:
     reason = "T_TC 12.0 ms is the bottleneck"
     assert undone.move == f"{reason}: 1 thread back from T_TC of cpu:0 to T_SC of cpu:0"
     damping = undone.damping
-    for _ in range(20):
-        again = rebalance(plan, before, damping)
-        assert again.plan == plan
-        damping = again.damping
     tries = []
-    for _ in range(10):
+    for _ in range(30):
         again = rebalance(plan, before, damping)
         tries.append(again.plan != plan)
         damping = again.damping
+    assert not any(tries[:20])
     assert any(tries)
 
 
@@ -156,29 +143,19 @@ def test_an_idle_device_is_tried_and_a_useless_one_is_given_up() -> None:
     assert set(splits[10:]) == {(1024, 0)}
 
 
-shares = st.integers(0, 1000)
-seconds = st.floats(0, 10, allow_subnormal=False)
-
-
 @given(st.data())
 def test_decisions_keep_seeds_and_threads(data: st.DataObject) -> None:
     kinds = data.draw(st.text("ce", min_size=1, max_size=5))
-    split = data.draw(st.lists(shares, min_size=len(kinds), max_size=len(kinds)).filter(any))
+    each_one = {"min_size": len(kinds), "max_size": len(kinds)}
+    split = data.draw(st.lists(st.integers(0, 1000), **each_one).filter(any))
+    seconds = st.floats(0, 10, allow_subnormal=False)
+    times = st.lists(st.tuples(seconds, seconds, seconds, seconds), **each_one)
     prefetch = data.draw(st.sampled_from(PREFETCH))
     plan = make_plan(kinds, split, prefetch, threads=data.draw(st.integers(1, 4)))
     batch_size, host_threads = plan.batch_size, plan.host_threads
     damping = Damping()
     for _ in range(data.draw(st.integers(1, 6))):
-        stages = [
-            StageTimes(sample=a, load=b, transfer=c, propagate=d)
-            for a, b, c, d in data.draw(
-                st.lists(
-                    st.tuples(seconds, seconds, seconds, seconds),
-                    min_size=len(kinds),
-                    max_size=len(kinds),
-                )
-            )
-        ]
+        stages = [StageTimes(**dict(zip(STAGES, each, strict=True))) for each in data.draw(times)]
         decision = rebalance(plan, stages, damping)
         assert decision == rebalance(plan, stages, damping)
         assert (decision.move is None) == (decision.plan == plan)
@@ -197,7 +174,7 @@ class Simulated:
     ``noise`` is relative to the times, normally distributed.
     """
 
-    costs: tuple[dict[str, tuple[float, float]], ...]
+    costs: tuple[Cost, ...]
     noise: float = 0.0
 
     def measure(self, plan: DevicePlan, rng: random.Random) -> list[StageTimes]:
@@ -205,10 +182,8 @@ class Simulated:
         return [_times(share, cost, lambda: rng.gauss(0, self.noise)) for share, cost in shares]
 
     def step(self, plan: DevicePlan) -> float:
-        shares = zip(plan.shares, self.costs, strict=True)
-        return max(
-            TaskTimes.of_device(share, _times(share, cost)).longest for share, cost in shares
-        )
+        pairs = zip(plan.shares, self.costs, strict=True)
+        return max(TaskTimes.of_device(each, _times(each, cost)).longest for each, cost in pairs)
 
     def best_step(self, plan: DevicePlan) -> float:
         """The shortest step of any split, with the threads of ``plan``."""
@@ -239,11 +214,7 @@ class Simulated:
         return plans
 
 
-def _times(
-    share: DeviceShare,
-    cost: dict[str, tuple[float, float]],
-    noise: Callable[[], float] = lambda: 0.0,
-) -> StageTimes:
+def _times(share: DeviceShare, cost: Cost, noise: Callable[[], float] = lambda: 0.0) -> StageTimes:
     """The stages of one device."""
     times = StageTimes()
     for stage, (fixed, each) in cost.items():
@@ -253,32 +224,9 @@ def _times(
     return times
 
 
-def chain(per_seed: float, overhead: float = 0.0) -> dict[str, tuple[float, float]]:
+def chain(per_seed: float, overhead: float = 0.0) -> Cost:
     """A device whose stages take 1 : 1 : 1 : 1, in turn or at once."""
     return dict.fromkeys(STAGES, (overhead, per_seed / 4))
-
-
-@pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("split", [(1000, 24), (512, 512), (24, 1000), (1024, 0), (0, 1024)])
-def test_one_fast_accelerator_from_a_bad_split(split: tuple[int, int], prefetch: str) -> None:
-    devices = Simulated((chain(3e-4), chain(1e-4)))
-    plans = devices.run(make_plan("ce", split, prefetch), 10)
-    assert devices.step(plans[3]) <= 1.02 * devices.step(make_plan("ce", (256, 768), prefetch))
-    assert set(plans[3:]) == {plans[3]}
-
-
-@pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("split", [(1000, 24), (512, 512), (24, 1000)])
-@pytest.mark.parametrize("overhead", [1e-3, 4e-3])
-def test_overhead_is_found_out(split: tuple[int, int], prefetch: str, overhead: float) -> None:
-    # Up to 16 of about 90 ms do not depend on seeds.
-    devices = Simulated((chain(3e-4, overhead / 4), chain(1e-4, overhead)))
-    plan = make_plan("ce", split, prefetch)
-    plans = devices.run(plan, 20)
-    best = devices.best_step(plan)
-    assert devices.step(plans[5]) <= 1.05 * best
-    assert max(devices.step(each) for each in plans[5:]) <= 1.05 * best
-    assert set(plans[10:]) == {plans[10]}
 
 
 def random_devices(seed: int, overhead: float, noise: float) -> tuple[Simulated, DevicePlan]:

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,19 +14,16 @@ from gnnscale.runtime.evaluation.evaluate import Validator, open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.evaluation.rows import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import VertexTask
-
-Settings = Callable[..., TrainConfig]
 
 
 @pytest.fixture
-def graph(settings: Settings) -> Graph:
+def graph(settings: Any) -> Graph:
     return settings().dataset.open()
 
 
 @pytest.fixture
-def model(settings: Settings, graph: Graph) -> GNN:
+def model(settings: Any, graph: Graph) -> GNN:
     """A model that has not learnt anything, in the middle of training."""
     found = settings().model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     return found.train()
@@ -39,7 +33,7 @@ def model(settings: Settings, graph: Graph) -> GNN:
     ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
 )
 def test_when_validation_is_due(
-    settings: Settings, graph: Graph, model: GNN, every: int, due: list[int]
+    settings: Any, graph: Graph, model: GNN, every: int, due: list[int]
 ) -> None:
     config = settings("epochs=5", f"runtime.eval_every={every}")
     validator = Validator(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
@@ -48,11 +42,10 @@ def test_when_validation_is_due(
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
 def test_each_split_has_its_own_metric(
-    settings: Settings, graph: Graph, model: GNN, inference: str
+    settings: Any, graph: Graph, model: GNN, inference: str
 ) -> None:
-    config = settings(f"runtime.inference={inference}")
-    validator = Validator(config, VertexTask(graph=graph), model, HoldEvenVertices().open(graph))
-    task = VertexTask(graph=graph)
+    config, task = settings(f"runtime.inference={inference}"), VertexTask(graph=graph)
+    validator = Validator(config, task, model, HoldEvenVertices().open(graph))
     known = open_examiner(task, model, Predictor(model, graph, config)).measure(["valid", "test"])
     metric, seconds = validator.validate()
     assert [metric, validator.test()] == known
@@ -60,18 +53,17 @@ def test_each_split_has_its_own_metric(
     assert seconds > 0
 
 
-def test_rows_are_read_from_the_store(settings: Settings, graph: Graph, model: GNN) -> None:
-    nothing = NoRows().open(graph)
-    task = VertexTask(graph=graph)
+def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -> None:
+    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
     known = Validator(settings(), task, model, HostFeatures.of(graph)).validate()[0]
     assert Validator(settings(), task, model, nothing).validate()[0] != known
     # Unless it needs others' to complete them.
     trading = replace(settings(), exchange=TradeRows())
-    assert Validator(trading, VertexTask(graph=graph), model, nothing).validate()[0] == known
+    assert Validator(trading, task, model, nothing).validate()[0] == known
 
 
 def test_it_takes_all_threads_and_gives_them_back(
-    settings: Settings, graph: Graph, model: GNN, monkeypatch: pytest.MonkeyPatch
+    settings: Any, graph: Graph, model: GNN, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
     threads: list[int] = []
@@ -103,12 +95,11 @@ def test_it_takes_all_threads_and_gives_them_back(
     assert not RUNNING
 
 
-def test_a_metric_that_is_not_defined_is_none(settings: Settings, graph: Graph) -> None:
-    one_class = replace(
-        graph, labels=np.zeros(graph.num_vertices, np.int64), num_classes=2, metric="roc_auc"
-    )
+def test_a_metric_that_is_not_defined_is_none(settings: Any, graph: Graph) -> None:
+    labels = np.zeros(graph.num_vertices, np.int64)
+    one_class = replace(graph, labels=labels, num_classes=2, metric="roc_auc")
     model = settings().model.build(num_features=graph.num_features, num_classes=2)
-    task = VertexTask(graph=one_class)
-    validator = Validator(settings(), task, model, HostFeatures.of(graph))
+    store = HostFeatures.of(graph)
+    validator = Validator(settings(), VertexTask(graph=one_class), model, store)
     assert validator.validate()[0] == {"roc_auc": None}
     assert validator.test() == {"roc_auc": None}

@@ -1,16 +1,13 @@
-from __future__ import annotations
-
 import itertools
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.runtime.evaluation import inference
 from gnnscale.runtime.evaluation.inference import LayerwiseInference, estimated_s
 from gnnscale.runtime.evaluation.layer_pass import LayerPass
@@ -19,14 +16,13 @@ from gnnscale.runtime.evaluation.rows import EDGE_BYTES, Workers
 
 
 def test_time_is_that_of_some_vertices_times_what_there_are(
-    random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+    random_graph: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = random_graph(400, 4000)
     model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
     monkeypatch.setattr(inference, "_TRIED_VERTICES", 80)
     limits = Limits(hidden_bytes=0, stream_bytes=10_000)
-    everything = range(400)
-    work = find_work(model, graph, everything, limits, num_threads=2)
+    work = find_work(model, graph, range(400), limits, num_threads=2)
     tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
     edges = np.diff(graph.indptr)[tried].sum()
     parts = 4400 / (edges + 80)
@@ -44,18 +40,14 @@ def test_time_is_that_of_some_vertices_times_what_there_are(
         # Files that the system has no room for are read as often as sums do not fit.
         work = replace(work, plan=replace(work.plan, cached=False))
         times = -(-(400 * 64 + graph.num_edges * EDGE_BYTES) // 10_000)
-        found = estimated_s(passes, work, graph, store)
-        assert found == pytest.approx(1000 + 500 * times)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + 500 * times)
 
 
 @pytest.mark.parametrize("config", [GraphSAGE, GCN, GIN, GAT])
 @pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
 def test_every_kind_of_layer_can_be_tried_and_nothing_is_changed(
-    random_graph: Callable[..., Graph],
-    config: type[ModelConfig],
-    hidden_bytes: int,
-    whole_vertices: int,
+    random_graph: Any, config: Any, hidden_bytes: int, whole_vertices: int
 ) -> None:
     graph = random_graph(2000, 3000)
     model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5).train()

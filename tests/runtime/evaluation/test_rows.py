@@ -1,12 +1,11 @@
-from __future__ import annotations
-
+import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,37 +13,27 @@ import torch
 
 from gnnscale.backend.loading import ChunkLoader, cut
 from gnnscale.feature import Aggregation
-from gnnscale.graph import Graph
-from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GCN, GIN, GraphSAGE
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Wanted, Workers, file_bytes
 from gnnscale.sampler import Block
-
-
-def fill(rows: FileRows | MemoryRows, num_rows: int, columns: int) -> FileRows | MemoryRows:
-    h = torch.randn(num_rows, columns, generator=torch.Generator().manual_seed(0))
-    for first in reversed(range(0, num_rows, 70)):  # in any order
-        rows.write(first, h[first : first + 70])
-    return rows
 
 
 @pytest.mark.parametrize("config", [GCN, GIN, GraphSAGE])
 @pytest.mark.parametrize("num_parts", [1, 2])
 @pytest.mark.parametrize(("width", "stretch_bytes"), [(48, 1), (20, 1), (20, 40_000), (5, 1 << 30)])
 def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
-    random_graph: Callable[..., Graph],
-    config: type[ModelConfig],
-    width: int,
-    stretch_bytes: int,
-    num_parts: int,
+    random_graph: Any, config: Any, width: int, stretch_bytes: int, num_parts: int
 ) -> None:
     graph = random_graph(500, 4000)
     layer = config(hidden=4).layer(width, 3, last=False)
     loader = ChunkLoader(graph, num_threads=2, uses_degrees=True)
     vertices = np.random.default_rng(0).permutation(500)[:300].astype(graph.indices.dtype)
-    parts = {"num_parts": num_parts}
-    memory = fill(MemoryRows(500, width, **parts), 500, num_parts * width)
-    file = FileRows(500, width, **parts, stretch_bytes=stretch_bytes)
-    fill(file, 500, num_parts * width)
+    memory: Any = MemoryRows(500, width, num_parts=num_parts)
+    file: Any = FileRows(500, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
+    h = torch.randn(500, num_parts * width, generator=torch.Generator().manual_seed(0))
+    for first in reversed(range(0, 500, 70)):  # in any order
+        memory.write(first, h[first : first + 70])
+        file.write(first, h[first : first + 70])
     wanted = []
     for chunk in cut(graph, vertices, 700, 50):
         sources, block, degrees = loader.neighbours(chunk, distinct=True)
@@ -55,7 +44,7 @@ def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
     assert len(wanted) > 3
     workers = Workers(2)
     with workers.running():
-        found = file.aggregate_all([partial(_same, each) for each in wanted], workers)
+        found = file.aggregate_all([lambda each=each: each for each in wanted], workers)
     for each, finish in zip(wanted, found, strict=True):
         expected, _ = memory.aggregate(
             each.vertices, each.block, each.aggregation, dtype=torch.float32, num_threads=1
@@ -66,10 +55,6 @@ def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
         single, _ = file.gather(each.vertices, dtype=torch.float32, num_threads=2)
         assert torch.equal(single, torch.from_numpy(memory.rows[each.vertices]))
     file.close()
-
-
-def _same(wanted: Wanted) -> Wanted:
-    return wanted
 
 
 def test_a_file_has_no_name_and_only_the_bytes_that_were_foretold(
@@ -137,20 +122,17 @@ def test_many_threads_are_divided_among_few_chunks() -> None:
 
 
 def test_items_are_taken_only_a_few_ahead() -> None:
-    taken = 0
+    taken: list[int] = []
 
     def items() -> Iterator[int]:
-        nonlocal taken
-        while True:
-            taken += 1
-            yield taken
+        for item in itertools.count(1):
+            taken.append(item)
+            yield item
 
     workers = Workers(2)
     with workers.running():
-        for result in workers.map(lambda item: item, items()):
-            assert taken <= result + 2
-            if result == 20:
-                break
+        for result in itertools.islice(workers.map(lambda item: item, items()), 20):
+            assert taken[-1] <= result + 2
 
 
 def test_an_error_ends_the_work_and_is_the_callers() -> None:

@@ -1,50 +1,30 @@
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from part_order import PartOrder
+from small_plans import plan_of, share
 
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.plan import Cpu, DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.sampler import ShuffledOrder
 
 
 def plan(*split: int) -> DevicePlan:
-    threads = Threads(sample=1, load=1, propagate=1)
-    return DevicePlan(
-        shares=tuple(
-            DeviceShare(device=Cpu(name=f"cpu:{i}"), num_seeds=n, threads=threads, prefetch="none")
-            for i, n in enumerate(split)
-        )
-    )
+    return plan_of(*(share(Cpu(name=f"cpu:{i}"), n) for i, n in enumerate(split)))
 
 
 def order_of(num_train: int, batch_size: int) -> ShuffledOrder:
     return ShuffledOrder(np.arange(100, 100 + num_train), batch_size=batch_size, seed=5)
 
 
-def schedule(
-    num_train: int,
-    split: tuple[int, ...],
-    *,
-    rank: int = 0,
-    epochs: int = 2,
-    first_step: int = 0,
-    lead_steps: int | None = None,
-) -> Schedule:
-    return Schedule(
-        order_of(num_train, sum(split)),
-        plan(*split),
-        rank=rank,
-        epochs=epochs,
-        first_step=first_step,
-        lead_steps=lead_steps,
-    )
+def schedule(num_train: int, split: tuple[int, ...], **options: Any) -> Schedule:
+    options = {"rank": 0, "epochs": 2, "first_step": 0, "lead_steps": None} | options
+    return Schedule(order_of(num_train, sum(split)), plan(*split), **options)
 
 
 def global_batches(num_train: int, batch_size: int, epochs: int) -> list[list[int]]:
@@ -59,14 +39,12 @@ splits = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any).map(tup
 def test_slices_of_all_ranks_are_the_mini_batch(
     split: tuple[int, ...], num_train: int, epochs: int
 ) -> None:
-    ranks = [
-        list(schedule(num_train, split, rank=rank, epochs=epochs).slices())
-        for rank in range(len(split))
-    ]
+    schedules = [schedule(num_train, split, rank=i, epochs=epochs) for i in range(len(split))]
+    ranks = [list(each.slices()) for each in schedules]
     batches = global_batches(num_train, sum(split), epochs)
     assert all(len(works) == len(batches) for works in ranks)
     for step, batch in enumerate(batches):
-        works = [works[step] for works in ranks]
+        works = [each[step] for each in ranks]
         assert [work.step for work in works] == [step] * len(split)
         assert [seed for work in works for seed in work.seeds.tolist()] == batch
         assert sum(work.weight for work in works) == pytest.approx(1)
@@ -75,15 +53,12 @@ def test_slices_of_all_ranks_are_the_mini_batch(
             assert seeds or not len(work.seeds)
 
 
-@settings(deadline=None)
 @given(splits, st.data())
 def test_slices_are_the_mini_batch_while_plans_change(
     split: tuple[int, ...], data: st.DataObject
 ) -> None:
     total, lead_steps = sum(split), data.draw(st.integers(1, 4))
-    schedules = [
-        schedule(40, split, rank=rank, lead_steps=lead_steps) for rank in range(len(split))
-    ]
+    schedules = [schedule(40, split, rank=i, lead_steps=lead_steps) for i in range(len(split))]
     sources = [each.slices() for each in schedules]
     for step, batch in enumerate(global_batches(40, total, 2)):
         works = [next(source) for source in sources]
@@ -112,12 +87,8 @@ def test_a_plan_applies_from_the_step_it_is_settled_for() -> None:
     sizes += [len(next(works).seeds) for _ in range(2)]
     assert sizes == [4, 4, 6, 1]
     assert [found.plan_of(step).split[0] for step in range(4)] == [4, 4, 6, 1]
-
-
-def test_settling_steps_again_changes_nothing() -> None:
-    found = schedule(40, (4, 4), epochs=1, lead_steps=3)
-    found.commit_plan(2, plan(8, 0))
-    assert found.plan_of(2).split == (4, 4)
+    found.commit_plan(2, plan(8, 0))  # what is settled stays
+    assert found.plan_of(2).split == (6, 2)
 
 
 def in_thread(works: Iterator[BatchSlice]) -> tuple[threading.Thread, list[int]]:
@@ -132,28 +103,34 @@ def in_thread(works: Iterator[BatchSlice]) -> tuple[threading.Thread, list[int]]
     return thread, steps
 
 
+def waits(thread: threading.Thread) -> None:
+    thread.join(0.05)
+    assert thread.is_alive()
+
+
+def ended(thread: threading.Thread) -> None:
+    thread.join(5)
+    assert not thread.is_alive()
+
+
 def test_steps_wait_until_they_are_settled() -> None:
     found = schedule(40, (4, 4), epochs=1, lead_steps=1)
     thread, steps = in_thread(found.slices())
     for settled in (1, 3):
         found.commit_plan(settled, plan(4, 4))
-        thread.join(0.05)
+        waits(thread)
         assert steps == list(range(settled))
-        assert thread.is_alive()
     found.commit_plan(5, plan(4, 4))
-    thread.join(5)
-    assert not thread.is_alive()
+    ended(thread)
     assert steps == [0, 1, 2, 3, 4]
 
 
 def test_closing_lets_go_whoever_waits() -> None:
     found = schedule(40, (4, 4), epochs=1, lead_steps=1)
     thread, steps = in_thread(found.slices())
-    thread.join(0.05)
-    assert thread.is_alive()
+    waits(thread)
     found.close()
-    thread.join(5)
-    assert not thread.is_alive()
+    ended(thread)
     assert steps == [0]
 
 
@@ -163,11 +140,9 @@ def test_steps_beyond_the_end_are_not_handed_out() -> None:
     next(slices)
     assert found.hold() == 1
     thread, steps = in_thread(slices)
-    thread.join(0.05)
-    assert thread.is_alive()
+    waits(thread)
     found.end_at(3)
-    thread.join(5)
-    assert not thread.is_alive()
+    ended(thread)
     assert steps == [1, 2]
 
 

@@ -1,14 +1,12 @@
-from __future__ import annotations
-
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from small_plans import accelerator, plan_of, share
 
 from gnnscale.backend import DeviceMemoryError
 from gnnscale.core.stages import STAGES
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import RUNNING, Stages, measured, running
 
@@ -16,11 +14,7 @@ GIVE_UP_S = 60
 
 
 def work() -> BatchSlice:
-    share = DeviceShare(
-        device=Cpu(), num_seeds=4, threads=Threads(sample=1, load=1, propagate=1), prefetch="none"
-    )
-    plan = DevicePlan(shares=(share,))
-    return BatchSlice(step=0, plan=plan, counts=(4,), seeds=np.arange(4))
+    return BatchSlice(step=0, plan=plan_of(share()), counts=(4,), seeds=np.arange(4))
 
 
 def test_seconds_of_a_stage_are_added_up(clock: Any) -> None:
@@ -69,7 +63,7 @@ def test_each_thread_says_which_stage_it_is_in() -> None:
 class Full:
     """A device that has no room the first time."""
 
-    device = Emulated(macs_per_s=1, memory_bandwidth=1, memory_bytes=1, link_bandwidth=1)
+    device = accelerator()
 
     def __init__(self, clock: Any) -> None:
         self.clock, self.asked = clock, 0
@@ -82,9 +76,13 @@ class Full:
         return "there"
 
 
-def test_a_transfer_without_room_takes_no_time_of_the_stage(clock: Any) -> None:
-    found: Any = Full(clock)
-    stages, mine = Stages(found), work()
+@pytest.fixture
+def full(clock: Any) -> Any:
+    return Full(clock)
+
+
+def test_a_transfer_without_room_takes_no_time_of_the_stage(full: Any) -> None:
+    stages, mine = Stages(full), work()
     mine.batch = mine.inputs = object()  # type: ignore[assignment]
     with pytest.raises(DeviceMemoryError):
         stages.transfer(mine)
@@ -93,10 +91,9 @@ def test_a_transfer_without_room_takes_no_time_of_the_stage(clock: Any) -> None:
     assert (mine.stages.transfer, len(mine.spans), mine.device_batch) == (1.0, 1, "there")
 
 
-def test_nothing_is_brought_to_a_device_that_trains_no_more(clock: Any) -> None:
-    found: Any = Full(clock)
-    stages, mine = Stages(found), work()
+def test_nothing_is_brought_to_a_device_that_trains_no_more(full: Any) -> None:
+    stages, mine = Stages(full), work()
     mine.batch = mine.inputs = object()  # type: ignore[assignment]
     stages.end()
     stages.transfer(mine)
-    assert (found.asked, mine.device_batch) == (0, None)
+    assert (full.asked, mine.device_batch) == (0, None)

@@ -1,33 +1,22 @@
 """A training step of a device that is not there, by a clock that the test winds."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from small_plans import plan_of, share
 from torch import nn
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
 from gnnscale.core.stages import Traffic
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.sync.group import ALONE
-from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
 
-PLAN = DevicePlan(
-    shares=(
-        DeviceShare(
-            device=Cpu(),
-            num_seeds=8,
-            threads=Threads(sample=1, load=1, propagate=1),
-            prefetch="none",
-        ),
-    )
-)
 NOTHING: Any = None
 
 
@@ -62,8 +51,8 @@ class Slow:
 
 
 def a_slice(num_seeds: int) -> BatchSlice:
-    batch = BatchSlice(step=0, plan=PLAN, counts=(num_seeds, 8 - num_seeds), seeds=np.arange(8))
-    batch.seeds = batch.seeds[:num_seeds]
+    counts = (num_seeds, 8 - num_seeds)
+    batch = BatchSlice(step=0, plan=plan_of(share()), counts=counts, seeds=np.arange(num_seeds))
     if num_seeds:
         batch.inputs = NOTHING
         batch.device_batch = DeviceBatch(batch=NOTHING, inputs=NOTHING, traffic=Traffic())
@@ -92,20 +81,26 @@ def model() -> Any:
     return Model()
 
 
-def training(
-    model: Any, clock: Any, *, clip_norm: float | None = None, **own_clock: float
-) -> tuple[TrainStep, Slow]:
-    device: Any = Slow(model, clock, own_clock)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    synchronizer = Synchronizer(model, device, ALONE)
-    return TrainStep(model, device, synchronizer, optimizer, clip_norm=clip_norm), device
+@pytest.fixture
+def training(model: Any, clock: Any) -> Callable[..., tuple[TrainStep, Slow]]:
+    def begin(clip_norm: float | None = None, **own_clock: float) -> tuple[TrainStep, Slow]:
+        device: Any = Slow(model, clock, own_clock)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        synchronizer = Synchronizer(model, device, ALONE)
+        return TrainStep(model, device, synchronizer, optimizer, clip_norm=clip_norm), device
+
+    return begin
 
 
-def test_one_step_after_the_other(model: Any, clock: Any) -> None:
-    step, device = training(model, clock)
-    batch = a_slice(6)
+def synchronized(step: TrainStep, batch: BatchSlice) -> StepTotals:
     step.propagate(batch)
-    totals = step.synchronize(batch)
+    return step.synchronize(batch)
+
+
+def test_one_step_after_the_other(training: Any, model: Any) -> None:
+    step, device = training()
+    batch = a_slice(6)
+    totals = synchronized(step, batch)
     # The host waits for the device, which is propagation; nobody knows of this synchronisation.
     assert batch.stages.propagate == 3.0
     assert totals.stages[0].propagate == 3.0
@@ -120,43 +115,37 @@ def test_one_step_after_the_other(model: Any, clock: Any) -> None:
     assert device.calls == [("propagate", 0.75), "finish", ["update_weights", [[-1.0] * 4]]]
     assert all(each.grad is None for each in model.parameters())
 
-    batch = a_slice(8)
-    step.propagate(batch)
-    assert step.synchronize(batch).stages[0].sync == 12.0
+    assert synchronized(step, a_slice(8)).stages[0].sync == 12.0
 
 
-def test_waiting_for_other_devices_is_no_propagation(model: Any, clock: Any) -> None:
-    step, _ = training(model, clock)
-    batch = a_slice(8)
+def test_waiting_for_other_devices_is_no_propagation(training: Any, model: Any) -> None:
+    step, _ = training()
     model.waited_s = 0.25
-    step.propagate(batch)
-    (found,) = step.synchronize(batch).stages
+    (found,) = synchronized(step, a_slice(8)).stages
     assert (found.propagate, found.exchange) == (2.75, 0.25)
 
 
-def test_what_the_devices_own_clock_says_is_recorded(model: Any, clock: Any) -> None:
-    step, _ = training(model, clock, propagate=0.25, transfer=0.125)
+def test_what_the_devices_own_clock_says_is_recorded(training: Any) -> None:
+    step, _ = training(propagate=0.25, transfer=0.125)
     batch = a_slice(8)
     batch.stages.transfer = 7.0
     batch.stages.sample = 5.0
-    step.propagate(batch)
-    (found,) = step.synchronize(batch).stages
+    (found,) = synchronized(step, batch).stages
     assert (found.propagate, found.transfer, found.sample) == (0.25, 0.125, 5.0)
 
 
-def test_a_stage_that_is_none_is_no_figure(model: Any, clock: Any) -> None:
-    step, _ = training(model, clock, propagating=0.25)
+def test_a_stage_that_is_none_is_no_figure(training: Any) -> None:
+    step, _ = training(propagating=0.25)
     batch = a_slice(8)
     step.propagate(batch)
     with pytest.raises(AssertionError):
         step.synchronize(batch)
 
 
-def test_a_device_without_seeds_takes_part_in_the_update(model: Any, clock: Any) -> None:
-    step, device = training(model, clock)
+def test_a_device_without_seeds_takes_part_in_the_update(training: Any) -> None:
+    step, device = training()
     batch = a_slice(0)
-    step.propagate(batch)
-    totals = step.synchronize(batch)
+    totals = synchronized(step, batch)
     step.update_weights(batch)
     assert (totals.loss, totals.num_edges) == (0.0, 0)
     assert batch.stages.propagate == 0
@@ -164,28 +153,27 @@ def test_a_device_without_seeds_takes_part_in_the_update(model: Any, clock: Any)
     assert device.calls == [["update_weights", [[0.0] * 4]]]
 
 
-def test_gradients_are_clipped_before_the_update(model: Any, clock: Any) -> None:
-    step, _ = training(model, clock, clip_norm=0.5)
+def test_gradients_are_clipped_before_the_update(training: Any, model: Any) -> None:
+    step, _ = training(clip_norm=0.5)
     batch = a_slice(8)
-    step.propagate(batch)
-    step.synchronize(batch)
+    synchronized(step, batch)
     step.update_weights(batch)
     # Four gradients of 1 have the norm 2.
     for parameter in model.parameters():
         assert parameter.tolist() == [pytest.approx([-0.25] * 4, rel=1e-5)]
 
 
-def test_statistics_are_combined_by_the_rows_since_the_last_time(model: Any, clock: Any) -> None:
-    step, _ = training(model, clock)
+def test_statistics_are_combined_by_the_rows_since_the_last_time(training: Any) -> None:
+    step, _ = training()
     found: list[dict[int, int]] = []
     synchronizer: Any = step._synchronizer
     synchronizer.combine_statistics = lambda rows: found.append(dict(rows))
     for num_dst in ((30, 6), (20, 4), None):  # a slice without seeds writes no rows
         batch = a_slice(6 if num_dst else 0)
-        blocks: Any = [SimpleNamespace(num_dst=each) for each in num_dst or ()]
-        batch.batch = cast(Any, SimpleNamespace(blocks=blocks)) if num_dst else None
-        step.propagate(batch)
-        step.synchronize(batch)
+        blocks = [SimpleNamespace(num_dst=each) for each in num_dst or ()]
+        written: Any = SimpleNamespace(blocks=blocks)
+        batch.batch = written if num_dst else None
+        synchronized(step, batch)
     step.combine_statistics()
     step.combine_statistics()
     assert found == [{0: 50, 1: 10}, {}]

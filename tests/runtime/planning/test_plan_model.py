@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +23,8 @@ def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.Mon
     numbers = torch.get_rng_state()
     platform = this_machine()
     # A clock on which every step takes two seconds.
-    ticks = iter(range(0, 100, 2))
     name = "gnnscale.runtime.planning.plan_model.time.perf_counter"
-    monkeypatch.setattr(name, lambda: next(ticks))
+    monkeypatch.setattr(name, iter(range(0, 100, 2)).__next__)
     threads = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     found = with_measured_step(workload, config, graph, model, order, platform)

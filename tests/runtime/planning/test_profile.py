@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,48 +5,38 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.core.stages import StageTimes
 from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan, rehearsed_steps
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import ShuffledOrder
 
-Settings = Callable[..., TrainConfig]
 EMULATED = (
-    "device_plan.devices=[{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
-    "memory_bytes:100000000,link_bandwidth:1e9,launch_s:2e-3}]"
+    "device_plan.devices=[{{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
+    "link_bandwidth:1e9,memory_bytes:{},launch_s:{}}}]"
 )
 
 
 def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
     device, model = run.device, run.learning.model
-    order = ShuffledOrder(
-        run.data.graph.train_idx[:vertices], batch_size=run.config.batch_size, seed=0
-    )
+    seeds = run.data.graph.train_idx[:vertices]
+    order = ShuffledOrder(seeds, batch_size=run.config.batch_size, seed=0)
     optimizer = run.config.optimizer.build(model)
-    return profile_plan(
-        order,
-        run.layout.plan,
-        rank=0,
-        model=model,
-        backend=device.backend,
-        stages=device.stages,
-        step=TrainStep(model, device.backend, device.synchronizer, optimizer),
-    )
+    step = TrainStep(model, device.backend, device.synchronizer, optimizer)
+    parts = {"model": model, "backend": device.backend, "stages": device.stages, "step": step}
+    return profile_plan(order, run.layout.plan, rank=0, **parts)
 
 
 @pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
-def test_it_leaves_no_trace(settings: Settings, tmp_path: Path, prefetch: str) -> None:
-    config = settings("model.norm=batch", f"runtime.prefetch={prefetch}", EMULATED)
+def test_it_leaves_no_trace(settings: Any, tmp_path: Path, prefetch: str) -> None:
+    emulated = EMULATED.format(10**8, 2e-3)
+    config = settings("model.norm=batch", f"runtime.prefetch={prefetch}", emulated)
     with open_run(config, tmp_path, {}, ALONE) as run:
         torch.manual_seed(config.seed)
-        fresh = config.model.build(
-            num_features=run.data.graph.num_features, num_classes=run.data.graph.num_classes
-        )
-        # The run has rehearsed its plan already; and may do so again.
+        graph = run.data.graph
+        fresh = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+        # The run has rehearsed its plan already, and may do so again.
         for _ in range(2):
             state = run.learning.model.state_dict()
             for name, value in fresh.state_dict().items():
@@ -61,41 +48,36 @@ def test_it_leaves_no_trace(settings: Settings, tmp_path: Path, prefetch: str) -
         assert run.learning.optimizer.state_dict()["state"] == {}
 
 
-def test_its_mini_batches_are_full(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def plain_run(settings: Any, tmp_path: Path) -> Iterator[TrainState]:
     config = settings("runtime.prefetch=none", "batch_size=50")
     with open_run(config, tmp_path, {}, ALONE) as run:
-        seen = []
-        sample = run.device.backend.sample
-
-        def counted(seeds: Any, step: int) -> Any:
-            seen.append(len(seeds))
-            return sample(seeds, step)
-
-        monkeypatch.setattr(run.device.backend, "sample", counted)
-        rehearsed(run, vertices=130)
-        assert len(seen) > 3
-        assert set(seen) == {50}
-
-
-@pytest.fixture
-def plain_run(settings: Settings, tmp_path: Path) -> Iterator[TrainState]:
-    with open_run(settings("runtime.prefetch=none"), tmp_path, {}, ALONE) as run:
         yield run
+
+
+def before_samples(run: TrainState, monkeypatch: Any, note: Callable[[Any], None]) -> None:
+    sample = run.device.backend.sample
+
+    def noted(seeds: Any, step: int) -> Any:
+        note(seeds)
+        return sample(seeds, step)
+
+    monkeypatch.setattr(run.device.backend, "sample", noted)
+
+
+def test_its_mini_batches_are_full(plain_run: TrainState, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    before_samples(plain_run, monkeypatch, lambda seeds: seen.append(len(seeds)))
+    rehearsed(plain_run, vertices=130)
+    assert len(seen) > 3
+    assert set(seen) == {50}
 
 
 def test_medians_leave_the_first_steps_out(
     plain_run: TrainState, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = iter([0.2] * 3)
-    sample = plain_run.device.backend.sample
-
-    def late(seeds: Any, step: int) -> Any:
-        clock.advance(next(slow, 0.01))
-        return sample(seeds, step)
-
-    monkeypatch.setattr(plain_run.device.backend, "sample", late)
+    before_samples(plain_run, monkeypatch, lambda seeds: clock.advance(next(slow, 0.01)))
     found = rehearsed(plain_run)
     assert next(slow, None) is None
     assert found.stages.sample == pytest.approx(0.01)
@@ -104,7 +86,7 @@ def test_medians_leave_the_first_steps_out(
 
 @pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
 def test_slow_steps_are_few(
-    settings: Settings,
+    settings: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -131,19 +113,11 @@ def test_slow_steps_are_few(
         assert trained == steps
 
 
-@pytest.mark.parametrize("memory_bytes", [300_000, 60_000])
-def test_device_memory_is_free_afterwards(
-    settings: Settings, tmp_path: Path, memory_bytes: int
-) -> None:
-    small = EMULATED.replace("memory_bytes:100000000", f"memory_bytes:{memory_bytes}")
-    config = settings("runtime.prefetch=two_stage", small.replace("launch_s:2e-3", "launch_s:0.0"))
+@pytest.mark.parametrize("memory", [300_000, 60_000])
+def test_device_memory_is_free_afterwards(settings: Any, tmp_path: Path, memory: int) -> None:
+    config = settings("runtime.prefetch=two_stage", EMULATED.format(memory, 0.0))
     with open_run(config, tmp_path, {}, ALONE) as run:
         # A mini-batch takes over 30 kB: what any of these left behind would not fit. Where there
         # is room for one, the others wait for it.
         for _ in range(15):
             assert rehearsed(run).step_s > 0
-
-
-def test_it_travels_as_plain_values() -> None:
-    mine = PlanProfile(stages=StageTimes(sample=1.0, sync=2.0), step_s=3.0, num_steps=4)
-    assert PlanProfile.from_dict(json.loads(json.dumps(mine.to_dict()))) == mine

@@ -1,10 +1,8 @@
 """Worker processes: what they share, which threads they run, and how a failing one ends them."""
 
-from __future__ import annotations
-
-import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,9 +14,11 @@ from typing import Any
 
 import copying_device  # noqa: F401
 import pytest
+from forked import state, workers
 from held_rows import HoldEvenVertices
+from one_line import one_line
 
-from gnnscale.core.errors import ConfigError
+from gnnscale import Observer
 from gnnscale.core.hardware import usable_cores
 from gnnscale.plan import registry
 from gnnscale.runtime.processes import launch as launching
@@ -34,16 +34,6 @@ ACCELERATOR = "macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link
 PROGRAMS = Path(__file__).parents[1] / "programs"
 STATIC = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
 COPYING = f"device_plan.devices=[cpu,{{kind:copying,name:own,{ACCELERATOR}}}]"
-
-
-def children(pid: int) -> list[int]:
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(each) for file in files for each in file.read_text().split()]
-
-
-def workers() -> list[int]:
-    """The processes that the server of this process has forked."""
-    return [each for child in children(os.getpid()) for each in children(child)]
 
 
 def mapped(pid: int, file: str) -> tuple[int, int]:
@@ -62,15 +52,11 @@ def mapped(pid: int, file: str) -> tuple[int, int]:
 
 def running_threads(pids: list[int]) -> int:
     """Threads that run, or wait for a core."""
-    count = 0
-    for pid in pids:
-        for file in Path(f"/proc/{pid}/task").glob("*/stat"):
-            with contextlib.suppress(OSError):
-                count += file.read_text().rpartition(")")[2].split()[0] == "R"
-    return count
+    files = [file for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return sum(state(file) == "R" for file in files)
 
 
-class Onlooker:
+class Onlooker(Observer):
     """An observer that looks at the worker processes while they train."""
 
     def __init__(self) -> None:
@@ -87,13 +73,9 @@ class Onlooker:
         while not self._over.wait(0.003):
             self.running.append(running_threads(pids))
 
-    def stepped(self, record: Any) -> None: ...
-
     def traced(self, spans: Any) -> None:
         # Validation is one worker's, with all threads.
         self._over.set()
-
-    def trained(self) -> None: ...
 
     def finished_epoch(self, record: EpochRecord) -> None:
         if self.epochs:
@@ -102,9 +84,7 @@ class Onlooker:
         self.shared = [mapped(pid, "features.npy") for pid in workers()]
 
 
-def test_workers_share_the_store_and_keep_to_their_threads(
-    settings: Callable[..., TrainConfig], tmp_path: Path
-) -> None:
+def test_workers_share_the_store_and_keep_to_their_threads(settings: Any, tmp_path: Path) -> None:
     overrides = (
         *("dataset.num_vertices=100000", "dataset.num_edges=100000", "dataset.num_features=256"),
         *("dataset.num_classes=4", "sampler.fanouts=[2,2]", "batch_size=2000", "epochs=2"),
@@ -115,10 +95,9 @@ def test_workers_share_the_store_and_keep_to_their_threads(
     assert not workers()
 
     size = 100_000 * 256 * 4
-    (first, second) = onlooker.shared
-    assert first[0] > size / 2
-    assert second[0] > size / 2
-    assert first[1] + second[1] < 1.1 * size
+    assert len(onlooker.shared) == 2
+    assert all(rss > size / 2 for rss, _ in onlooker.shared)
+    assert sum(pss for _, pss in onlooker.shared) < 1.1 * size
     (record,) = onlooker.epochs
     pss = [device.pss_bytes or 0 for device in record.devices]
     assert all(pss)
@@ -141,35 +120,33 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop("faulty")
 
 
+@pytest.fixture
+def line_of(observer: Any, tmp_path: Path) -> Callable[[TrainConfig], str]:
+    """Launch a run that a worker ends, and return what is told of that."""
+
+    def run(config: TrainConfig) -> str:
+        with one_line(error=WorkerError) as caught:
+            launch(config, tmp_path, observer, options={})
+        assert not workers()
+        return str(caught.value)
+
+    return run
+
+
+BROKEN = "RuntimeError: the sampler is broken; traceback in "
+
+
 @pytest.mark.parametrize(
     ("name", "plan", "failure", "prefetch", "message"),
     [
-        (
-            "cpu:1",
-            "device_plan=cpu_x2",
-            "RuntimeError",
-            "none",
-            "RuntimeError: the sampler is broken; traceback in ",
-        ),
-        (
-            "cpu:1",
-            "device_plan=cpu_x2",
-            "MemoryError",
-            "two_stage",
-            "out of memory (MemoryError); traceback in ",
-        ),
-        (
-            "own",
-            COPYING,
-            "RuntimeError",
-            "two_stage",
-            "RuntimeError: the sampler is broken; traceback in ",
-        ),
+        ("cpu:1", "device_plan=cpu_x2", "RuntimeError", "none", BROKEN),
+        ("cpu:1", "device_plan=cpu_x2", "MemoryError", "two_stage", "out of memory (MemoryError);"),
+        ("own", COPYING, "RuntimeError", "two_stage", BROKEN),
     ],
 )
 def test_a_stage_that_raises_ends_the_run(
-    settings: Callable[..., TrainConfig],
-    observer: Any,
+    settings: Any,
+    line_of: Callable[[TrainConfig], str],
     tmp_path: Path,
     faulty: Any,
     name: str,
@@ -182,74 +159,55 @@ def test_a_stage_that_raises_ends_the_run(
     note = tmp_path / "raised"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure=failure)
     before = set(os.listdir("/dev/shm"))
-    with pytest.raises(WorkerError) as error:
-        launch(replace(config, sampler=sampler), tmp_path, observer, options={})
+    assert f"worker {name}: {message}" in line_of(replace(config, sampler=sampler))
     assert note.exists()
-    assert f"worker {name}: {message}" in str(error.value)
-    assert "\n" not in str(error.value)
     trace = (tmp_path / f"worker-{name.replace(':', '-')}.log").read_text()
     assert "faulty.py" in trace
     assert failure in trace
-    assert not workers()
     assert set(os.listdir("/dev/shm")) == before
     # Epochs of six steps are done, and so are their checkpoints.
-    assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == [
-        "best.safetensors",
-        "last.safetensors",
-    ]
+    files = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
+    assert files == ["best.safetensors", "last.safetensors"]
 
 
 @pytest.mark.parametrize("prefetch", [pytest.param("none", marks=pytest.mark.long), "two_stage"])
 def test_a_stage_that_does_not_come_to_its_end(
-    settings: Callable[..., TrainConfig],
-    observer: Any,
-    tmp_path: Path,
-    faulty: Any,
-    prefetch: str,
+    settings: Any, line_of: Any, tmp_path: Path, faulty: Any, prefetch: str
 ) -> None:
     """The other worker waits for it, and is not to blame."""
     limit = "runtime.stall_limit_s=10"
     config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20", limit)
     note = tmp_path / "hangs"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure="hang")
-    with pytest.raises(WorkerError, match=r"^worker cpu:1 \(process \d+, training\) has made no "):
-        launch(replace(config, sampler=sampler), tmp_path, observer, options={})
+    line = line_of(replace(config, sampler=sampler))
+    assert re.match(r"worker cpu:1 \(process \d+, training\) has made no ", line)
     assert note.exists()
-    assert not workers()
 
 
 def test_a_device_that_fails_in_its_own_thread_ends_the_run(
-    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path, faulty: Any
+    settings: Any, line_of: Any, tmp_path: Path, faulty: Any
 ) -> None:
     note = tmp_path / "raised"
     device = f"{{kind:failing,name:own,note:'{note}',{ACCELERATOR}}}"
-    config = settings(*STATIC, f"device_plan.devices=[cpu,{device}]", "epochs=20")
-    with pytest.raises(WorkerError) as error:
-        launch(config, tmp_path, observer, options={})
+    line = line_of(settings(*STATIC, f"device_plan.devices=[cpu,{device}]", "epochs=20"))
+    assert "worker own: RuntimeError: the board is gone; traceback in" in line
     assert note.exists()
-    assert "worker own: RuntimeError: the board is gone; traceback in" in str(error.value)
     assert "faulty.py" in (tmp_path / "worker-own.log").read_text()
-    assert not workers()
 
 
 def test_a_class_that_workers_do_not_find_is_named(
-    settings: Callable[..., TrainConfig],
-    observer: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    settings: Any, line_of: Any, observer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = ModuleType("only_here")
-    here.Rows = type("Rows", (HoldEvenVertices,), {"__module__": "only_here"})  # type: ignore[attr-defined]
+    here: Any = ModuleType("only_here")
+    here.Rows = type("Rows", (HoldEvenVertices,), {"__module__": "only_here"})
     monkeypatch.setitem(sys.modules, "only_here", here)
-    config = replace(settings("epochs=1", "device_plan=cpu"), features=here.Rows())
-    with pytest.raises(WorkerError) as error:
-        launch(config, tmp_path, observer, options={})
-    assert str(error.value).startswith(
-        "worker cpu:0: ModuleNotFoundError: No module named 'only_here'; traceback in "
-    )
-    assert "\n" not in str(error.value)
+    line = line_of(replace(settings("epochs=1", "device_plan=cpu"), features=here.Rows()))
+    missing = "ModuleNotFoundError: No module named 'only_here'"
+    assert line.startswith(f"worker cpu:0: {missing}; traceback in ")
     assert observer.events == []
-    assert not workers()
+
+
+KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out"
 
 
 @pytest.mark.parametrize(
@@ -259,31 +217,12 @@ def test_a_class_that_workers_do_not_find_is_named(
         (127, "memory", "out of memory"),
         (1, "killed", "process 7 ended without a word, exit status 1"),
         (-signal.SIGSEGV, "killed", "process 7 killed by SIGSEGV"),
-        (
-            -signal.SIGKILL,
-            "killed",
-            "process 7 killed by SIGKILL; the system does this when memory runs out",
-        ),
+        (-signal.SIGKILL, "killed", KILLED),
     ],
 )
 def test_what_a_worker_died_of(code: int, kind: str, message: str) -> None:
     found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
     assert launching._death(found) == Failure(kind=kind, message=message, trace="")
-
-
-def test_a_device_without_room_for_its_part(
-    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path
-) -> None:
-    device = (
-        "{kind:emulated,name:small,macs_per_s:1e9,memory_bandwidth:1e9,memory_bytes:9000,"
-        "link_bandwidth:1e9}"
-    )
-    config = settings(f"device_plan.devices=[cpu,{device}]", "device_plan.split=[40,24]")
-    with pytest.raises(ConfigError, match="small has 24 of batch_size=64 seeds, whose") as error:
-        launch(config, tmp_path, observer, options={})
-    assert "\n" not in str(error.value)
-    assert not workers()
-    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The server that forks workers: what it is by then, what it tells, and how all of it ends."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -13,14 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import children, state
 
 from gnnscale.runtime.processes.fork_server import Environment
-from gnnscale.runtime.processes.server import (
-    WorkerProcess,
-    WorkerServer,
-    start_server,
-    stop_server,
-)
+from gnnscale.runtime.processes.server import WorkerProcess, start_server, stop_server
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -50,7 +44,7 @@ class Doing:
         return self.what
 
 
-def started(server: WorkerServer, task: Doing | None = None) -> WorkerProcess:
+def started(server: Any, task: Doing | None = None) -> WorkerProcess:
     worker = server.start_worker()
     worker.connection.send_bytes(pickle.dumps(Environment.of_this_process()))
     if task is not None:
@@ -64,14 +58,11 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
+    return state(Path(f"/proc/{pid}/stat")) in "ZX"
 
 
 @pytest.fixture
-def server() -> Iterator[WorkerServer]:
+def server() -> Iterator[Any]:
     yield start_server()
     stop_server()
 
@@ -85,7 +76,7 @@ def server() -> Iterator[WorkerServer]:
         (Doing(int, "no number"), 1),
     ],
 )
-def test_exit_codes(server: WorkerServer, task: Doing, code: int) -> None:
+def test_exit_codes(server: Any, task: Doing, code: int) -> None:
     worker = started(server, task)
     assert worker.exit_code() == code
     assert worker.pid is not None
@@ -94,7 +85,7 @@ def test_exit_codes(server: WorkerServer, task: Doing, code: int) -> None:
 
 
 def test_a_worker_takes_over_the_surroundings_of_its_run(
-    server: WorkerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until(lambda: server.usable)
     monkeypatch.chdir(tmp_path)
@@ -111,7 +102,7 @@ def test_a_worker_takes_over_the_surroundings_of_its_run(
     worker.end()
 
 
-def test_it_has_imported_torch_and_runs_no_thread_when_it_forks(server: WorkerServer) -> None:
+def test_it_has_imported_torch_and_runs_no_thread_when_it_forks(server: Any) -> None:
     worker = started(server)
     until(lambda: worker.pid)
     task = Path(f"/proc/{server._process.pid}")
@@ -120,19 +111,15 @@ def test_it_has_imported_torch_and_runs_no_thread_when_it_forks(server: WorkerSe
     worker.end()
 
 
-def test_workers_are_ended_whether_or_not_they_have_begun(server: WorkerServer) -> None:
+def test_workers_are_ended_whether_or_not_they_have_begun(server: Any) -> None:
     workers = [started(server) for _ in range(3)]
     until(lambda: workers[0].pid)
     for worker in workers:
         worker.end()
-    assert _children(server._process.pid) == []
+    assert children(server._process.pid) == []
 
 
-def _children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def test_a_killed_server_leaves_nothing_and_is_replaced(server: WorkerServer) -> None:
+def test_a_killed_server_leaves_nothing_and_is_replaced(server: Any) -> None:
     worker = started(server)
     until(lambda: worker.pid)
     os.kill(server._process.pid, signal.SIGKILL)
@@ -142,8 +129,7 @@ def test_a_killed_server_leaves_nothing_and_is_replaced(server: WorkerServer) ->
     assert pid is not None
     until(lambda: gone(pid))
     late = server.start_worker()
-    assert late.exit_code() is None
-    assert late.pid is None
+    assert (late.exit_code(), late.pid) == (None, None)
     late.end()
     again = start_server()
     assert again is not server

@@ -1,7 +1,5 @@
 """Processes that ``torchrun`` starts learn what those of ``launch`` do, on one node or on two."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -26,37 +24,23 @@ TINY = (
 )
 
 
-class Commands:
-    """Starts commands, and leaves none behind."""
-
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        self._directory = directory
-        self._environment = environment
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, *command: object, **variables: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            cwd=self._directory,
-            env=self._environment | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.started.append(process)
-        return process
-
-    def torchrun(self, *options: object, nodes: object = "--standalone") -> subprocess.Popen[str]:
-        launcher = ("-m", "torch.distributed.run", nodes)
-        return self.start(*launcher, *options, OMP_NUM_THREADS="1")
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def commands(tmp_path: Path, stores: Path) -> Iterator[Commands]:
-    environment = os.environ | {"GNNSCALE_HOME": str(stores), "GLOO_SOCKET_IFNAME": "lo"}
-    found = Commands(tmp_path, environment)
-    yield found
-    for process in found.started:
+def start(tmp_path: Path, stores: Path) -> Iterator[Start]:
+    """Starts Python, and leaves none behind."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*command: str, **variables: str) -> subprocess.Popen[str]:
+        variables |= {"GNNSCALE_HOME": str(stores), "GLOO_SOCKET_IFNAME": "lo"}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        line = [sys.executable, *command]
+        started.append(subprocess.Popen(line, cwd=tmp_path, env=os.environ | variables, **pipes))
+        return started[-1]
+
+    yield begin
+    for process in started:
         process.kill()
         process.communicate()
 
@@ -84,22 +68,17 @@ def free_port() -> int:
 
 
 @pytest.mark.long
-def test_torchrun_learns_what_launch_does(
-    commands: Commands, launched: Any, tmp_path: Path
-) -> None:
+def test_torchrun_learns_what_launch_does(start: Start, launched: Any, tmp_path: Path) -> None:
+    def train(name: str, *options: str) -> subprocess.Popen[str]:
+        torchrun = ("-m", "torch.distributed.run", *options, "-m", "gnnscale", "train", *TINY)
+        return start(*torchrun, f"hydra.run.dir={name}", OMP_NUM_THREADS="1")
+
     expected = launched(tmp_path / "launched", *TINY).losses
-    train = ("-m", "gnnscale", "train", *TINY)
-    one = commands.torchrun("--nproc-per-node=2", *train, "hydra.run.dir=one")
+    one = train("one", "--standalone", "--nproc-per-node=2")
     assert finished(one).splitlines()[-1] == str(tmp_path / "one")
-    port = free_port()
-    nodes = [
-        commands.torchrun(
-            *("--nproc-per-node=1", f"--node-rank={rank}", f"--master-port={port}"),
-            *("--master-addr=127.0.0.1", *train, "hydra.run.dir=two"),
-            nodes="--nnodes=2",
-        )
-        for rank in range(2)
-    ]
+    two = ("--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1")
+    at = f"--master-port={free_port()}"
+    nodes = [train("two", *two, at, f"--node-rank={rank}") for rank in range(2)]
     outputs = [finished(node) for node in nodes]
     assert outputs[0].splitlines()[-1] == str(tmp_path / "two")
     assert outputs[1] == ""
@@ -112,20 +91,6 @@ def test_torchrun_learns_what_launch_does(
             torch.testing.assert_close(left[key], right[key], rtol=1e-5, atol=1e-6)
         assert json.loads((tmp_path / name / "summary.json").read_text())["status"] == "completed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launched", "one", "two"]
-
-
-def test_another_number_of_processes_than_devices(commands: Commands, tmp_path: Path) -> None:
-    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    run = commands.start("-m", "gnnscale", "train", *TINY, **world, **address)
-    _, errors = run.communicate(timeout=200)
-    assert run.returncode == 1
-    # A busy machine says that it is starting.
-    *before, line = errors.splitlines()
-    assert before in ([], ["starting"])
-    assert line == (
-        "torchrun started 3 processes, but device_plan has 2 devices; start one for each"
-    )
 
 
 @pytest.mark.long

@@ -1,61 +1,38 @@
 """Workers that are stopped while they train: who is told of, and how the run ends."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import workers
+from one_line import one_line
 
+from gnnscale import Observer
 from gnnscale.runtime.processes import watching
 from gnnscale.runtime.processes.launch import WorkerError, launch
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync import pulse as stalls
 
 pytestmark = pytest.mark.timeout(200)
 
 TWO = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
-#: Seconds after which what is waited for will not come any more.
-GIVE_UP_S = 120
 
 
-def workers() -> list[int]:
-    """The processes that the server of this process has forked, in the order of ranks."""
-    found = []
-    pids = [os.getpid()]
-    for _ in range(2):
-        files = [file for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/children")]
-        pids = [int(each) for file in files for each in file.read_text().split()]
-        found = sorted(pids)
-    return found
-
-
-class Stopping:
+class Stopping(Observer):
     """An observer that stops a worker once it has seen some steps."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self.stopped = 0
-        self.steps = 0
-
-    def started(self, run: Any) -> None: ...
+        self.stopped = self.steps = 0
 
     def stepped(self, record: Any) -> None:
         self.steps += 1
         if self.steps == 7:
             self.stopped = workers()[self._rank]
             os.kill(self.stopped, signal.SIGSTOP)
-
-    def traced(self, spans: Any) -> None: ...
-
-    def trained(self) -> None: ...
-
-    def finished_epoch(self, record: Any) -> None: ...
 
 
 class GoesOn(logging.Handler):
@@ -75,7 +52,7 @@ class GoesOn(logging.Handler):
 
 
 def test_a_stopped_worker_is_told_of_and_may_go_on(
-    settings: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stalls, "_SAY_AFTER_S", 2.0)
     monkeypatch.setattr(watching, "_EVERY_S", 0.1)
@@ -83,22 +60,18 @@ def test_a_stopped_worker_is_told_of_and_may_go_on(
     handler = GoesOn(observer)
     monkeypatch.setattr(watching.log, "handlers", [handler])
     config = settings(*TWO, "epochs=3", "runtime.stall_limit_s=null")
-    result = launch(config, tmp_path, observer, options={})  # type: ignore[arg-type]
+    result = launch(config, tmp_path, observer, options={})
     assert handler.said.is_set()
     line = f"waiting for worker cpu:1 (process {observer.stopped}, stopped) since "
     assert any(each.startswith(line) for each in handler.lines)
     assert result.steps_done == observer.steps == 18
 
 
-def test_a_worker_that_stays_stopped_ends_the_run(
-    settings: Callable[..., TrainConfig], tmp_path: Path
-) -> None:
+def test_a_worker_that_stays_stopped_ends_the_run(settings: Any, tmp_path: Path) -> None:
     observer = Stopping(0)
     config = settings(*TWO, "epochs=50", "runtime.stall_limit_s=10")
-    with pytest.raises(WorkerError) as error:
-        launch(config, tmp_path, observer, options={})  # type: ignore[arg-type]
-    assert str(error.value).startswith(
-        f"worker cpu:0 (process {observer.stopped}, stopped) has given no sign of life for 1"
-    )
-    assert "(runtime.stall_limit_s=10; null waits without end)" in str(error.value)
+    with one_line("(runtime.stall_limit_s=10; null waits without end)", error=WorkerError) as found:
+        launch(config, tmp_path, observer, options={})
+    begins = f"worker cpu:0 (process {observer.stopped}, stopped) has given no sign of life for 1"
+    assert str(found.value).startswith(begins)
     assert not workers()

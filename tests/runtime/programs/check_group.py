@@ -1,7 +1,5 @@
 """One of several processes that exchange what a run exchanges, and check it."""
 
-from __future__ import annotations
-
 import weakref
 from pathlib import Path
 from typing import Any
@@ -74,14 +72,9 @@ class Model(torch.nn.Module):
 
 def check_synchronizer(group: Group, *, own_collective: bool) -> None:
     rank, size = group.rank, group.size
-    model = Model()
-    parts: Any = HostParts(
-        graph=None,  # type: ignore[arg-type]
-        model=model,  # type: ignore[arg-type]
-        objective=lambda rows, batch: rows.sum(),
-        sampler=None,  # type: ignore[arg-type]
-        loader=None,  # type: ignore[arg-type]
-    )
+    model: Any = Model()
+    unused: dict[str, Any] = {"graph": None, "sampler": None, "loader": None}
+    parts = HostParts(model=model, objective=lambda rows, batch: rows.sum(), **unused)
     backend = CpuBackend(Cpu(), parts)
     synchronizer = Synchronizer(model, backend, group, own_collective=own_collective)
     # Counts that no float32 holds, and whose sum a single one would round.
@@ -113,14 +106,11 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
         assert all(each.sync == 0.25 for each in result.stages)
         # Resource management looks at work that is counted, where it is.
         assert (result.counted is not None) == (step == 2)
-        assert [each.load for each in result.managed] == [
-            other + 0.25 if step == 2 else 1.0 for other in ranks
-        ]
+        loads = [other + 0.25 if step == 2 else 1.0 for other in ranks]
+        assert [each.load for each in result.managed] == loads
         moved = [(each.rows.link_bytes, each.lists.misses) for each in result.traffic]
         assert moved == [(works * (2**40 + other), works * other) for other in ranks]
         expected = works * size * (size + 1) / 2
-        assert model.first.grad is not None
-        assert model.second.grad is not None
         assert torch.equal(model.first.grad, torch.full((2, 3), expected))
         assert torch.equal(model.second.grad, torch.full((4,), float(step == 2)))
 

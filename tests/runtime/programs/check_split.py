@@ -1,7 +1,5 @@
 """One of several processes that train a split model, held against the whole one."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any
@@ -75,9 +73,8 @@ def check(group: Group, config: ModelConfig, update: OptimizerConfig) -> None:
     mine = batches[group.rank]
 
     first, end = columns[group.rank]
-    assert split.model.own_weight.numel() * WIDTH == whole.layer(0).linear.weight.numel() * (  # type: ignore[union-attr, operator]
-        end - first
-    )
+    weight: Any = whole.layer(0).linear.weight
+    assert split.model.own_weight.numel() * WIDTH == weight.numel() * (end - first)
     assert len(split.model.shared_parameters) == len(list(whole.parameters())) - 1
     for _ in range(3):
         logits = whole_step(graph, known, known_optimizer, batches)
@@ -107,9 +104,7 @@ def check(group: Group, config: ModelConfig, update: OptimizerConfig) -> None:
     own = split.model.own_weight.detach().clone()
     state = optimizer_state(optimizer)
     whole_optimizer = update.build(whole)
-    whole_optimizer.load_state_dict(
-        {"state": weights.state, "param_groups": whole_optimizer.state_dict()["param_groups"]}
-    )
+    whole_optimizer.load_state_dict(whole_optimizer.state_dict() | {"state": weights.state})
     with torch.no_grad():
         split.model.own_weight.fill_(float("nan"))
     weights.take(whole_optimizer)
@@ -125,10 +120,8 @@ def check_traffic(traffic: Any, batches: list[MiniBatch], group: Group, hidden: 
     rows = (group.size - 1) * batches[group.rank].blocks[0].num_dst
     rows += sum(batch.blocks[0].num_dst for batch in others)
     assert traffic.rows.peer_bytes == rows * hidden * PARTIAL_BYTES
-    numbers = sum(
-        6 + block.num_src + block.num_dst + block.num_edges
-        for block in (batch.blocks[0] for batch in others)
-    )
+    blocks = [batch.blocks[0] for batch in others]
+    numbers = sum(6 + each.num_src + each.num_dst + each.num_edges for each in blocks)
     assert traffic.lists.peer_bytes == 4 * numbers
     assert traffic.link_bytes == 0
 

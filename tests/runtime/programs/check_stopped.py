@@ -1,7 +1,5 @@
 """One of several processes that torchrun started, the last of which stops: the others say so."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,9 +1,8 @@
 """One of several processes that torchrun started for a sweep whose first run fails."""
 
-from __future__ import annotations
-
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,23 +13,14 @@ from gnnscale.runtime.sync.group import Group, join_torchrun
 def connections() -> list[tuple[int, ...]]:
     """What the system is asked to do for each connection of this process to another one."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            descriptor = os.dup(int(name))
-        except OSError:  # of the listing itself
+    settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    for file in Path("/proc/self/fd").iterdir():
+        if not file.is_socket():
             continue
-        try:
-            other = socket.socket(fileno=descriptor)
-        except OSError:  # no socket
-            os.close(descriptor)
-            continue
-        with other:
-            try:
-                other.getpeername()
-                settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-                values = [other.getsockopt(socket.IPPROTO_TCP, each) for each in settings]
-            except OSError:  # it listens, or is none of TCP
-                continue
+        # It may listen, or be none of TCP.
+        with suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as other:
+            other.getpeername()
+            values = [other.getsockopt(socket.IPPROTO_TCP, each) for each in settings]
             found.append((other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *values))
     return found
 

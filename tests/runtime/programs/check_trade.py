@@ -1,7 +1,5 @@
 """One of several processes that share rows and tell each other of them, and check it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A sampler and a device that fail in the middle of a run, importable by the run's workers."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,6 @@ from gnnscale.sampler import MiniBatch, NeighborSampler, NeighborSampling
 FAILURES: dict[str, BaseException] = {
     "RuntimeError": RuntimeError("the sampler is broken\nand says so in two lines"),
     "MemoryError": MemoryError(),
-    "SystemExit": SystemExit(3),
 }
 
 

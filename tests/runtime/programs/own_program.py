@@ -3,8 +3,6 @@
 Usage: own_program.py FOLDER
 """
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -6,8 +6,6 @@ The processes are forked of one that has imported all that they need, as workers
 of them work for less time than the imports take. The first that fails ends all.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

@@ -8,8 +8,6 @@ others their weights in ``FOLDER/NAME.RANK.pt``. A run named ``kept`` has a chec
 step, each of which is also left in a directory of its own, ``FOLDER/after-STEP``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
@@ -29,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "seams"))
 import copying_device  # noqa: F401
 from composed import composed
 
+from gnnscale import Observer
 from gnnscale.core.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.optimizer import Adam
@@ -41,7 +40,7 @@ from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.train import train
 
 
-class Notes:
+class Notes(Observer):
     """An observer that keeps what a step did: loss, split, threads, decision, rows found where."""
 
     def __init__(self) -> None:
@@ -52,8 +51,6 @@ class Notes:
         self.decisions: list[str | None] = []
         self.epochs: list[list[Any]] = []
 
-    def started(self, run: Any) -> None: ...
-
     def stepped(self, record: Any) -> None:
         self.losses.append(record.loss)
         self.decisions.append(record.decision)
@@ -61,10 +58,6 @@ class Notes:
         rows = [device.traffic.rows for device in record.devices]
         self.found.append([[each.hits, each.peer_hits, each.misses] for each in rows])
         self.threads = [device.threads.propagate for device in record.devices]
-
-    def traced(self, spans: Any) -> None: ...
-
-    def trained(self) -> None: ...
 
     def finished_epoch(self, record: Any) -> None:
         told = [record.train_loss, record.num_edges, record.num_vertices, record.valid_metric]
@@ -130,10 +123,8 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
     if group.is_rank0:
-        result = {
-            **{"losses": notes.losses, "splits": notes.splits},
-            **{"found": notes.found, "decisions": notes.decisions, "epochs": notes.epochs},
-        }
+        told = ("losses", "splits", "found", "decisions", "epochs")
+        result = {each: getattr(notes, each) for each in told}
         (folder / f"{name}.json").write_text(json.dumps(result))
     else:
         torch.save(models[-1].state_dict(), folder / f"{name}.{group.rank}.pt")

@@ -1,7 +1,5 @@
 """``gnnscale``, and a kind of device that it does not know: see tests/seams/copying_device.py."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

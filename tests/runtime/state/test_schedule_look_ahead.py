@@ -1,21 +1,14 @@
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from small_plans import plan_of, share
 
-from gnnscale.backend import Backend
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.state.schedule import look_ahead
 from gnnscale.sampler import MiniBatch
-
-SHARE = DeviceShare(
-    device=Cpu(), num_seeds=4, threads=Threads(sample=1, load=1, propagate=1), prefetch="none"
-)
 
 
 class Drawing:
@@ -33,24 +26,20 @@ class Drawing:
 
 def slices(sizes: Sequence[int]) -> Iterator[BatchSlice]:
     for step, size in enumerate(sizes):
-        yield BatchSlice(
-            step=step, plan=DevicePlan(shares=(SHARE,)), counts=(size, 1), seeds=np.arange(size)
-        )
+        plan, seeds = plan_of(share(num_seeds=4)), np.arange(size)
+        yield BatchSlice(step=step, plan=plan, counts=(size, 1), seeds=seeds)
 
 
 def run(sizes: Sequence[int], window: int) -> tuple[Iterator[BatchSlice], Drawing, list[Any]]:
     device: Any = Drawing()
-    backend: Backend = device
     told: list[Any] = []
-    found = look_ahead(slices(sizes), Stages(backend), window=window, expect=told.append)
+    found = look_ahead(slices(sizes), Stages(device), window=window, expect=told.append)
     return found, device, told
 
 
 def test_each_slice_comes_once_its_window_is_sampled() -> None:
     found, device, told = run([2, 2, 2, 2, 2], window=2)
-    seen = []
-    for batch in found:
-        seen.append((batch.step, len(device.drawn), len(told)))
+    seen = [(batch.step, len(device.drawn), len(told)) for batch in found]
     assert seen == [(0, 3, 3), (1, 4, 4), (2, 5, 5), (3, 5, 5), (4, 5, 5)]
     # Nothing is drawn twice, nor out of order.
     assert device.drawn == [0, 1, 2, 3, 4]

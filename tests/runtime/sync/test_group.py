@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import socket
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -23,14 +21,12 @@ def test_one_process_is_a_group() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_several_processes_exchange_and_synchronise(together: Callable[..., None]) -> None:
+def test_several_processes_exchange_and_synchronise(together: Any) -> None:
     together("check_group", 3)
 
 
 @pytest.mark.timeout(120)
-def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(
-    together: Callable[..., None],
-) -> None:
+def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(together: Any) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -87,10 +85,9 @@ def test_it_is_published_again_and_again_and_once_more_at_the_end() -> None:
 
 
 def test_the_state_of_a_process_of_this_machine() -> None:
-    program = "print('there', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    line = [sys.executable, "-c", "print('there', flush=True); input()"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         mine = Own().pulse(1)
@@ -118,9 +115,6 @@ class Process:
     def __init__(self) -> None:
         self.fields: dict[str, Any] = vars(Own(doing=TRAINS).pulse(1)) | {"pid": 7}
 
-    def says(self, **fields: Any) -> None:
-        self.fields |= fields
-
     def beats(self) -> None:
         self.fields["beat"] += 1
 
@@ -133,6 +127,10 @@ class Process:
         return Pulse(**self.fields)
 
 
+#: What three processes do of which none, or the second, gets on.
+BEAT, SECOND_IS_SILENT = ("beats",) * 3, ("beats", "nothing", "beats")
+
+
 class Run:
     """Three processes, and who watches them, a second at a time."""
 
@@ -142,39 +140,49 @@ class Run:
         self.pulses: list[Pulse | None] = []
         self.pass_by(1)
 
-    def pass_by(self, seconds: int, **what: str) -> Stall | None:
-        """Let time pass, in which each process does what ``what`` says, else ``goes_on``."""
+    def pass_by(self, seconds: int, *actions: str) -> Any:
+        """Let time pass, in which each process does what ``actions`` say, else ``goes_on``.
+
+        Return the stall after that, if there is one.
+        """
         stall = None
         for _ in range(seconds):
-            for i, each in enumerate(self.processes):
-                action = what.get(f"p{i}", "goes_on")
+            for each, action in zip(self.processes, actions or ("goes_on",) * 3, strict=True):
                 if action != "nothing":
                     getattr(each, action)()
             self.pulses = [each.pulse for each in self.processes]
             stall = self.watch.look(self.pulses, 1.0)
         return stall
 
+    def say(self, *processes: int, **fields: Any) -> None:
+        for each in processes:
+            self.processes[each].fields |= fields
 
-def test_nobody_is_waited_for_while_all_get_on() -> None:
-    assert Run().pass_by(1000) is None
+
+@pytest.mark.parametrize(
+    ("actions", "done"),
+    [
+        ((), ()),  # all get on
+        (BEAT, ()),  # all are at their steps, which may take as long as they like
+        (("beats", "nothing", "nothing"), (1, 2)),
+    ],
+)
+def test_nobody_is_waited_for(actions: tuple[str, ...], done: tuple[int, ...]) -> None:
+    run = Run()
+    run.say(*done, left=True)
+    assert run.pass_by(1000, *actions) is None
 
 
 def test_a_process_that_tells_nothing_is_waited_for() -> None:
     run = Run()
     run.pass_by(5)
-    for each in (0, 2):
-        run.processes[each].says(waiting=True)
-    others = {"p0": "beats", "p1": "nothing", "p2": "beats"}
-    assert run.pass_by(29, **others) is None
-    stall = run.pass_by(1, **others)
+    run.say(0, 2, waiting=True)
+    assert run.pass_by(29, *SECOND_IS_SILENT) is None
+    stall = run.pass_by(1, *SECOND_IS_SILENT)
     assert stall == Stall(ranks=(1,), seconds=30, silent=True, limited=True)
     assert not run.watch.is_over(stall)
-    stall = run.pass_by(569, **others)
-    assert stall is not None
-    assert not run.watch.is_over(stall)
-    stall = run.pass_by(1, **others)
-    assert stall is not None
-    assert run.watch.is_over(stall)
+    assert not run.watch.is_over(run.pass_by(569, *SECOND_IS_SILENT))
+    assert run.watch.is_over(run.pass_by(1, *SECOND_IS_SILENT))
     # It was only slow.
     assert run.pass_by(1) is None
 
@@ -183,70 +191,46 @@ def test_it_is_said_ever_more_rarely() -> None:
     run = Run(limit_s=None)
     said = []
     for second in range(1, 1001):  # since the last sign of life
-        stall = run.pass_by(1, p0="beats", p1="nothing", p2="beats")
+        stall = run.pass_by(1, *SECOND_IS_SILENT)
         if stall is not None and run.watch.is_due(stall):
             said.append(second)
         assert stall is None or not run.watch.is_over(stall)
     assert said == [30, 60, 120, 240, 480, 960]
     run.pass_by(1)
-    stall = run.pass_by(30, p0="beats", p1="nothing", p2="beats")
-    assert stall is not None
+    stall = run.pass_by(30, *SECOND_IS_SILENT)
     assert run.watch.is_due(stall)
     assert not run.watch.is_due(stall)
 
 
 def test_a_process_that_gets_nowhere_is_to_blame_and_not_those_that_wait_for_it() -> None:
     run = Run()
-    for each in (0, 2):
-        run.processes[each].says(waiting=True)
-    beats = {"p0": "beats", "p1": "beats", "p2": "beats"}
-    assert run.pass_by(29, **beats) is None
-    assert run.pass_by(1, **beats) == Stall(ranks=(1,), seconds=30, silent=False, limited=True)
+    run.say(0, 2, waiting=True)
+    assert run.pass_by(29, *BEAT) is None
+    assert run.pass_by(1, *BEAT) == Stall(ranks=(1,), seconds=30, silent=False, limited=True)
 
 
-def test_nobody_stalls_whom_no_one_waits_for() -> None:
-    """Steps may take as long as they like where all are at them."""
-    assert Run().pass_by(1000, p0="beats", p1="beats", p2="beats") is None
-
-
-@pytest.mark.parametrize("doing", ["opening the run", "between two epochs", "reporting", "testing"])
+@pytest.mark.parametrize("doing", ["opening the run", "reporting"])
 def test_what_is_no_step_has_no_limit_while_the_process_answers(doing: str) -> None:
     run = Run()
-    run.processes[0].says(doing=doing)
-    for each in (1, 2):
-        run.processes[each].says(waiting=True)
-    stall = run.pass_by(10_000, p0="beats", p1="beats", p2="beats")
-    assert stall is not None
+    run.say(0, doing=doing)
+    run.say(1, 2, waiting=True)
+    stall = run.pass_by(10_000, *BEAT)
     assert stall.ranks == (0,)
     assert not run.watch.is_over(stall)
-    assert run.pass_by(1000, p1="beats", p2="beats") is None
-    stall = run.pass_by(600, p0="nothing", p1="beats", p2="beats")
-    assert stall is not None
-    assert run.watch.is_over(stall)
+    assert run.pass_by(1000, "goes_on", "beats", "beats") is None
+    assert run.watch.is_over(run.pass_by(600, "nothing", "beats", "beats"))
 
 
 def test_where_all_wait_the_last_one_is_to_blame_or_all() -> None:
     run = Run()
-    for each, steps in zip(run.processes, (5, 4, 5), strict=True):
-        each.says(waiting=True, steps=steps)
-    beats = {"p0": "beats", "p1": "beats", "p2": "beats"}
-    stall = run.pass_by(30, **beats)
-    assert stall is not None
-    assert stall.ranks == (1,)
-    run.processes[1].says(steps=5)
-    stall = run.pass_by(1, **beats)
-    assert stall is not None
+    run.say(0, 2, waiting=True, steps=5)
+    run.say(1, waiting=True, steps=4)
+    assert run.pass_by(30, *BEAT).ranks == (1,)
+    run.say(1, steps=5)
+    stall = run.pass_by(1, *BEAT)
     assert (stall.ranks, stall.limited) == ((0, 1, 2), True)
-    assert waiting_line(stall, run.pulses, NAMES) == (
-        "workers cpu:0, cpu:1, gpu:0 wait for each other since 31 s"
-    )
-
-
-def test_those_that_are_done_are_not_waited_for() -> None:
-    run = Run()
-    for each in (1, 2):
-        run.processes[each].says(left=True)
-    assert run.pass_by(1000, p0="beats", p1="nothing", p2="nothing") is None
+    line = "workers cpu:0, cpu:1, gpu:0 wait for each other since 31 s"
+    assert waiting_line(stall, run.pulses, NAMES) == line
 
 
 def test_time_in_which_nobody_watched_does_not_count() -> None:
@@ -266,20 +250,18 @@ def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
     assert stall is not None
     assert stall.ranks == (1,)
     assert not watch.is_over(stall)
-    assert waiting_line(stall, [process.pulse, None], NAMES) == (
-        "waiting for worker cpu:1 (starting) since 2000 s"
-    )
+    line = "waiting for worker cpu:1 (starting) since 2000 s"
+    assert waiting_line(stall, [process.pulse, None], NAMES) == line
 
 
 def test_what_is_said() -> None:
     # No process has this number: where it is of this machine, it is gone.
     far = Process()
-    far.says(machine=0)
+    far.fields |= {"machine": 0}
     pulses = [far.pulse] * 3
     silent = Stall(ranks=(1,), seconds=30, silent=True, limited=True)
-    assert waiting_line(silent, pulses, NAMES) == (
-        "waiting for worker cpu:1 (process 7, training) since 30 s"
-    )
+    line = "waiting for worker cpu:1 (process 7, training) since 30 s"
+    assert waiting_line(silent, pulses, NAMES) == line
     stuck = Stall(ranks=(2,), seconds=600, silent=False, limited=True)
     assert ended_by(stuck, pulses, NAMES, limit_s=600) == (
         "worker gpu:0 (process 7, training) has made no progress for 600 s "
@@ -287,5 +269,5 @@ def test_what_is_said() -> None:
     )
     assert not is_gone(far.pulse)
     assert not is_gone(None)
-    far.says(machine=Own().pulse(1).machine, pid=2**22 + 1)
+    far.fields |= {"machine": Own().pulse(1).machine, "pid": 2**22 + 1}
     assert is_gone(far.pulse)

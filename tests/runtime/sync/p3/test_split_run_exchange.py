@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,8 @@ def test_what_is_unpacked_is_what_was_packed(
 ) -> None:
     graph = random_graph()
     object.__setattr__(graph, "indices", graph.indices.astype(id_type))
-    sampler = (
-        LayerSampler(graph, layer_sizes=[30, 40])
-        if weighted
-        else NeighborSampler(graph, fanouts=[3, 2])
-    )
+    layers, neighbors = {"layer_sizes": [30, 40]}, {"fanouts": [3, 2]}
+    sampler = LayerSampler(graph, **layers) if weighted else NeighborSampler(graph, **neighbors)
     batch = sampler.sample(np.arange(num_seeds, dtype=id_type), 0)
     found = unpack(pack(batch), np.dtype(id_type))
     block = batch.blocks[0]
