@@ -12,7 +12,7 @@ from one_line import one_line
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
-from gnnscale.task.links import split as module
+from gnnscale.task import split as module
 from gnnscale.task.split import identify_split, is_undirected, make_split, open_split
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
