@@ -101,7 +101,7 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
 
 def test_the_installed_package_is_the_one_that_runs(run: Command, installed: Path) -> None:
     script = (
-        "import sys, gnnscale.ops as o; extension = sys.modules['gnnscale._native']; "
+        "import sys, gnnscale.ops as o; extension = sys.modules['gnnscale.ops._native']; "
         "print(o.__file__, extension.__file__, o.simd_level())"
     )
     module, extension, level = run("-c", script).split()

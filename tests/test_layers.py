@@ -11,7 +11,9 @@ PACKAGE = Path(gnnscale.__file__).parent
 
 
 def test_only_ops_imports_the_native_extension() -> None:
-    importing = re.compile(r"^\s*(from gnnscale import .*_native|.*gnnscale\._native)", re.M)
+    importing = re.compile(
+        r"^\s*(from gnnscale\.ops import .*_native|.*gnnscale\.ops\._native)", re.M
+    )
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

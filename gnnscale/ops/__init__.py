@@ -1,4 +1,4 @@
-"""The native operations. ``gnnscale/_native.pyi`` documents each; this package alone imports them.
+"""The native operations. ``gnnscale/ops/_native.pyi`` documents each; this package alone imports them.
 
 They work on NumPy arrays and on torch CPU tensors; who brings a tensor imports torch.
 """
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnscale._native import *  # noqa: F403 (this package is what exports them)
-from gnnscale._native import TopologyError, damaged, gather, read_ahead
+from gnnscale.ops._native import *  # noqa: F403 (this package is what exports them)
+from gnnscale.ops._native import TopologyError, damaged, gather, read_ahead
 
 if TYPE_CHECKING:
     import torch
 
-    from gnnscale._native import Array, Replacing, Rows, Sampled
+    from gnnscale.ops._native import Array, Replacing, Rows, Sampled
 else:
     Replacing = Rows = Sampled = Any  # types of annotations
 

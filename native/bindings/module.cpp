@@ -1,4 +1,4 @@
-// The extension module gnnscale._native. Only the package gnnscale/ops imports it.
+// The extension module gnnscale.ops._native. Only the package gnnscale/ops imports it.
 #include "border.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/simd.hpp"

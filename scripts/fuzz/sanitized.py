@@ -42,11 +42,11 @@ def enter() -> None:
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     path = os.environ[_VARIABLE]
-    loader = importlib.machinery.ExtensionFileLoader("gnnscale._native", path)
-    spec = importlib.util.spec_from_file_location("gnnscale._native", path, loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader("gnnscale.ops._native", path)
+    spec = importlib.util.spec_from_file_location("gnnscale.ops._native", path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["gnnscale._native"] = module
+    sys.modules["gnnscale.ops._native"] = module
     loader.exec_module(module)
 
 

@@ -21,8 +21,9 @@ from fuzz.targets.samples import SAMPLES
 from printed import printed
 
 import gnnscale
-from gnnscale import _native, dataset, ops, sampler
+from gnnscale import dataset, ops, sampler
 from gnnscale.dataset import Dataset
+from gnnscale.ops import _native
 from gnnscale.runtime.checkpoint import artefacts
 
 #: Datasets that are made, not read.

@@ -54,7 +54,7 @@ struct Arranged {
 };
 
 // Throws invalid_argument if a destination comes twice, or where places take more than 31 bits.
-// What docs say of the order is in gnnscale/_native.pyi.
+// What docs say of the order is in gnnscale/ops/_native.pyi.
 Arranged arrange_block(const Arrange& task);
 
 }  // namespace gnnscale

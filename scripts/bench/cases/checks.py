@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from bench.runner import FANOUTS, ROOT, open_graph, seeds_of, show, take
-from gnnscale import _native, ops
+from gnnscale import ops
+from gnnscale.ops import _native
 
 SYSTEMS = ("checked", "unchecked")
 STAGES = ("sample", "load-aggregate", "gather")

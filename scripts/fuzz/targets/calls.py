@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale import _native, ops
+from gnnscale import ops
 from gnnscale.graph import Graph
+from gnnscale.ops import _native
 from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
 
 Args = dict[str, Any]
