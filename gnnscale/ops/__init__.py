@@ -1,4 +1,4 @@
-"""The native operations. ``gnnscale/ops/_native.pyi`` documents each; this package alone imports them.
+"""The native operations, which ``_native.pyi`` documents. This package alone imports them.
 
 They work on NumPy arrays and on torch CPU tensors; who brings a tensor imports torch.
 """
