@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import sys
 import threading
@@ -99,16 +97,16 @@ def test_bar_on_a_terminal(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with caplog.at_level(logging.INFO):
-        with track("outer"), track("inner", 10, "steps") as advance:
-            advance(5)
-            clock.advance(2, watchers=2)
-        first = capsys.readouterr().err
-        with track("another"):
-            clock.advance(2)
-        second = capsys.readouterr().err
+    with track("outer"), track("inner", 10, "steps") as advance:
+        advance(5)
+        clock.advance(2, watchers=2)
+    first = capsys.readouterr().err
+    with track("another"):
+        clock.advance(2)
+    second = capsys.readouterr().err
     assert all(word in first for word in ("outer", "inner", "5/10 steps"))
     # The bars of the first works are gone.
     assert "another" in second

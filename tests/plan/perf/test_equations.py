@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,10 +32,8 @@ def trainer(layers: tuple[tuple[LayerWork, LayerWork], ...] = LAYERS, *, pipelin
 def test_sizes_of_a_batch(tiny_graph: Graph) -> None:
     # 0 <- 1, 2; 1 <- 3; 2 <- 0, 3: the seed 0 reaches 1 and 2, and these reach 0 and 3.
     batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
-    size = BatchSize.of(batch)
-    assert size.vertices == (4, 3, 1)
-    assert size.edges == (5, 2)
-    assert size.num_edges == batch.num_edges == 7
+    assert BatchSize.of(batch) == BatchSize(vertices=(4, 3, 1), edges=(5, 2))
+    assert BatchSize.of(batch).num_edges == batch.num_edges == 7
 
 
 def test_equations_7_8_and_13() -> None:
@@ -80,15 +76,11 @@ def test_stages_that_overlap_count_as_the_longest(prefetch: str, seconds: float)
     assert pipeline_seconds(stages, prefetch) == seconds
 
 
-def step(step_s: float) -> Prediction:
-    return Prediction(devices=(), step_s=step_s, num_edges=1, source="here")
-
-
 def test_a_rehearsal_goes_before_rates() -> None:
-    found = PlanPredictions(by_rates=step(1.0), rehearsed=step(2.0), window_steps=3)
-    assert (found.basis, found.best) == ("rehearsed", step(2.0))
-
-
-def test_a_plan_that_was_not_rehearsed_goes_by_rates() -> None:
-    found = PlanPredictions(by_rates=step(1.0), window_steps=3)
-    assert (found.basis, found.best) == ("by_rates", step(1.0))
+    rates, rehearsed = (
+        Prediction(devices=(), step_s=s, num_edges=1, source="here") for s in (1.0, 2.0)
+    )
+    found = PlanPredictions(by_rates=rates, window_steps=3)
+    assert (found.basis, found.best) == ("by_rates", rates)
+    found = PlanPredictions(by_rates=rates, rehearsed=rehearsed, window_steps=3)
+    assert (found.basis, found.best) == ("rehearsed", rehearsed)

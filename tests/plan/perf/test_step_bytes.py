@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gnnscale.plan.perf.equations import BatchSize
