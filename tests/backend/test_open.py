@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import copying_device
 import pytest
 from copying_device import Copying, CopyingBackend
 
@@ -63,12 +62,8 @@ def test_an_opener_that_cannot_be_imported(
 
 @pytest.mark.parametrize("failure", [ImportError, AttributeError])
 def test_what_an_opener_itself_raises_passes(
-    opened_by: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-    failure: type[Exception],
+    opened_by: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
 ) -> None:
-    import copying_device
-
     def open_it(device: Any, host: Any) -> None:
         assert (device, host) == (DEVICE, NOTHING)
         raise failure("the board is off")

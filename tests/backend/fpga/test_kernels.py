@@ -4,8 +4,6 @@ Rounding may open a ReLU in one of them that is shut in the other, whose gradien
 more than rounding. So what is compared has no hidden value that is so near to zero.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -53,12 +51,14 @@ FEW = DESIGNS[:2]
 OWN = (2, 512)
 MODELS = (GCN, GraphSAGE, GIN)
 LOSS, LOGITS, MULTILABEL = 1, 2, 4
+Kernels = Callable[..., Library]
+Make = Callable[..., Graph]
 #: Hidden values may not be nearer to zero than this part of the largest one.
 NEAR = 1e-5
 
 
 @pytest.fixture(scope="module")
-def kernels(csim_home: Path) -> Iterator[Callable[..., Library]]:
+def kernels(csim_home: Path) -> Iterator[Kernels]:
     """Return the kernels of a design; it is compiled when it is asked for first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNSCALE_HOME", str(csim_home))
@@ -70,10 +70,11 @@ def kernels(csim_home: Path) -> Iterator[Callable[..., Library]]:
         yield kernels_of
 
 
-def designs(*wanted: tuple[int, int]) -> list[Any]:
-    """Return the designs as parameters of a test."""
+def designs(*wanted: tuple[int, int]) -> pytest.MarkDecorator:
+    """Run a test on the kernels of each design."""
     marks = {design: () if design in FEW else pytest.mark.long for design in DESIGNS}
-    return [pytest.param(*design, marks=marks[design]) for design in wanted]
+    values = [pytest.param(*design, marks=marks[design]) for design in wanted]
+    return pytest.mark.parametrize(("n", "m"), values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +86,10 @@ class Case:
     batch: MiniBatch
     inputs: Inputs
 
-    @property
-    def width(self) -> int:
-        return self.inputs.x.shape[1]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one of both found.
-
-    Attributes:
-        nearest: how near to zero a hidden value is, as a part of the largest one.
-    """
+    """What one of both found; ``nearest``: the hidden value next to zero, of the largest one."""
 
     loss: float
     logits: NDArray[np.float32]
@@ -136,12 +129,9 @@ def by_torch(case: Case) -> Answer:
         hook.remove()
     loss = seed_loss(case.graph, logits, case.batch.seeds)
     loss.backward()
-    return Answer(
-        loss=loss.item(),
-        logits=logits.detach().numpy(),
-        gradients={name: each.grad.numpy() for name, each in case.model.named_parameters()},
-        nearest=nearest,
-    )
+    gradients = {name: each.grad.numpy() for name, each in case.model.named_parameters()}
+    values = {"loss": loss.item(), "logits": logits.detach().numpy()}
+    return Answer(**values, gradients=gradients, nearest=nearest)
 
 
 def clear(cases: Iterable[Case]) -> tuple[Case, Answer]:
@@ -165,9 +155,8 @@ def pack(case: Case, limits: ChipLimits) -> tuple[PackedBatch, WeightLayout]:
     limits.check(products)
     weights = WeightLayout(products)
     given = (case.graph, case.model, products, weights, limits, case.batch, case.inputs)
-    return pack_batch(
-        *given, range(case.batch.num_seeds), max_row_bytes=sys.maxsize, num_threads=1
-    ), weights
+    seeds = range(case.batch.num_seeds)
+    return pack_batch(*given, seeds, max_row_bytes=sys.maxsize, num_threads=1), weights
 
 
 def by_kernels(
@@ -185,12 +174,9 @@ def by_kernels(
     scale = np.float32(1 / num_seeds / (classes if multilabel else 1))
     random = np.array([case.batch.seed, case.batch.step], np.uint64).view(np.int32)
     flags = LOSS | LOGITS | (MULTILABEL if multilabel else 0)
-    outcome = kernels.call(
-        [
-            *(Buffer(each.ctypes.data, each.nbytes) for each in buffers),
-            *(packed.num_groups, flags, *random.tolist(), int(scale.view(np.int32))),
-        ]
-    )
+    passed = [Buffer(each.ctypes.data, each.nbytes) for each in buffers]
+    scalars = (packed.num_groups, flags, *random.tolist(), int(scale.view(np.int32)))
+    outcome = kernels.call([*passed, *scalars])
     assert outcome.error == ""
     loss = check_outcome(result.view(np.uint32), Fpga(n=n, m=m))
     logits = result[64:].view(np.float32).reshape(num_seeds, -1)
@@ -216,14 +202,9 @@ def some_graph(rng: np.random.Generator, num_classes: int, *, multilabel: bool) 
     """Return vertices with labels; their edges and features are those of the mini-batch."""
     shape = (50, num_classes) if multilabel else (50,)
     labels = rng.integers(0, 2 if multilabel else num_classes, shape)
-    none = np.zeros(0, np.int64)
-    return from_arrays(
-        (none, none),
-        np.zeros((50, 1), np.float32),
-        labels,
-        train_idx=np.arange(50),
-        num_classes=num_classes,
-    )
+    none, features = np.zeros(0, np.int64), np.zeros((50, 1), np.float32)
+    options = {"train_idx": np.arange(50), "num_classes": num_classes}
+    return from_arrays((none, none), features, labels, **options)
 
 
 def some_blocks(
@@ -263,10 +244,6 @@ def with_small_logits(case: Case) -> Case:
     return case
 
 
-def clear_one(config: ModelConfig, **sizes: Any) -> tuple[Case, Answer]:
-    return clear(make(config, seed, **sizes) for seed in count())
-
-
 def make(
     config: ModelConfig,
     seed: int,
@@ -303,14 +280,9 @@ def make(
     if aggregated:
         with torch.no_grad():
             x = model.layer(0).prepare(x, blocks[0], degrees, None)
-    return with_small_logits(
-        Case(
-            graph=some_graph(rng, num_classes, multilabel=multilabel),
-            model=model,
-            batch=batch,
-            inputs=Inputs(x=x, aggregated=aggregated, degrees=degrees),
-        )
-    )
+    graph = some_graph(rng, num_classes, multilabel=multilabel)
+    inputs = Inputs(x=x, aggregated=aggregated, degrees=degrees)
+    return with_small_logits(Case(graph=graph, model=model, batch=batch, inputs=inputs))
 
 
 @st.composite
@@ -335,8 +307,8 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@pytest.mark.parametrize(("n", "m"), designs(*DESIGNS))
-def test_random_blocks(kernels: Callable[..., Library], n: int, m: int) -> None:
+@designs(*DESIGNS)
+def test_random_blocks(kernels: Kernels, n: int, m: int) -> None:
     found = kernels(n, m)
 
     @settings(max_examples=15, suppress_health_check=[HealthCheck.filter_too_much])
@@ -350,16 +322,16 @@ def test_random_blocks(kernels: Callable[..., Library], n: int, m: int) -> None:
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize(("n", "m"), designs((1, 2048), (8, 256)))
+@designs((1, 2048), (8, 256))
 def test_a_hub_of_ten_thousand_neighbours(
-    kernels: Callable[..., Library], config: type[ModelConfig], n: int, m: int
+    kernels: Kernels, config: type[ModelConfig], n: int, m: int
 ) -> None:
     rng = np.random.default_rng(1)
-    hub = (np.arange(1, 10_001), np.zeros(10_000, np.int64))
     few = rng.integers(0, 10_001, (2, 500))
     few = few[:, few[1] != 0]
+    hub = np.stack([np.arange(1, 10_001), np.zeros(10_000, np.int64)])
     graph = from_arrays(
-        (np.concatenate([hub[0], few[0]]), np.concatenate([hub[1], few[1]])),
+        tuple(np.concatenate([hub, few], axis=1)),
         rng.standard_normal((10_001, 18), np.float32),
         rng.integers(0, 5, 10_001),
         train_idx=np.arange(10_001),
@@ -405,9 +377,7 @@ def cora(test_data: Path, csim_home: Path) -> Graph:
 
 
 @pytest.mark.parametrize("config", MODELS)
-def test_batches_of_cora(
-    kernels: Callable[..., Library], cora: Graph, config: type[ModelConfig]
-) -> None:
+def test_batches_of_cora(kernels: Kernels, cora: Graph, config: type[ModelConfig]) -> None:
     case, wanted = sampled(cora, config(hidden=24, dropout=0.5), cora.train_idx[:30])
     answer, counted, packed = by_kernels(kernels(2, 512), case)
     same(answer, wanted)
@@ -422,7 +392,7 @@ def edges_of(case: Case, config: ModelConfig) -> list[tuple[int, int]]:
     """Return the edges of each product, own ones included, and the words of its source rows."""
     found = []
     for index, block in enumerate(case.batch.blocks):
-        width = case.width if index == 0 else config.hidden
+        width = case.inputs.x.shape[1] if index == 0 else config.hidden
         found.append((block.num_edges + block.num_dst, words(width)))
         if isinstance(config, GIN):
             found.append((block.num_dst, words(config.hidden)))
@@ -430,13 +400,9 @@ def edges_of(case: Case, config: ModelConfig) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize(("n", "m"), designs((16, 16), (4, 64), (2, 512), (1, 2048)))
+@designs((16, 16), (4, 64), (2, 512), (1, 2048))
 def test_what_is_read_and_gathered(
-    kernels: Callable[..., Library],
-    random_graph: Callable[..., Graph],
-    config: type[ModelConfig],
-    n: int,
-    m: int,
+    kernels: Kernels, random_graph: Make, config: type[ModelConfig], n: int, m: int
 ) -> None:
     options = config(hidden=33, dropout=0.3)
     case, wanted = sampled(random_graph(num_features=50), options, np.arange(20))
@@ -479,10 +445,7 @@ def hidden_words(case: Case, n: int) -> int:
 @pytest.mark.parametrize("config", MODELS)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_groups_of_seeds_add_up(
-    kernels: Callable[..., Library],
-    random_graph: Callable[..., Graph],
-    config: type[ModelConfig],
-    dropout: float,
+    kernels: Kernels, random_graph: Make, config: type[ModelConfig], dropout: float
 ) -> None:
     graph = random_graph()
     if dropout:
@@ -503,14 +466,9 @@ def test_groups_of_seeds_add_up(
 
 @pytest.mark.parametrize("config", MODELS)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize(("n", "m"), designs((16, 16), (2, 512), (1, 2048)))
+@designs((16, 16), (2, 512), (1, 2048))
 def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
-    kernels: Callable[..., Library],
-    random_graph: Callable[..., Graph],
-    config: type[ModelConfig],
-    dropout: float,
-    n: int,
-    m: int,
+    kernels: Kernels, random_graph: Make, config: type[ModelConfig], dropout: float, n: int, m: int
 ) -> None:
     options = config(hidden=40, dropout=dropout)
     case, wanted = sampled(random_graph(num_features=35), options, np.arange(0, 200, 5))
@@ -530,13 +488,9 @@ def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize(("n", "m"), designs((8, 256), (2, 512)))
+@designs((8, 256), (2, 512))
 def test_aggregated_rows_may_be_kept_off_the_chip(
-    kernels: Callable[..., Library],
-    random_graph: Callable[..., Graph],
-    config: type[ModelConfig],
-    n: int,
-    m: int,
+    kernels: Kernels, random_graph: Make, config: type[ModelConfig], n: int, m: int
 ) -> None:
     options = config(hidden=40, dropout=0.5)
     case, wanted = sampled(random_graph(num_features=70), options, np.arange(30))
@@ -569,11 +523,7 @@ def test_aggregated_rows_may_be_kept_off_the_chip(
     ],
 )
 def test_the_kernels_refuse_what_they_have_no_room_for(
-    kernels: Callable[..., Library],
-    config: ModelConfig,
-    num_seeds: int,
-    limits: dict[str, int],
-    message: str,
+    kernels: Kernels, config: ModelConfig, num_seeds: int, limits: dict[str, int], message: str
 ) -> None:
     """What the host should have refused before."""
     case = make(config, 0, width=16, num_classes=3, num_seeds=num_seeds, most=1)
@@ -592,18 +542,14 @@ def max_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.mark.parametrize("kept", ["all", "some", "none"])
 @pytest.mark.parametrize(("num_layers", "hidden", "dropout"), [(1, 8, 0), (2, 20, 0.5), (3, 33, 0)])
 def test_functions_of_ones_own(
-    kernels: Callable[..., Library],
-    max_pool: Any,
-    num_layers: int,
-    hidden: int,
-    dropout: float,
-    kept: str,
+    kernels: Kernels, max_pool: Any, num_layers: int, hidden: int, dropout: float, kept: str
 ) -> None:
     """A maximum, whose gradient takes the rows at both ends of an edge."""
     functions = max_pool.MaxPool
     config = Custom(functions=functions, hidden=hidden, num_layers=num_layers, dropout=dropout)
     # Messages that come twice would share their gradient in torch.
-    case, wanted = clear_one(config, width=30, num_classes=6, num_seeds=30, repeats=False)
+    sizes = {"width": 30, "num_classes": 6, "num_seeds": 30}
+    case, wanted = clear(make(config, seed, **sizes, repeats=False) for seed in count())
     header = kernel_header(case.model)
     assert header == EXAMPLE / "max_pool.hpp"
     limits = ChipLimits(n=OWN[0])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Sequence
@@ -32,7 +30,7 @@ class Kernels:
     def call(self, values: Sequence[Any]) -> Outcome:
         self.calls.append(values[0])
         assert self.let_go.wait(20)
-        return Outcome("wrong" if values[0] < 0 else "", {}, 0.0)
+        return Outcome("", {}, 0.0)
 
 
 @pytest.fixture
@@ -61,19 +59,6 @@ def test_a_unit_runs_commands_in_order(kernels: Any) -> None:
     assert late.wait(20)
 
 
-def test_a_kernels_error_is_the_commands_state(kernels: Any) -> None:
-    kernels.let_go.set()
-    unit = ComputeUnit(kernels, "step_1", Bank(0, 1))
-    commands = [Command([-1]), Command([1])]
-    for command in commands:
-        unit.submit(command)
-        assert command.wait(20)
-    assert [each.state.name for each in commands] == [
-        "ERT_CMD_STATE_ERROR",
-        "ERT_CMD_STATE_COMPLETED",
-    ]
-
-
 def test_names_of_compute_units(kernels: Any) -> None:
     image = Image(kernels, "id")
     assert [each.name for each in image.matching("step")] == ["step_1", "step_2"]
@@ -90,11 +75,10 @@ def test_a_card_in_use_keeps_its_bitstream(kernels: Any) -> None:
     class User:
         pass
 
-    found = Card(0)
+    found, user = Card(0), User()
     with pytest.raises(RuntimeError, match="no bitstream is loaded"):
-        found.image(User())
+        found.image(user)
     found.load(kernels, "first")
-    user = User()
     image = found.image(user)
     found.load(kernels, "first")
     assert found.image(user) is image

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,15 +101,20 @@ def test_a_damaged_library_is_not_loaded(bitstream: Path, tmp_path: Path) -> Non
             Library(tmp_path / "damaged.so")
 
 
-def test_other_formats_are_refused(built: Callable[..., Path]) -> None:
-    with pytest.raises(RuntimeError, match="its format is 2, and this program reads 1"):
-        Library(built(FORMAT=2))
-    with pytest.raises(RuntimeError, match="its design says compute_units=0"):
-        Library(built(GNNSCALE_COMPUTE_UNITS=0))
-    with pytest.raises(RuntimeError, match="its design is not JSON"):
-        Library(built(KERNEL='"\\""'))
-    with pytest.raises(RuntimeError, match="it has no gnnscale_other"):
-        Library(built(KERNEL='"gnnscale_other"'))
+@pytest.mark.parametrize(
+    ("macros", "message"),
+    [
+        ({"FORMAT": 2}, "its format is 2, and this program reads 1"),
+        ({"GNNSCALE_COMPUTE_UNITS": 0}, "its design says compute_units=0"),
+        ({"KERNEL": '"\\""'}, "its design is not JSON"),
+        ({"KERNEL": '"gnnscale_other"'}, "it has no gnnscale_other"),
+    ],
+)
+def test_other_formats_are_refused(
+    built: Callable[..., Path], macros: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        Library(built(**macros))
 
 
 SEALED = seal(b"\x7fELF and more")
@@ -123,8 +127,8 @@ def test_what_was_sealed_is_whole() -> None:
     assert is_sealed(seal(b""))
 
 
-@pytest.mark.parametrize("place", range(len(SEALED)))
-def test_any_damage_is_noticed(place: int) -> None:
-    assert not is_sealed(SEALED[:place])
-    assert not is_sealed(SEALED[:place] + SEALED[place + 1 :])
-    assert not is_sealed(SEALED[:place] + bytes([SEALED[place] ^ 1]) + SEALED[place + 1 :])
+def test_any_damage_is_noticed() -> None:
+    for i, byte in enumerate(SEALED):
+        assert not is_sealed(SEALED[:i])
+        assert not is_sealed(SEALED[:i] + SEALED[i + 1 :])
+        assert not is_sealed(SEALED[:i] + bytes([byte ^ 1]) + SEALED[i + 1 :])
