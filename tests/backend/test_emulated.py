@@ -221,18 +221,9 @@ def test_the_planner_counts_what_the_device_does(
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
-    backend: Open,
-    batch: MiniBatch,
-    new_model: NewModel,
-    clock: Any,
-    caplog: pytest.LogCaptureFixture,
-    fused: bool,
+    backend: Open, batch: MiniBatch, new_model: NewModel, clock: Any, caplog: Any, fused: bool
 ) -> None:
     options = {"host_aggregates": fused, "launch_s": 1.0, "link_latency_s": 10.0}
-    whole = backend(emulated(**options))
-    num_bytes = whole.transfer(batch, whole.load(batch)).num_bytes
-    weights = 16 * sum(each.numel() for each in new_model().parameters())
-    small = emulated(**options, memory_bytes=weights + int(0.7 * num_bytes), name="small")
 
     def trained(device: Emulated, model: GNN) -> tuple[Any, float, float, float]:
         mine = backend(device, model)
@@ -243,6 +234,8 @@ def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
 
     models = [new_model(), new_model()]
     one, _, _, loss = trained(emulated(**options), models[0])
+    weights = 16 * sum(each.numel() for each in models[0].parameters())
+    small = emulated(**options, memory_bytes=weights + int(0.7 * one.num_bytes), name="small")
     cut, sent_s, trained_s, cut_loss = trained(small, models[1])
     num_parts = len(cut.sizes)
     assert len(one.sizes) == 1 < num_parts

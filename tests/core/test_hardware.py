@@ -70,15 +70,14 @@ def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
 
     def find(groups: str, **files: str) -> Memory:
-        proc = tmp_path / "proc"
-        (proc / "self").mkdir(parents=True)
-        (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {600 * 1024} kB\n")
-        (proc / "self" / "cgroup").write_text(groups)
-        for name, content in files.items():
-            file = tmp_path / "cgroup" / name
+        contents = {f"cgroup/{name}": content for name, content in files.items()}
+        contents["proc/meminfo"] = f"MemTotal: 9 kB\nMemAvailable: {600 * 1024} kB\n"
+        contents["proc/self/cgroup"] = groups
+        for name, content in contents.items():
+            file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        return hardware.find_memory(proc, tmp_path / "cgroup")
+        return hardware.find_memory(tmp_path / "proc", tmp_path / "cgroup")
 
     return find
 

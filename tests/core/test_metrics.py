@@ -6,21 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core import metrics
-from gnnscale.core.metrics import (
-    accuracy,
-    average_precision,
-    macro_f1,
-    mae,
-    micro_f1,
-    rmse,
-    roc_auc,
-)
+from gnnscale.core.metrics import accuracy, average_precision, macro_f1, micro_f1, roc_auc
 
 
 def test_accuracy_by_hand() -> None:
     scores = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0], [5.0, 4.0]])
     assert accuracy(scores, np.array([1, 0, 0, 1])) == 0.5
-    # Of several labels each is a decision.
+    # With more than one label for a vertex, each is a decision.
     scores = np.array([[1.0, -1.0, -2.0], [-1.0, 1.0, 1.0]])
     assert accuracy(scores, np.array([[1, 0, 0], [0, 1, 0]])) == pytest.approx(5 / 6)
 
@@ -73,10 +65,10 @@ def test_errors_by_hand() -> None:
     """Of two columns, the mean of both: scikit-learn's uniform average."""
     scores = np.array([[1.0, 0.0], [3.0, 2.0], [9.0, 9.0]], np.float32)
     labels = np.array([[2.0, 4.0], [3.0, np.nan], [np.nan, np.nan]], np.float32)
-    assert rmse(scores, labels) == pytest.approx((0.5**0.5 + 4) / 2)
-    assert mae(scores, labels) == pytest.approx((0.5 + 4) / 2)
-    assert rmse(scores[:, :1], labels[:, 0]) == pytest.approx(0.5**0.5)
-    assert math.isnan(mae(scores, np.full((3, 2), np.nan)))
+    assert metrics.rmse(scores, labels) == pytest.approx((0.5**0.5 + 4) / 2)
+    assert metrics.mae(scores, labels) == pytest.approx((0.5 + 4) / 2)
+    assert metrics.rmse(scores[:, :1], labels[:, 0]) == pytest.approx(0.5**0.5)
+    assert math.isnan(metrics.mae(scores, np.full((3, 2), np.nan)))
 
 
 def test_errors_are_better_the_lower_they_are() -> None:

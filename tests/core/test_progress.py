@@ -2,7 +2,6 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -60,12 +59,11 @@ class Event(threading.Event):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "monotonic", lambda: found.now)
-        patch.setattr(threading, "Event", partial(Event, found))
-        yield found
+    monkeypatch.setattr(time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(threading, "Event", partial(Event, found))
+    return found
 
 
 def test_short_work_is_silent(

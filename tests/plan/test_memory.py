@@ -120,12 +120,12 @@ def test_a_plan_fits_into_its_devices_memory(data: st.DataObject) -> None:
     devices: list[Device] = []
     works: list[Workload] = []
     for number in range(data.draw(st.integers(1, 3), "devices")):
-        held = data.draw(st.integers(0, 3000), "held")
-        cache = data.draw(st.sampled_from([0, 10 * EACH, 500 * EACH]), "cache")
-        host = data.draw(st.booleans(), "processor")
+        held = data.draw(st.none() | st.integers(0, 3000), "held, or a processor")
+        caches = [0] if held is None else [0, 10 * EACH, 500 * EACH]
+        cache = data.draw(st.sampled_from(caches), "cache")
         name = f"device:{number}"
-        devices.append(Cpu(name=name) if host else holding(held, name=name))
-        works.append(replace(workload(), cache=CacheEffect(num_bytes=0 if host else cache)))
+        devices.append(Cpu(name=name) if held is None else holding(held, name=name))
+        works.append(replace(workload(), cache=CacheEffect(num_bytes=cache)))
     split = None
     if data.draw(st.booleans(), "fixed"):
         cuts = sorted(data.draw(st.integers(0, batch_size)) for _ in devices[1:])
@@ -137,26 +137,19 @@ def test_a_plan_fits_into_its_devices_memory(data: st.DataObject) -> None:
         if not isinstance(device, Emulated) or not seeds:
             return True
         memory = DeviceMemory(device)
+        needs = [BYTES_PER_PARAMETER * work.num_weights, work.cache.num_bytes]
+        needs += [int(batch_bytes(work, work.size(seeds)))] * count
         try:
-            memory.reserve(BYTES_PER_PARAMETER * work.num_weights, "the model")
-            memory.reserve(work.cache.num_bytes, "the cache")
-            for _ in range(count):
-                memory.reserve(int(batch_bytes(work, work.size(seeds))), "a mini-batch")
+            for num_bytes in needs:
+                memory.reserve(num_bytes, "the model, the cache or a mini-batch")
         except DeviceMemoryError:
             return False
         return True
 
+    options = {"batch_size": batch_size, "cores": 2, "prefetch": "auto", "in_flight": in_flight}
+    given = {"workloads": works, "platform": platform(2), "split": split}
     try:
-        plans = plan_devices(
-            devices,
-            batch_size=batch_size,
-            cores=2,
-            prefetch="auto",
-            split=split,
-            workloads=works,
-            platform=platform(2),
-            in_flight=in_flight,
-        )
+        plans = plan_devices(devices, **options, **given)
     except ConfigError:
         if split is not None:
             assert not all(holds(i, seeds, 1) for i, seeds in enumerate(split))

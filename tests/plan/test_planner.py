@@ -28,25 +28,12 @@ def cpus(count: int) -> list[Device]:
 
 
 def planned(
-    devices: list[Device],
-    machine: Platform,
-    work: Workload | None = None,
-    *,
-    batch_size: int = 1000,
-    prefetch: str = "auto",
-    split: list[int] | None = None,
-    emulates: bool = False,
+    devices: list[Device], machine: Platform, work: Workload | None = None, **options: Any
 ) -> tuple[DevicePlan, Prediction]:
-    return plan_devices(
-        devices,
-        batch_size=batch_size,
-        cores=machine.processor.cores,
-        prefetch=prefetch,
-        split=split,
-        workloads=[work or workload()] * len(devices),
-        platform=machine,
-        emulates=emulates,
-    )[0]
+    defaults = {"batch_size": 1000, "prefetch": "auto", "split": None, "emulates": False}
+    works = [work or workload()] * len(devices)
+    given = {"cores": machine.processor.cores, "workloads": works, "platform": machine}
+    return plan_devices(devices, **given, **(defaults | options))[0]
 
 
 def test_step_of_a_processor() -> None:

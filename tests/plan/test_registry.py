@@ -12,14 +12,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Accelerator, Cpu, Device, Emulated, registry
 from gnnscale.plan.perf.predict import accelerator_seconds, host_seconds
 from gnnscale.plan.planner import plan_devices
-from gnnscale.plan.registry import (
-    DeviceKind,
-    custom_kinds,
-    device_kind,
-    parse_devices,
-    register_device,
-    register_kinds,
-)
+from gnnscale.plan.registry import DeviceKind, device_kind, parse_devices, register_device
 
 OPENER = "my_package.backend:MyBackend"
 RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1 << 30}
@@ -32,13 +25,6 @@ class Mine(Accelerator):
     kind: ClassVar[str] = "mine"
 
     colour: str = "red"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Another(Accelerator):
-    """A kind of the same name."""
-
-    kind: ClassVar[str] = "mine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +45,10 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceKind]:
 
 
 def test_a_kind_is_registered_once_or_twice_the_same() -> None:
-    assert custom_kinds() == ()
+    assert registry.custom_kinds() == ()
     for _ in range(2):
         register_device(Mine, OPENER)
-        assert custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
+        assert registry.custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
     assert device_kind("mine").opener == OPENER
     assert device_kind("cpu").metadata is Cpu
 
@@ -98,7 +84,7 @@ LETTERS = "lower-case letters, digits, _"
 @pytest.mark.parametrize(
     ("metadata", "opener", "message"),
     [
-        (Another, OPENER, f"Another.kind=mine: Mine has it already, which {OPENER} opens"),
+        (of_kind("mine"), OPENER, f"Odd.kind=mine: Mine has it already, which {OPENER} opens"),
         (Mine, "my_package.backend:Other", f"Mine.kind=mine: Mine has it already, which {OPENER}"),
         (type("Fast", (Emulated,), {}), OPENER, "Fast.kind=emulated: Emulated has it already"),
         (Cpu, OPENER, NO_SUBCLASS),
@@ -131,10 +117,10 @@ def test_kinds_that_are_refused(
 def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     found = DeviceKind(metadata=Copying, opener="copying_device:CopyingBackend")
     register_device(found.metadata, found.opener)
-    sent = pickle.dumps(custom_kinds())
+    sent = pickle.dumps(registry.custom_kinds())
     monkeypatch.setattr(registry, "_KINDS", dict(registry._BUILT_IN))
     for _ in range(2):  # a worker may import the module that registers as well
-        register_kinds(pickle.loads(sent))
+        registry.register_kinds(pickle.loads(sent))
         assert device_kind("copying") == found
 
 

@@ -3,9 +3,9 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -24,22 +24,19 @@ from gnnscale.report.simulate import describe, draw
 from gnnscale.sampler import LayerSampling
 
 
-@pytest.fixture(autouse=True)
-def composing() -> Iterator[None]:
+def composed(command: str, *overrides: str) -> Any:
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        yield
+        return compose(command, list(overrides))
 
 
 def config(*overrides: str) -> SimulateConfig:
-    return typed(compose("simulate", list(overrides)), SimulateConfig)
+    return typed(composed("simulate", *overrides), SimulateConfig)
 
 
 @pytest.fixture(scope="module")
 def figure_9() -> Scaling:
     """The simulated curve of the processor and accelerators on MAG240M."""
-    with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        options = config("accelerators=[1,4,12,16]")
-    return simulate(options)
+    return simulate(config("accelerators=[1,4,12,16]"))
 
 
 def speedups(scaling: Scaling) -> dict[int, float]:
@@ -157,9 +154,9 @@ def test_published_machines(machine: str, graph: str) -> None:
 
 
 def test_a_graph_that_is_here(tmp_path: Path) -> None:
-    node = compose("prepare", ["dataset=rmat", f"dataset.store={tmp_path / 'store'}"]).dataset
-    node.num_vertices, node.num_edges = 2000, 10_000
-    dataset = typed(node, RMat, group="dataset")
+    sizes = ("dataset.num_vertices=2000", "dataset.num_edges=10000")
+    node = composed("prepare", "dataset=rmat", f"dataset.store={tmp_path / 'store'}", *sizes)
+    dataset = typed(node.dataset, RMat, group="dataset")
     scaling = simulate(replace(config("accelerators=[1,2]", "batch_size=64"), dataset=dataset))
     assert scaling.graph == "rmat"
     assert speedups(scaling)[2] > 1

@@ -15,6 +15,7 @@ from gnnscale.backend.fpga.csim import xrt
 
 COMPUTE, FAIL, MEET, HOLD = range(4)
 WORD = np.ones(1, np.uint32)
+Open = Callable[..., Board]
 
 
 def without_contexts() -> Any:
@@ -23,7 +24,7 @@ def without_contexts() -> Any:
 
 
 @pytest.fixture
-def opened(bitstream: Path) -> Iterator[Callable[..., Board]]:
+def opened(bitstream: Path) -> Iterator[Open]:
     """Open boards; they are closed when the test ends."""
     boards: list[Board] = []
 
@@ -53,7 +54,7 @@ def run(board: Board, *numbers: int, unit: int = 0, slot: int = 0) -> list[int]:
 
 
 @pytest.fixture
-def ready(opened: Callable[..., Board]) -> Callable[..., Board]:
+def ready(opened: Open) -> Open:
     """Open boards of one compute unit that has weights, and a mini-batch in slot 0."""
 
     def open_it(**options: Any) -> Board:
@@ -66,7 +67,7 @@ def ready(opened: Callable[..., Board]) -> Callable[..., Board]:
 
 
 @pytest.mark.parametrize("module", [xrt, without_contexts()])
-def test_steps_by_hand(opened: Callable[..., Board], module: Any) -> None:
+def test_steps_by_hand(opened: Open, module: Any) -> None:
     board = opened(module=module)
     assert board.label == "board 1 (gnnscale_csim)"
     assert board.send_weights(np.array([0.5, 9], np.float32)) == 2 * 8
@@ -98,9 +99,7 @@ def growing(built: Callable[..., Path]) -> Iterator[Board]:
     board.close()
 
 
-def test_a_buffer_grows_by_a_quarter_and_whole_pages(
-    opened: Callable[..., Board], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_buffer_grows_by_a_quarter_and_whole_pages(opened: Open) -> None:
     sizes: list[int] = []
 
     class Seen(xrt.bo):
@@ -118,7 +117,7 @@ def test_a_buffer_grows_by_a_quarter_and_whole_pages(
     board.allocate(0, "gradients", 1_000_000)
 
 
-def test_a_bank_that_is_full(opened: Callable[..., Board]) -> None:
+def test_a_bank_that_is_full(opened: Open) -> None:
     board = opened()
     with pytest.raises(BoardMemoryError, match=r"of device memory: bank 1.*take less$") as caught:
         board.allocate(1, "scratch", 2_000_000)
@@ -127,9 +126,7 @@ def test_a_bank_that_is_full(opened: Callable[..., Board]) -> None:
     board.allocate(1, "scratch", 4096)
 
 
-def test_a_slot_is_filled_while_another_one_runs(
-    ready: Callable[..., Board], gate: Callable[[], None]
-) -> None:
+def test_a_slot_is_filled_while_another_one_runs(ready: Open, gate: Callable[[], None]) -> None:
     board = ready()
     board.start(0, 0, [1, 5, HOLD])
     results: list[list[int]] = []
@@ -151,27 +148,7 @@ def test_a_slot_is_filled_while_another_one_runs(
     assert board.gradients(0).tolist() == [7.0] * 2000
 
 
-def test_many_steps_with_two_slots_and_two_threads(ready: Callable[..., Board]) -> None:
-    board = ready()
-    filled, freed = threading.Semaphore(0), threading.Semaphore(2)
-
-    def fill() -> None:
-        for step in range(60):
-            freed.acquire()
-            prepare(board, 0, step % 2, [step] * (10 * step + 1), [1.0] * (10 * step + 1))
-            filled.release()
-
-    filling = threading.Thread(target=fill)
-    filling.start()
-    for step in range(60):
-        filled.acquire()
-        assert run(board, 10 * step + 1, 2, slot=step % 2) == [10 * step + 1, 2]
-        assert set(board.gradients(0)[: 10 * step + 1].tolist()) == {step + 2.0}
-        freed.release()
-    filling.join()
-
-
-def test_compute_units_run_at_the_same_time(opened: Callable[..., Board]) -> None:
+def test_compute_units_run_at_the_same_time(opened: Open) -> None:
     board = opened()
     board.send_weights(np.zeros(1, np.float32))
     for unit in range(2):
@@ -181,7 +158,7 @@ def test_compute_units_run_at_the_same_time(opened: Callable[..., Board]) -> Non
     assert [board.wait(unit, 30).tolist() for unit in range(2)] == [[1, 0], [1, 1]]
 
 
-def test_a_run_that_takes_too_long(ready: Callable[..., Board], gate: Callable[[], None]) -> None:
+def test_a_run_that_takes_too_long(ready: Open, gate: Callable[[], None]) -> None:
     board = ready()
     board.start(0, 0, [1, 1, HOLD])
     with pytest.raises(BoardError, match=r"compute unit 0 is not done after 0.02 s; `xrt-smi"):
@@ -190,7 +167,7 @@ def test_a_run_that_takes_too_long(ready: Callable[..., Board], gate: Callable[[
     assert board.wait(0, 20).tolist() == [1, 1]
 
 
-def test_a_kernel_that_fails(ready: Callable[..., Board]) -> None:
+def test_a_kernel_that_fails(ready: Open) -> None:
     board = ready()
     board.start(0, 0, [1, 1, FAIL])
     with pytest.raises(BoardError, match="unit 0 failed: vertex 7 of layer 1 is none of the batch"):
@@ -201,7 +178,7 @@ def test_a_kernel_that_fails(ready: Callable[..., Board]) -> None:
     run(board, 1, 1)
 
 
-def test_a_card_tells_only_its_state(ready: Callable[..., Board], clock: Any) -> None:
+def test_a_card_tells_only_its_state(ready: Open, clock: Any) -> None:
     class State(IntEnum):
         running = 3
         aborted = int(xrt.ert_cmd_state.ERT_CMD_STATE_ABORT)
@@ -214,18 +191,12 @@ def test_a_card_tells_only_its_state(ready: Callable[..., Board], clock: Any) ->
 
         def __init__(self, kernel: Any) -> None:
             self.until = clock.now + 3
-
-        def set_arg(self, index: int, value: Any) -> None:
-            pass
-
-        def start(self) -> None:
-            pass
+            self.set_arg = lambda index, value: None
+            self.start = lambda: None
+            self.wait = self.state
 
         def state(self) -> State:
             return self.end if clock.now >= self.until else State.running
-
-        def wait(self) -> State:
-            return self.state()
 
     board = ready(module=SimpleNamespace(**(vars(xrt) | {"run": Run})))
     run(board, 1, 1)
@@ -237,7 +208,7 @@ def test_a_card_tells_only_its_state(ready: Callable[..., Board], clock: Any) ->
         run(board, 1, 1)
 
 
-def test_what_cannot_be_opened(opened: Callable[..., Board], tmp_path: Path) -> None:
+def test_what_cannot_be_opened(opened: Open, tmp_path: Path) -> None:
     text = tmp_path / "text.xclbin"
     text.write_text("hello")
     for options, message in (
@@ -250,7 +221,7 @@ def test_what_cannot_be_opened(opened: Callable[..., Board], tmp_path: Path) -> 
             opened(**options)
 
 
-def test_what_cannot_be_asked(opened: Callable[..., Board]) -> None:
+def test_what_cannot_be_asked(opened: Open) -> None:
     board = opened()
     asked: dict[str, Callable[[], Any]] = {
         "no compute unit 2: 2 are open": lambda: board.allocate(2, "scratch", 1),
@@ -263,12 +234,11 @@ def test_what_cannot_be_asked(opened: Callable[..., Board]) -> None:
         "no run of compute unit 0 has ended": lambda: board.gradients(0),
     }
     for message, ask in asked.items():
-        with pytest.raises(BoardError, match=message) as caught:
+        with pytest.raises(BoardError, match=rf"^board 1 \(gnnscale_csim\): .*{message}"):
             ask()
-        assert str(caught.value).startswith("board 1 (gnnscale_csim): ")
 
 
-def test_scalars_that_do_not_fit_are_refused(ready: Callable[..., Board]) -> None:
+def test_scalars_that_do_not_fit_are_refused(ready: Open) -> None:
     board = ready()
     with pytest.raises(BoardError, match=r"starting compute unit 0: argument 8 \(scale\) is 2147"):
         board.start(0, 0, [1, 2**31, 0])
@@ -276,7 +246,7 @@ def test_scalars_that_do_not_fit_are_refused(ready: Callable[..., Board]) -> Non
         board.wait(0, 1)
 
 
-def test_arrays_of_any_form_are_sent(ready: Callable[..., Board]) -> None:
+def test_arrays_of_any_form_are_sent(ready: Open) -> None:
     board = ready()
     board.send_weights(np.zeros((2, 3), np.float32))
     strided, edges = np.arange(8, dtype=np.uint32)[::2], np.zeros((4, 1), np.uint32)
@@ -289,7 +259,7 @@ def test_arrays_of_any_form_are_sent(ready: Callable[..., Board]) -> None:
     assert board.send(0, 0, WORD, WORD, np.empty(0, np.float32)) == 8
 
 
-def test_a_closed_board_frees_its_memory(opened: Callable[..., Board]) -> None:
+def test_a_closed_board_frees_its_memory(opened: Open) -> None:
     board = opened(index=3)
     board.allocate(0, "gradients", 1 << 20)
     board.close()
@@ -299,15 +269,13 @@ def test_a_closed_board_frees_its_memory(opened: Callable[..., Board]) -> None:
     opened(index=3).allocate(0, "gradients", 1 << 20)
 
 
-def test_closing_waits_for_runs(ready: Callable[..., Board], gate: Callable[[], None]) -> None:
+def test_closing_waits_for_runs(ready: Open, gate: Callable[[], None]) -> None:
     board = ready()
     board.start(0, 0, [1, 1, HOLD])
-    released = threading.Event()
-
-    def release() -> None:
-        released.set()
-        gate()
-
-    threading.Timer(0.05, release).start()
-    board.close()
-    assert released.is_set()
+    closing = threading.Thread(target=board.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    gate()
+    closing.join(20)
+    assert not closing.is_alive()

@@ -36,7 +36,7 @@ NONE = np.zeros(0, np.int64)
 GRAPH = from_arrays(
     (NONE, NONE),
     np.zeros((6, 17), np.float32),
-    np.array([0, 1, 2, 0, 1, 2]),
+    np.arange(6) % 3,
     train_idx=np.arange(6),
     num_classes=3,
 )
@@ -127,9 +127,7 @@ def edges_of(made: PackedBatch, stage: dict[str, int], way: str) -> Edges:
 
 
 def test_limits_are_those_of_the_kernels(csim_home: Path) -> None:
-    built_for = Library(library(Design())).design
-    limits = asdict(ChipLimits(n=2))
-    assert limits == {name: built_for[name] for name in limits}
+    assert asdict(ChipLimits(n=2)).items() <= Library(library(Design())).design.items()
 
 
 def test_two_layers_by_hand() -> None:
@@ -146,12 +144,10 @@ def test_two_layers_by_hand() -> None:
     # Five rows to three, two words to one; no way back. The weights begin; half is dropped, of
     # layer 0. Sixteen rows are eight in each of two banks. Output rows of both stages come first,
     # then both columns of aggregated rows.
-    assert list(below.values()) == [
-        *(5, 3, 2, 1, 0, ACTIVATES | DROPS, 32768, 1),
-        *(0, 16, 2, 0, 2, 1, 0, 0),
-    ]
+    flags = ACTIVATES | DROPS
+    assert [*below.values()] == [5, 3, 2, 1, 0, flags, 32768, 1, 0, 16, 2, 0, 2, 1, 0, 0]
     # Behind [32][1] words of weights and a bias.
-    assert list(above.values()) == [*(3, 2, 1, 1, 33, 0, 1 << 16, 0), *(8, 32, 1, 0, 3, 1, 4, 1)]
+    assert [*above.values()] == [3, 2, 1, 1, 33, 0, 1 << 16, 0, 8, 32, 1, 0, 3, 1, 4, 1]
     assert tiles_of(made, 2, 3) == [[0, 3, 0, 1], [0, 2, 1, 1], [0, 3, 2, 1]]
     assert made.edges.nbytes == 3 * 64
     # Sixteen columns of all rows, then the last one.
@@ -211,9 +207,8 @@ def test_a_perceptron_is_two_stages() -> None:
     assert [each["flags"] for each in stages] == [ACTIVATES, ACTIVATES | DROPS, ACTIVATES, 0]
     assert [each["dropout"] for each in stages] == [0, 16384, 1 << 16, 1 << 16]
     # From each row to itself, and back.
-    each_alone = [(0, True, 1.0), (1, True, 1.0)]
     for way in ("forward", "backward"):
-        assert edges_of(made, stages[3], way) == each_alone
+        assert edges_of(made, stages[3], way) == [(0, True, 1.0), (1, True, 1.0)]
 
 
 def test_rows_that_the_host_aggregated() -> None:
@@ -253,9 +248,8 @@ def test_labels_of_several_classes() -> None:
 
 def alone(num_seeds: int) -> tuple[MiniBatch, Inputs]:
     """Return a mini-batch of seeds without neighbours."""
-    block = Block(
-        indptr=np.zeros(num_seeds + 1, np.int64), indices=np.zeros(0, np.int32), num_src=num_seeds
-    )
+    offsets, none = np.zeros(num_seeds + 1, np.int64), np.zeros(0, np.int32)
+    block = Block(indptr=offsets, indices=none, num_src=num_seeds)
     seeds = np.arange(num_seeds) % 6
     batch = MiniBatch(seed=0, step=0, num_seeds=num_seeds, input_vertices=seeds, blocks=(block,))
     x = torch.arange(num_seeds * 17).float().view(num_seeds, 17)
@@ -368,16 +362,8 @@ def test_a_seed_that_does_not_fit() -> None:
 @pytest.mark.parametrize(
     ("fits", "config", "message"),
     [
-        (
-            GCN(hidden=1024),
-            GCN(hidden=1025),
-            "model.hidden: a layer has 1025 output features, and an fpga's kernels make 1024",
-        ),
-        (
-            GIN(num_layers=8, hidden=4),
-            GIN(num_layers=9, hidden=4),
-            "model.num_layers: 18 products, and an fpga's kernels take 16",
-        ),
+        (GCN(hidden=1024), GCN(hidden=1025), "model.hidden: .* 1025 output features, .* make 1024"),
+        (GIN(num_layers=8), GIN(num_layers=9), "model.num_layers: 18 products, .* kernels take 16"),
     ],
 )
 def test_models_that_are_too_large(fits: ModelConfig, config: ModelConfig, message: str) -> None:

@@ -18,18 +18,14 @@ from gnnscale.model.options import ModelConfig
 from gnnscale.sampler import Block
 
 
-class OwnAndGathered(ScatterGatherUpdate):
+class OwnAndGathered(own_layers.PlainMean):
     """A layer of a user's own with a header."""
 
-    gather = "mean"
     kernel_header: ClassVar[str | Path | None] = __file__
 
     def __init__(self, num_in: int, num_out: int) -> None:
-        super().__init__()
+        super().__init__(num_in, num_out)
         self.linear = nn.Linear(2 * num_in, num_out, bias=False)
-
-    def scatter(self, source: torch.Tensor) -> torch.Tensor:
-        return source
 
     def update(self, own: torch.Tensor, gathered: torch.Tensor) -> torch.Tensor:
         return self.linear(torch.cat([own, gathered], dim=1))

@@ -13,23 +13,14 @@ from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
-from gnnscale.plan.calibration.probes import (
-    ESTIMATE_PROBES,
-    STEP_PROBES,
-    StepProbe,
-    StepTimes,
-    probe_graph,
-    probe_graphs,
-    probe_table,
-    time_steps,
-)
+from gnnscale.plan.calibration.probes import STEP_PROBES, StepProbe, probe_graph, time_steps
 from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.platform import ThisMachine
 
 PROBE = STEP_PROBES[0]
 
 
-def small_step(probe: StepProbe = PROBE) -> StepTimes:
+def small_step(probe: StepProbe = PROBE) -> probes.StepTimes:
     return time_steps(probe, probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
 
 
@@ -182,10 +173,10 @@ def test_the_middle_round_of_each_thing_counts() -> None:
 
 
 def test_probes_share_one_table_of_rows() -> None:
-    sparse, dense = probe_graphs(1 << 12, 1 << 12)
+    sparse, dense = probes.probe_graphs(1 << 12, 1 << 12)
     assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
     assert sparse.num_edges == dense.num_edges
-    table = probe_table(sparse, STEP_PROBES)
+    table = probes.probe_table(sparse, STEP_PROBES)
     assert table.nbytes == 4096 * max(probe.row_bytes for probe in STEP_PROBES)
     own = time_steps(PROBE, sparse, threads=1, repeats=1)
     shared = time_steps(PROBE, sparse, threads=1, repeats=1, table=table)
@@ -222,7 +213,7 @@ def test_an_estimate_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wide_rows_of_uint8_are_probed() -> None:
-    for probes_of in (STEP_PROBES, ESTIMATE_PROBES):
+    for probes_of in (STEP_PROBES, probes.ESTIMATE_PROBES):
         assert any(each.stored == "uint8" and each.row_bytes >= 1000 for each in probes_of)
     assert small_step(replace(PROBE, stored="uint8")).workload.feature_bytes == 1
 

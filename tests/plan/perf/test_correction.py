@@ -20,14 +20,6 @@ def learnt(
     return correct(plan, [workload()] * len(plan.shares), machine, measured, step_s)
 
 
-def test_a_rehearsal_as_predicted_corrects_nothing() -> None:
-    plan, machine = plan_of(share(Cpu())), platform(1)
-    expected = predicted(plan, machine)
-    found = learnt(plan, machine, expected.devices, expected.step_s)
-    assert found.step == pytest.approx(1)
-    assert found.host[0] == pytest.approx({"sample": 1, "load": 1, "propagate": 1})
-
-
 def test_each_stage_is_as_slow_as_in_the_rehearsal() -> None:
     plan, machine = plan_of(share(Cpu())), platform(1)
     measured = slower(predicted(plan, machine).devices[0], sample=2, load=3, propagate=0.5)

@@ -11,19 +11,11 @@ from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, measure_workload
-from gnnscale.sampler import (
-    LayerSampling,
-    NeighborSampler,
-    NeighborSampling,
-    SamplerConfig,
-    ShuffledOrder,
-)
+from gnnscale.sampler import LayerSampling, NeighborSampler, NeighborSampling, ShuffledOrder
 
 
-def measured(
-    graph: Graph, model: GNN, sampler: SamplerConfig, batch_size: int, **options: Any
-) -> Workload:
-    order = ShuffledOrder(graph.train_idx, batch_size=batch_size, seed=0)
+def measured(graph: Graph, model: GNN, sampler: Any, num_seeds: int, **options: Any) -> Workload:
+    order = ShuffledOrder(graph.train_idx, batch_size=num_seeds, seed=0)
     return measure_workload(graph, model, sampler, order, **({"seed": 0, "cores": 1} | options))
 
 

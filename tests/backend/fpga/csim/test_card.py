@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from gnnscale.backend.fpga.csim.card import (
-    NUM_CARDS,
-    Card,
-    Command,
-    CommandState,
-    ComputeUnit,
-    Image,
-    card,
-)
+from gnnscale.backend.fpga.csim import card as cards
+from gnnscale.backend.fpga.csim.card import Card, Command, ComputeUnit, Image
 from gnnscale.backend.fpga.csim.library import Outcome
 from gnnscale.backend.fpga.csim.memory import Bank
 
@@ -47,7 +40,7 @@ def test_a_unit_runs_commands_in_order(kernels: Any) -> None:
         unit.submit(command)
     assert unit.num_waiting == 5
     assert not commands[0].wait(0.01)
-    assert {each.state for each in commands} == {CommandState.ERT_CMD_STATE_QUEUED}
+    assert {each.state for each in commands} == {cards.CommandState.ERT_CMD_STATE_QUEUED}
     kernels.let_go.set()
     assert all(each.wait(20) for each in commands)
     assert kernels.calls == [0, 1, 2, 3, 4]
@@ -91,9 +84,9 @@ def test_a_card_in_use_keeps_its_bitstream(kernels: Any) -> None:
 
 
 def test_cards_are_shared_by_number_and_address() -> None:
-    first = card(0)
-    assert card("0000:01:00.1") is first
-    assert card(1) is not first
-    for wrong in (NUM_CARDS, -1, "0000:ff:00.1"):
+    first = cards.card(0)
+    assert cards.card("0000:01:00.1") is first
+    assert cards.card(1) is not first
+    for wrong in (cards.NUM_CARDS, -1, "0000:ff:00.1"):
         with pytest.raises(RuntimeError, match="No such device"):
-            card(wrong)
+            cards.card(wrong)

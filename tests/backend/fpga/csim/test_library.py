@@ -26,19 +26,6 @@ def test_a_library_says_what_it_is(bitstream: Path) -> None:
     assert library.design["m"] == 512
 
 
-def test_a_call_computes_and_counts(bitstream: Path) -> None:
-    arrays, passed = buffers(3)
-    arrays[0].view(np.uint32)[:] = [10, 20, 30]
-    arrays[1].view(np.uint32)[:] = [0, 100, 0]
-    arrays[2][:] = [1, 2, 3]
-    arrays[3][0] = 0.5
-    outcome = Library(bitstream).call([*passed, 3, -2, 0])
-    assert arrays[4].tolist() == [8.5, 116.5, 24.5]
-    assert outcome.error == ""
-    assert outcome.counters == {"items": 3, "gradient_bytes": 12}
-    assert outcome.seconds >= 0
-
-
 def test_errors_are_of_the_call_and_on_one_line(bitstream: Path) -> None:
     library = Library(bitstream)
     _, passed = buffers(1)
@@ -65,30 +52,41 @@ def test_calls_of_two_threads_do_not_mix(bitstream: Path, gate: Callable[[], Non
     assert outcomes[3].error == ""
 
 
-def test_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
-    names = b"\x7fELF gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error"
-    names += b" gnnscale_csim_counters gnnscale_csim_counter_names"
-    foreign = {
-        "text.so": (b"hello", "it is no shared library"),
-        "empty.so": (b"", "it is empty"),
-        "real.xclbin": (b"xclbin2\0" + bytes(64), "a bitstream of a real board"),
-        "other.so": (b"\x7fELF" + bytes(64), "it has no gnnscale_csim_design"),
-        "broken.so": (seal(names), "it cannot be loaded"),
-        "unsealed.so": (names, "it is damaged, its checksum is another"),
-    }
-    for name, (content, message) in foreign.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(RuntimeError, match=message) as caught:
+NAMES = b"\x7fELF gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error"
+NAMES += b" gnnscale_csim_counters gnnscale_csim_counter_names"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"hello", "it is no shared library"),
+        (b"", "it is empty"),
+        (b"xclbin2\0" + bytes(64), "a bitstream of a real board"),
+        (b"\x7fELF" + bytes(64), "it has no gnnscale_csim_design"),
+        (seal(NAMES), "it cannot be loaded"),
+        (NAMES, "it is damaged, its checksum is another"),
+    ],
+)
+def test_foreign_files_are_refused_in_one_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    file = tmp_path / "file.so"
+    file.write_bytes(content)
+    with pytest.raises(RuntimeError, match=message) as caught:
+        Library(file)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in {
+        "no": "No such file",
+        "": "not a regular",
+        "pipe": "not a regular",
+    }.items():
+        with pytest.raises(RuntimeError, match=message):
             Library(tmp_path / name)
-        assert str(caught.value).startswith(str(tmp_path / name))
-        assert "\n" not in str(caught.value)
-    with pytest.raises(RuntimeError, match="No such file"):
-        Library(tmp_path / "absent.so")
-    with pytest.raises(RuntimeError, match="not a regular file"):
-        Library(tmp_path)
-    os.mkfifo(tmp_path / "pipe.so")
-    with pytest.raises(RuntimeError, match="not a regular file"):
-        Library(tmp_path / "pipe.so")
 
 
 def test_a_damaged_library_is_not_loaded(bitstream: Path, tmp_path: Path) -> None:

@@ -5,16 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.backend.fpga.csim.memory import (
-    ALIGNMENT,
-    Bank,
-    BufferFlags,
-    BufferObject,
-    SyncDirection,
-    on_device,
-)
+from gnnscale.backend.fpga.csim import memory
+from gnnscale.backend.fpga.csim.memory import ALIGNMENT, Bank, BufferFlags, BufferObject
 
-TO, FROM = SyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, SyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+TO = memory.SyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+FROM = memory.SyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 
 
 def buffer(num_bytes: int, flags: BufferFlags = BufferFlags.normal) -> BufferObject:
@@ -93,8 +88,8 @@ def test_a_device_only_buffer_has_no_host_copy() -> None:
     for use in (found.map, lambda: found.sync(TO), lambda: found.read(1, 0)):
         with pytest.raises(RuntimeError, match="no host buffer"):
             use()
-    assert on_device(found) == (0, on_device(found)[1])
-    assert on_device(found)[1].num_bytes == 16
+    assert memory.on_device(found) == (0, memory.on_device(found)[1])
+    assert memory.on_device(found)[1].num_bytes == 16
 
 
 @pytest.mark.parametrize(
