@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +13,6 @@ from gnnscale.model.trainable import vertex_objective
 from gnnscale.plan import Cpu, Device
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
-SEEDS = np.arange(0, 300, 5)
-
-
-class OpenBackend(Protocol):
-    def __call__(self, device: Device, *, model: GNN | None = None) -> Backend: ...
-
 
 @pytest.fixture
 def graph(random_graph: Callable[..., Graph]) -> Graph:
@@ -30,36 +22,56 @@ def graph(random_graph: Callable[..., Graph]) -> Graph:
 @pytest.fixture
 def new_model(graph: Graph) -> Callable[[], GNN]:
     """Build a model of ``graph``, with weights that are always the same."""
+    sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
 
     def build() -> GNN:
         torch.manual_seed(3)
-        return GraphSAGE(hidden=16, dropout=0).build(
-            num_features=graph.num_features, num_classes=graph.num_classes
+        return GraphSAGE(hidden=16, dropout=0).build(**sizes)
+
+    return build
+
+
+@pytest.fixture
+def model(new_model: Callable[[], GNN]) -> GNN:
+    return new_model()
+
+
+@pytest.fixture
+def host(graph: Graph) -> Callable[..., HostParts]:
+    """Build a host's part of training a model, of ``graph`` unless it is given another one."""
+
+    def build(
+        model: GNN,
+        *,
+        of: Graph = graph,
+        aggregates: bool = True,
+        dtype: torch.dtype = torch.float32,
+        **fields: Any,
+    ) -> HostParts:
+        return HostParts(
+            graph=of,
+            model=model,
+            objective=vertex_objective(of),
+            sampler=NeighborSampler(of, fanouts=[10, 5], seed=1),
+            loader=FeatureLoader(
+                of, model, num_threads=1, aggregates=aggregates, compute_dtype=dtype
+            ),
+            **fields,
         )
 
     return build
 
 
 @pytest.fixture
-def backend(graph: Graph, new_model: Callable[[], GNN]) -> OpenBackend:
+def backend(host: Callable[..., HostParts], new_model: Callable[[], GNN]) -> Callable[..., Backend]:
     """Open a device's backend on a random graph, for a new model unless it is given one."""
 
-    def build(device: Device, *, model: GNN | None = None) -> Backend:
-        model = model or new_model()
-        sampler = NeighborSampler(graph, fanouts=[10, 5], seed=1)
-        loader = FeatureLoader(graph, model, num_threads=1, aggregates=device.host_aggregates)
-        parts = HostParts(
-            graph=graph,
-            model=model,
-            objective=vertex_objective(graph),
-            sampler=sampler,
-            loader=loader,
-        )
-        return open_backend(device, parts)
+    def build(device: Device, model: GNN | None = None) -> Backend:
+        return open_backend(device, host(model or new_model(), aggregates=device.host_aggregates))
 
     return build
 
 
 @pytest.fixture
-def batch(backend: OpenBackend) -> MiniBatch:
-    return backend(Cpu()).sample(SEEDS, 0)
+def batch(backend: Callable[..., Backend]) -> MiniBatch:
+    return backend(Cpu()).sample(np.arange(0, 300, 5), 0)

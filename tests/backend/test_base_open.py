@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import copying_device
 import pytest
 from copying_device import Copying, CopyingBackend
 
@@ -14,10 +13,11 @@ from gnnscale.plan.registry import DeviceKind
 
 DEVICE = Copying(name="mine:0", macs_per_s=1e9, memory_bandwidth=1e9, memory_bytes=1 << 30)
 NOTHING: Any = None
+OpenedBy = Callable[[str], None]
 
 
 @pytest.fixture
-def opened_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def opened_by(monkeypatch: pytest.MonkeyPatch) -> OpenedBy:
     """Give the device another opener."""
 
     def choose(opener: str) -> None:
@@ -45,11 +45,7 @@ def test_a_kind_of_ones_own_is_opened(backend: Any) -> None:
     ],
 )
 def test_an_opener_that_cannot_be_imported(
-    opened_by: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    opener: str,
-    reason: str,
+    opened_by: OpenedBy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opener: str, reason: str
 ) -> None:
     (tmp_path / "without_driver.py").write_text("import driver_of_no_board\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -63,12 +59,8 @@ def test_an_opener_that_cannot_be_imported(
 
 @pytest.mark.parametrize("failure", [ImportError, AttributeError])
 def test_what_an_opener_itself_raises_passes(
-    opened_by: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-    failure: type[Exception],
+    opened_by: OpenedBy, monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
 ) -> None:
-    import copying_device
-
     def open_it(device: Any, host: Any) -> None:
         assert (device, host) == (DEVICE, NOTHING)
         raise failure("the board is off")

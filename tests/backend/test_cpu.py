@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,26 +7,16 @@ import torch
 from torch import nn
 
 from gnnscale.backend import CpuBackend, HostParts, open_backend
-from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
-from gnnscale.model.trainable import seed_loss, vertex_objective
+from gnnscale.model.trainable import seed_loss
 from gnnscale.plan import Cpu, Threads
-from gnnscale.sampler import NeighborSampler
 
 
-def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
+def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., HostParts]) -> None:
     model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
-    sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1])
-    loader = FeatureLoader(tiny_graph, model, num_threads=1)
-    parts = HostParts(
-        graph=tiny_graph,
-        model=model,
-        objective=vertex_objective(tiny_graph),
-        sampler=sampler,
-        loader=loader,
-    )
+    parts = host(model, of=tiny_graph)
     backend = open_backend(Cpu(), parts)
     assert isinstance(backend, CpuBackend)
 
@@ -43,7 +31,7 @@ def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
     assert (outcome.num_edges, outcome.num_vertices) == (batch.num_edges, batch.num_vertices)
     assert outcome.seconds == outcome.counters == {}
 
-    expected = seed_loss(tiny_graph, model(batch, loader.load(batch)), batch.seeds) * 0.25
+    expected = seed_loss(tiny_graph, model(batch, parts.loader.load(batch)), batch.seeds) * 0.25
     assert outcome.loss == expected.item()
     gradients = torch.autograd.grad(expected, list(model.parameters()))
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
@@ -57,7 +45,7 @@ def test_gradients_of_slices_sum_to_those_of_the_mini_batch(
     losses, gradients = [], []
     for parts in ([seeds], [seeds[:13], seeds[13:20], seeds[20:]]):
         model = new_model()
-        found = backend(Cpu(), model=model)
+        found = backend(Cpu(), model)
         losses.append(0.0)
         for part in parts:
             batch = found.sample(part, 4)
@@ -76,31 +64,19 @@ def gradients_of(backend: Any, model: nn.Module) -> list[torch.Tensor]:
     return [each.detach() for each in into]
 
 
-def test_gradients_before_any_step_are_zero(
-    backend: Any, new_model: Callable[[], nn.Module]
-) -> None:
-    model = new_model()
-    gradients = gradients_of(backend(Cpu(), model=model), model)
+def test_gradients_before_any_step_are_zero(backend: Any, model: nn.Module) -> None:
+    gradients = gradients_of(backend(Cpu(), model), model)
     assert gradients
-    assert all(not gradient.any() for gradient in gradients)
+    assert not any(gradient.any() for gradient in gradients)
 
 
-def test_threads_reach_every_stage(graph: Graph, new_model: Callable[[], Any]) -> None:
+def test_threads_reach_every_stage(host: Callable[..., HostParts], model: nn.Module) -> None:
     before = torch.get_num_threads()
-    model = new_model()
-    sampler = NeighborSampler(graph, fanouts=[10, 5])
-    loader = FeatureLoader(graph, model, num_threads=1)
-    parts = HostParts(
-        graph=graph,
-        model=model,
-        objective=vertex_objective(graph),
-        sampler=sampler,
-        loader=loader,
-    )
+    parts = host(model)
     found = open_backend(Cpu(), parts)
     try:
         found.set_threads(Threads(sample=3, load=2, propagate=2))
-        assert (sampler.num_threads, loader.num_threads) == (3, 2)
+        assert (parts.sampler.num_threads, parts.loader.num_threads) == (3, 2)
         assert torch.get_num_threads() == 2
         found.set_threads(Threads(sample=1, load=1, propagate=0))
         assert torch.get_num_threads() == 1

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -21,18 +19,14 @@ from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.plan.planner import room
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
+Open = Callable[..., Any]
+NewModel = Callable[[], GNN]
 
-@pytest.fixture
-def emulated() -> Callable[..., Emulated]:
+
+def emulated(**fields: Any) -> Emulated:
     """An accelerator whose stages take no time that could be measured, unless told otherwise."""
-    fast: dict[str, Any] = {
-        "name": "emulated:0",
-        "macs_per_s": 1e18,
-        "memory_bandwidth": 1e18,
-        "memory_bytes": 1 << 40,
-        "link_bandwidth": 1e18,
-    }
-    return lambda **fields: Emulated(**(fast | fields))
+    fast = dict.fromkeys(("macs_per_s", "memory_bandwidth", "link_bandwidth"), 1e18)
+    return Emulated(**(fast | {"name": "emulated:0", "memory_bytes": 1 << 40} | fields))
 
 
 def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> BatchOutcome:
@@ -56,15 +50,10 @@ def test_sizes_by_hand(tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_answers_are_the_processors(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    new_model: Callable[[], GNN],
-    fused: bool,
-) -> None:
+def test_answers_are_the_processors(backend: Open, new_model: NewModel, fused: bool) -> None:
     models = new_model(), new_model()
-    processor = backend(Cpu(host_aggregates=fused), model=models[0])
-    accelerator = backend(emulated(launch_s=1e-3, host_aggregates=fused), model=models[1])
+    processor = backend(Cpu(host_aggregates=fused), models[0])
+    accelerator = backend(emulated(launch_s=1e-3, host_aggregates=fused), models[1])
     for step in range(3):
         seeds = np.arange(step, 200, 3)
         left, right = processor.sample(seeds, step), accelerator.sample(seeds, step)
@@ -78,28 +67,17 @@ def test_answers_are_the_processors(
         assert all(torch.equal(copy, parameter.grad) for parameter in parameters)
 
 
-def test_loading_takes_the_hosts_bandwidth(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    clock: Any,
-) -> None:
+def test_loading_takes_the_hosts_bandwidth(backend: Open, batch: MiniBatch, clock: Any) -> None:
     # Eq. 7: |V^0| rows of 20 features in float32.
     num_bytes = len(batch.input_vertices) * 20 * 4
     found = backend(emulated(host_bandwidth=num_bytes / 0.1))
-    seconds, _ = clock.took(lambda: found.load(batch))
-    assert seconds == 0.1
-    seconds, _ = clock.took(lambda: backend(emulated()).load(batch))
-    assert seconds == 0.0
+    assert clock.took(lambda: found.load(batch))[0] == 0.1
+    assert clock.took(lambda: backend(emulated()).load(batch))[0] == 0.0
 
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_transfer_takes_the_links_time(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    clock: Any,
-    fused: bool,
+    backend: Open, batch: MiniBatch, clock: Any, fused: bool
 ) -> None:
     inputs = backend(Cpu(host_aggregates=fused)).load(batch)
     rows, lists = link_bytes(batch, inputs)
@@ -108,12 +86,9 @@ def test_a_transfer_takes_the_links_time(
     device = emulated(link_bandwidth=bandwidth, link_latency_s=0.03, link_request_bytes=128)
     seconds, arrived = clock.took(lambda: backend(device).transfer(batch, inputs))
     assert seconds == 0.1
+    read = len(batch.input_vertices) * 20 * 4
     assert arrived.traffic == Traffic(
-        rows=Access(
-            host_bytes=len(batch.input_vertices) * 20 * 4,
-            link_bytes=rows,
-            link_requests=-(-rows // 128),
-        ),
+        rows=Access(host_bytes=read, link_bytes=rows, link_requests=-(-rows // 128)),
         lists=Access(link_bytes=lists, link_requests=-(-lists // 128)),
     )
 
@@ -133,70 +108,38 @@ def eq_10(batch: MiniBatch, rate: float, bandwidth: float, *, pipelined: bool) -
 
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_propagation_takes_the_devices_time(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    clock: Any,
-    pipelined: bool,
+    backend: Open, batch: MiniBatch, clock: Any, pipelined: bool
 ) -> None:
-    unit = eq_10(batch, 1.0, 0.5, pipelined=pipelined)
-    scale = unit / 0.1
-    device = emulated(
-        macs_per_s=scale,
-        memory_bandwidth=0.5 * scale,
-        pipelined=pipelined,
-        launch_s=0.02,
-        host_aggregates=False,
-    )
-    found = backend(device)
-    inputs = found.load(batch)
-    resident = found.transfer(batch, inputs)
-    seconds, _ = clock.took(lambda: found.propagate(resident, 1.0))
-    assert seconds == 0.12
+    scale = eq_10(batch, 1.0, 0.5, pipelined=pipelined) / 0.1
+    rates = {"macs_per_s": scale, "memory_bandwidth": 0.5 * scale, "pipelined": pipelined}
+    found = backend(emulated(**rates, launch_s=0.02, host_aggregates=False))
+    resident = found.transfer(batch, found.load(batch))
+    assert clock.took(lambda: found.propagate(resident, 1.0))[0] == 0.12
 
 
-def test_gradients_and_weights_cross_the_link(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    new_model: Callable[[], GNN],
-    clock: Any,
-) -> None:
+def test_gradients_and_weights_cross_the_link(backend: Open, model: GNN, clock: Any) -> None:
     # Eq. 13: all weights once in each direction.
-    model = new_model()
     into = [torch.zeros_like(parameter) for parameter in model.parameters()]
     num_bytes = 4 * sum(parameter.numel() for parameter in into)
-    device = emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02)
-    found = backend(device, model=model)
+    found = backend(emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02), model)
     assert clock.took(lambda: found.gradients_out(into))[0] == 0.08
     assert clock.took(found.update_weights)[0] == 0.08
 
 
 def test_a_host_that_is_slower_is_counted(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
-    clock: Any,
+    backend: Open, batch: MiniBatch, model: GNN, clock: Any
 ) -> None:
-    model = new_model()
     model.register_forward_hook(lambda *_: clock.advance(0.2))
-    found = backend(emulated(link_latency_s=0.1, launch_s=0.05), model=model)
+    found = backend(emulated(link_latency_s=0.1, launch_s=0.05), model)
     seconds, outcomes = clock.took(lambda: [propagated(found, batch) for _ in range(3)])
     assert seconds == 3 * (0.1 + 0.2)
     # The transfer takes its time, propagation the host's.
-    for outcome in outcomes:
-        assert outcome.counters == pytest.approx(
-            {"late_s": 0.2 - 0.05, "late_stages": 1, "late_steps": 1}
-        )
+    late = {"late_s": 0.2 - 0.05, "late_stages": 1, "late_steps": 1}
+    assert [each.counters for each in outcomes] == [pytest.approx(late)] * 3
 
 
 def test_a_late_synchronisation_is_one_stage(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
-    clock: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    backend: Open, batch: MiniBatch, model: GNN, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = {"gradients_out": 0.3, "update_weights": 0.3}
     for name in late:
@@ -207,32 +150,22 @@ def test_a_late_synchronisation_is_one_stage(
             method(self, *given)
 
         monkeypatch.setattr(CpuBackend, name, slow)
-    model = new_model()
     into = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    found = backend(emulated(link_latency_s=0.25, link_bandwidth=1e15), model=model)
+    found = backend(emulated(link_latency_s=0.25, link_bandwidth=1e15), model)
     # A step's update is told of with the next step.
-    for halves, counters in (
-        ((0.5, 0.5), {"late_s": 0.5, "late_stages": 1, "late_steps": 1}),
-        ((0.5, 0.0), {"late_s": 0.25, "late_stages": 1, "late_steps": 1}),
-        ((0.0, 0.5), {"late_s": 0.25, "late_stages": 1, "late_steps": 1}),
-        ((0.0, 0.0), {"late_s": 0.0, "late_stages": 0, "late_steps": 0}),
-    ):
+    for halves, late_s in (((0.5, 0.5), 0.5), ((0.5, 0.0), 0.25), ((0.0, 0.5), 0.25), ((0, 0), 0)):
         late["gradients_out"], late["update_weights"] = halves
         found.gradients_out(into)
         found.update_weights()
+        once = int(late_s > 0)
+        counters = {"late_s": late_s, "late_stages": once, "late_steps": once}
         assert propagated(found, batch).counters == pytest.approx(counters)
 
 
 def test_an_emulated_processor_transfers_nothing(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
-    clock: Any,
+    backend: Open, batch: MiniBatch, model: GNN, clock: Any
 ) -> None:
-    model = new_model()
-    device = emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05)
-    found = backend(device, model=model)
+    found = backend(emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05), model)
     assert found.device.on_host
     inputs = found.load(batch)
     seconds, resident = clock.took(lambda: found.transfer(batch, inputs))
@@ -244,9 +177,10 @@ def test_an_emulated_processor_transfers_nothing(
     assert clock.took(found.update_weights)[0] == 0.0
 
 
-def need(backend: Callable[..., Any], batch: MiniBatch, model: GNN) -> tuple[int, int, Inputs]:
+@pytest.fixture
+def need(backend: Open, batch: MiniBatch, model: GNN) -> tuple[int, int, Inputs]:
     """Bytes of the model with gradients and moments, bytes of a mini-batch, and its input."""
-    inputs = backend(Cpu(), model=model).load(batch)
+    inputs = backend(Cpu(), model).load(batch)
     weights = sum(parameter.numel() for parameter in model.parameters())
     rows = [block.num_dst for block in batch.blocks]
     activations = sum(8 * n * width for n, width in zip(rows, model.widths[1:], strict=True))
@@ -254,12 +188,9 @@ def need(backend: Callable[..., Any], batch: MiniBatch, model: GNN) -> tuple[int
 
 
 def test_memory_is_refused_beyond_the_budget_and_given_back(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
+    backend: Open, batch: MiniBatch, need: tuple[int, int, Inputs]
 ) -> None:
-    model, one, inputs = need(backend, batch, new_model())
+    model, one, inputs = need
     found = backend(emulated(memory_bytes=model + 2 * one, name="small"))
     assert isinstance(found, EmulatedBackend)
     residents = [found.transfer(batch, inputs) for _ in range(2)]
@@ -276,41 +207,26 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
         found.transfer(batch, inputs)
 
 
+@pytest.mark.parametrize("aggregates", [True, False])
 def test_the_planner_counts_what_the_device_does(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    graph: Graph,
-    new_model: Callable[[], GNN],
+    backend: Open, batch: MiniBatch, graph: Graph, model: GNN, aggregates: bool
 ) -> None:
-    for aggregates in (True, False):
-        model, device = new_model(), emulated(host_aggregates=aggregates)
-        found = backend(device, model=model)
-        arrived = found.transfer(batch, found.load(batch))
-        work = unmeasured_workload(graph, model).on(device)
-        assert arrived.num_bytes == int(batch_bytes(work, BatchSize.of(batch)))
-        just = emulated(memory_bytes=device.memory_bytes - room(device, work))
-        backend(just, model=model)
+    device = emulated(host_aggregates=aggregates)
+    found = backend(device, model)
+    arrived = found.transfer(batch, found.load(batch))
+    work = unmeasured_workload(graph, model).on(device)
+    assert arrived.num_bytes == int(batch_bytes(work, BatchSize.of(batch)))
+    backend(emulated(memory_bytes=device.memory_bytes - room(device, work)), model)
 
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
-    clock: Any,
-    caplog: pytest.LogCaptureFixture,
-    fused: bool,
+    backend: Open, batch: MiniBatch, new_model: NewModel, clock: Any, caplog: Any, fused: bool
 ) -> None:
     options = {"host_aggregates": fused, "launch_s": 1.0, "link_latency_s": 10.0}
-    whole = backend(emulated(**options))
-    model = whole.transfer(batch, whole.load(batch)).num_bytes
-    weights = 16 * sum(each.numel() for each in new_model().parameters())
-    small = emulated(**options, memory_bytes=weights + int(0.7 * model), name="small")
 
     def trained(device: Emulated, model: GNN) -> tuple[Any, float, float, float]:
-        mine = backend(device, model=model)
+        mine = backend(device, model)
         inputs = mine.load(batch)
         sent_s, arrived = clock.took(lambda: mine.transfer(batch, inputs))
         trained_s, _ = clock.took(lambda: mine.propagate(arrived, 1.0))
@@ -318,6 +234,8 @@ def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
 
     models = [new_model(), new_model()]
     one, _, _, loss = trained(emulated(**options), models[0])
+    weights = 16 * sum(each.numel() for each in models[0].parameters())
+    small = emulated(**options, memory_bytes=weights + int(0.7 * one.num_bytes), name="small")
     cut, sent_s, trained_s, cut_loss = trained(small, models[1])
     num_parts = len(cut.sizes)
     assert len(one.sizes) == 1 < num_parts
@@ -334,12 +252,9 @@ def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
 
 
 def test_parts_wait_for_what_is_in_flight(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
+    backend: Open, batch: MiniBatch, need: tuple[int, int, Inputs]
 ) -> None:
-    model, one, inputs = need(backend, batch, new_model())
+    model, one, inputs = need
     found = backend(emulated(memory_bytes=model + int(0.7 * one), name="small"))
     first = found.transfer(batch, inputs)
     with pytest.raises(DeviceMemoryError):
@@ -349,47 +264,31 @@ def test_parts_wait_for_what_is_in_flight(
     found.transfer(batch, inputs)
 
 
-def test_a_seed_larger_than_memory(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
+def test_a_seed_or_a_model_larger_than_memory(
+    backend: Open, batch: MiniBatch, need: tuple[int, int, Inputs]
 ) -> None:
-    model, _, inputs = need(backend, batch, new_model())
+    model, _, inputs = need
     found = backend(emulated(memory_bytes=model + 100, name="small"))
     with pytest.raises(DeviceMemoryError, match=r"^small: out of device memory: a seed of a m"):
         found.transfer(batch, inputs)
-
-
-def test_a_model_that_does_not_fit_is_refused_at_once(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    new_model: Callable[[], GNN],
-) -> None:
-    model, _, _ = need(backend, batch, new_model())
+    # The model is refused at once.
     backend(emulated(memory_bytes=model))
     with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
         backend(emulated(memory_bytes=model - 1))
 
 
-def test_degrees_are_no_obstacle(
-    backend: Callable[..., Any],
-    emulated: Callable[..., Emulated],
-    batch: MiniBatch,
-    graph: Graph,
-) -> None:
+def test_degrees_are_no_obstacle(backend: Open, batch: MiniBatch) -> None:
     model = GCN(hidden=16, dropout=0).build(num_features=20, num_classes=5)
-    emulation = propagated(backend(emulated(), model=model), batch)
-    assert emulation.loss == propagated(backend(Cpu(), model=model), batch).loss
+    losses = [propagated(backend(each, model), batch).loss for each in (emulated(), Cpu())]
+    assert losses[0] == losses[1]
 
 
 SEEDS = np.arange(0, 240, 6)
 
 
 @pytest.fixture
-def sampler(random_graph: Callable[..., Graph]) -> NeighborSampler:
-    return NeighborSampler(random_graph(), fanouts=[4, 3], seed=1)
+def sampler(graph: Graph) -> NeighborSampler:
+    return NeighborSampler(graph, fanouts=[4, 3], seed=1)
 
 
 def test_a_part_is_the_mini_batch_of_its_seeds(sampler: NeighborSampler) -> None:
@@ -400,16 +299,16 @@ def test_a_part_is_the_mini_batch_of_its_seeds(sampler: NeighborSampler) -> None
         assert size_of_part(batch, part) == BatchSize.of(alone)
 
 
-def largest_input(limit: int) -> Callable[[BatchSize], bool]:
-    return lambda size: size.vertices[0] <= limit
-
-
 def test_seeds_are_halved_until_each_part_fits(sampler: NeighborSampler) -> None:
     batch: MiniBatch = sampler.sample(SEEDS, 0)
     whole = BatchSize.of(batch)
-    assert passes(batch, range(40), largest_input(int(whole.vertices[0]))) == (whole,)
-    limit = int(whole.vertices[0]) // 3
-    found = passes(batch, range(40), largest_input(limit))
+
+    def parts(limit: float) -> tuple[BatchSize, ...] | None:
+        return passes(batch, range(40), lambda size: size.vertices[0] <= limit)
+
+    assert parts(whole.vertices[0]) == (whole,)
+    limit = whole.vertices[0] // 3
+    found = parts(limit)
     assert found is not None
     assert len(found) > 2
     assert all(size.vertices[0] <= limit for size in found)
@@ -417,8 +316,5 @@ def test_seeds_are_halved_until_each_part_fits(sampler: NeighborSampler) -> None
     # No edge to a seed is in two parts, and rows may be.
     assert sum(size.edges[-1] for size in found) == whole.edges[-1]
     assert sum(size.vertices[0] for size in found) > whole.vertices[0]
-
-
-def test_a_seed_that_does_not_fit(sampler: NeighborSampler) -> None:
-    batch = sampler.sample(SEEDS, 0)
-    assert passes(batch, range(40), largest_input(0)) is None
+    # A seed that does not fit.
+    assert parts(0) is None

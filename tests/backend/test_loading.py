@@ -1,10 +1,9 @@
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,23 +26,19 @@ def test_in_degrees_by_hand(tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("config", [GCN, GIN])
 def test_degrees_of_a_large_graph_are_read_for_the_vertices_of_a_batch(
-    tmp_path: Path, config: type[ModelConfig]
+    tmp_path: Path, tiny_graph: Graph, config: type[ModelConfig]
 ) -> None:
     # A file without a written page but the last: all edges are those of the last vertex.
     last = 20_000_000
     indptr = np.memmap(tmp_path / "indptr", np.int64, "w+", shape=last + 2)
     indptr[-1] = 3
-    graph = Graph(
-        name="large",
+    features = np.lib.stride_tricks.as_strided(np.ones(4, np.float32), (last + 1, 4), (0, 4))
+    graph = replace(
+        tiny_graph,
         indptr=indptr,
         indices=np.array([0, 1, 2], np.int32),
-        features=np.lib.stride_tricks.as_strided(np.ones(4, np.float32), (last + 1, 4), (0, 4)),
-        feature_dtype="float32",
-        labels=np.zeros(1, np.int64),
+        features=features,
         train_idx=np.array([last]),
-        valid_idx=np.array([0]),
-        test_idx=np.array([1]),
-        num_classes=2,
     )
     model = config(num_layers=1, hidden=8).build(num_features=4, num_classes=2)
     sampler = NeighborSampler(graph, fanouts=[-1])
@@ -64,39 +59,33 @@ def test_degrees_are_there_where_they_are_used(
 ) -> None:
     model = config(num_layers=1, hidden=8).build(num_features=2, num_classes=2)
     loader = FeatureLoader(tiny_graph, model, num_threads=1)
-    seeds = np.array([2, 0])
-    batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(seeds, 0)
-    inputs = loader.load(batch)
-    if config in (GCN, GIN):
-        assert inputs.degrees.tolist() == in_degrees(tiny_graph, batch.input_vertices).tolist()
-    else:
-        assert inputs.degrees is None
-    batch = LayerSampler(tiny_graph, layer_sizes=[2]).sample(seeds, 0)
-    inputs = loader.load(batch)
-    assert inputs.degrees.tolist() == in_degrees(tiny_graph, batch.input_vertices).tolist()
+    for sampler, used in (
+        (NeighborSampler(tiny_graph, fanouts=[-1]), config in (GCN, GIN)),
+        (LayerSampler(tiny_graph, layer_sizes=[2]), True),
+    ):
+        batch = sampler.sample(np.array([2, 0]), 0)
+        degrees = loader.load(batch).degrees
+        if used:
+            assert degrees.tolist() == in_degrees(tiny_graph, batch.input_vertices).tolist()
+        else:
+            assert degrees is None
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("computed", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_rows_are_those_of_the_input_vertices(
-    random_graph: Callable[..., Graph],
-    stored: torch.dtype,
-    computed: torch.dtype,
-    num_threads: int,
+    random_graph: Callable[..., Graph], stored: torch.dtype, computed: torch.dtype, num_threads: int
 ) -> None:
     graph = random_graph(dtype=stored)
     model = GraphSAGE(num_layers=1).build(num_features=20, num_classes=5)
     batch = NeighborSampler(graph, fanouts=[5]).sample(np.arange(0, 300, 3), 0)
-    loader = FeatureLoader(
-        graph, model, num_threads=num_threads, aggregates=False, compute_dtype=computed
-    )
+    options = {"num_threads": num_threads, "aggregates": False, "compute_dtype": computed}
+    loader = FeatureLoader(graph, model, **options)
     inputs = loader.load(batch)
     rows = graph.features[batch.input_vertices]
-    if stored == torch.bfloat16:
-        expected = torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
-    else:
-        expected = torch.from_numpy(rows)
+    bits = torch.from_numpy(rows.view(np.int16) if stored == torch.bfloat16 else rows)
+    expected = bits.view(stored)
     assert not inputs.aggregated
     assert torch.equal(inputs.x, expected.float().to(loader.dtype))
     assert loader.dtype == (computed if multiplies_bfloat16() else torch.float32)
@@ -139,12 +128,8 @@ with Products():
 )
 def test_a_processor_without_bfloat16_multiplies_float32(limits: dict[str, str]) -> None:
     """Torch's products of bfloat16 take 2 to 50 times as long there."""
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", _PRODUCTS],
-        env=os.environ | limits,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-I", "-c", _PRODUCTS]
+    ran = subprocess.run(command, env=os.environ | limits, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     products = [line.split() for line in ran.stdout.splitlines()]
     # Two layers forward, and backward with the gradient of each one's weights.

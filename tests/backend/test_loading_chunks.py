@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -53,15 +51,15 @@ def test_lists_that_are_taken_as_they_are_give_the_same_rows(
     assert isinstance(layer, LinearAggregationLayer)
     loader = ChunkLoader(graph, num_threads=1, uses_degrees=layer.uses_degrees)
     vertices = np.arange(17, 230, dtype=graph.indices.dtype)
+    expected = graph.indices[graph.indptr[17] : graph.indptr[230]]
+    options = {"dtype": torch.float32, "num_threads": 1}
     rows = []
     for distinct in (True, False):
         sources, block, degrees = loader.neighbours(vertices, distinct=distinct)
         assert (len(np.unique(sources)) == len(sources)) == distinct
         assert block.num_src == len(sources)
         assert sources[:213].tolist() == vertices.tolist()
-        expected = graph.indices[graph.indptr[17] : graph.indptr[230]]
         assert sources[block.indices].tolist() == expected.tolist()
-        options = {"dtype": torch.float32, "num_threads": 1}
         rows.append(layer.load(store, sources, block, degrees, **options)[0])
     assert torch.equal(*rows)
     # Vertices that are not consecutive are looked up.

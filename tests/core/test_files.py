@@ -1,18 +1,10 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 
-from gnnscale.core.files import (
-    check_private,
-    remove_unfinished,
-    remove_unfinished_folders,
-    unfinished_folder,
-    whole_file,
-    write_atomically,
-)
+from gnnscale.core import files
+from gnnscale.core.files import check_private, unfinished_folder, whole_file, write_atomically
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -64,7 +56,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
 
 def test_what_a_killed_process_left_is_removed_or_overwritten(tmp_path: Path) -> None:
     (tmp_path / ".file.tmp").write_text("half")
-    remove_unfinished(tmp_path / "file")
+    files.remove_unfinished(tmp_path / "file")
     assert not list(tmp_path.iterdir())
     (tmp_path / ".file.tmp").write_text("half")
     write_atomically(tmp_path / "file", "whole")
@@ -90,7 +82,7 @@ def test_folders_that_are_not_finished_are_removed(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     with unfinished_folder(folders[2]):
         assert {each.name for each in tmp_path.iterdir()} == {"finished", "unfinished"}
-        remove_unfinished_folders()
+        files.remove_unfinished_folders()
     assert [each.name for each in tmp_path.iterdir()] == ["finished"]
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,17 +6,7 @@ import pytest
 import torch
 
 from gnnscale.core import hardware
-from gnnscale.core.hardware import (
-    Memory,
-    busy_seconds,
-    cache_bytes,
-    find_machine,
-    find_memory,
-    home,
-    installed,
-    multiplies_bfloat16,
-    usable_cores,
-)
+from gnnscale.core.hardware import Memory, busy_seconds, find_machine, home, usable_cores
 
 
 def test_machine_is_described() -> None:
@@ -41,7 +29,7 @@ def bfloat16_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: takes)
         for name, value in limit.items():
             monkeypatch.setenv(name, value)
-        return multiplies_bfloat16.__wrapped__()
+        return hardware.multiplies_bfloat16.__wrapped__()
 
     return ask
 
@@ -60,17 +48,16 @@ def test_bfloat16_is_multiplied_where_there_are_instructions(
     assert not bfloat16_on("avx512_bf16", ONEDNN_MAX_CPU_ISA="AVX512_CORE")
 
 
-def quota(tmp_path: Path, text: str) -> int:
-    (tmp_path / "cpu.max").write_text(text)
-    return usable_cores(tmp_path)
-
-
 def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
     affinity = usable_cores(tmp_path / "none")
-    assert quota(tmp_path, "max 100000\n") == affinity
-    assert quota(tmp_path, "50000 100000\n") == 1
-    assert quota(tmp_path, f"{affinity * 10}00000 100000\n") == affinity
-    assert quota(tmp_path, "nonsense") == affinity
+    for quota, cores in (
+        ("max 100000\n", affinity),
+        ("50000 100000\n", 1),
+        (f"{affinity * 10}00000 100000\n", affinity),
+        ("nonsense", affinity),
+    ):
+        (tmp_path / "cpu.max").write_text(quota)
+        assert usable_cores(tmp_path) == cores
 
 
 MIB = 1 << 20
@@ -83,15 +70,14 @@ def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
 
     def find(groups: str, **files: str) -> Memory:
-        proc = tmp_path / "proc"
-        (proc / "self").mkdir(parents=True)
-        (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {600 * 1024} kB\n")
-        (proc / "self" / "cgroup").write_text(groups)
-        for name, content in files.items():
-            file = tmp_path / "cgroup" / name
+        contents = {f"cgroup/{name}": content for name, content in files.items()}
+        contents["proc/meminfo"] = f"MemTotal: 9 kB\nMemAvailable: {600 * 1024} kB\n"
+        contents["proc/self/cgroup"] = groups
+        for name, content in contents.items():
+            file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        return find_memory(proc, tmp_path / "cgroup")
+        return hardware.find_memory(tmp_path / "proc", tmp_path / "cgroup")
 
     return find
 
@@ -120,16 +106,20 @@ def test_the_lowest_limit_on_the_way_up_counts(in_groups: Callable[..., Memory])
     assert found == Memory(total=400 * MIB, available=0, installed=1000 * MIB)
 
 
-@pytest.mark.parametrize("name", ["/process/one", "/docker/known-to-the-machine-alone"])
-def test_version_1_of_control_groups(in_groups: Callable[..., Memory], name: str) -> None:
-    """The second is seen as the topmost group inside, whatever its name."""
-    folder = "memory/process/one" if name == "/process/one" else "memory"
-    stat = f"inactive_file 0\ntotal_inactive_file {20 * MIB}\ntotal_active_file {5 * MIB}\n"
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    # The second is seen as the topmost group inside, whatever its name.
+    [("/process/one", "memory/process/one"), ("/docker/known-to-the-machine-alone", "memory")],
+)
+def test_version_1_of_control_groups(
+    in_groups: Callable[..., Memory], name: str, folder: str
+) -> None:
     files = {
-        f"{folder}/memory.limit_in_bytes": f"{200 * MIB}\n",
-        f"{folder}/memory.usage_in_bytes": f"{100 * MIB}\n",
-        f"{folder}/memory.stat": stat,
+        "limit_in_bytes": f"{200 * MIB}\n",
+        "usage_in_bytes": f"{100 * MIB}\n",
+        "stat": f"inactive_file 0\ntotal_inactive_file {20 * MIB}\ntotal_active_file {5 * MIB}\n",
     }
+    files = {f"{folder}/memory.{name}": text for name, text in files.items()}
     found = in_groups(f"4:memory,hugetlb:{name}\n0::/\n", **files)
     assert found == Memory(total=200 * MIB, available=125 * MIB, installed=1000 * MIB)
 
@@ -158,14 +148,14 @@ def test_home_follows_the_environment(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_installed_finds_packages_without_importing_them() -> None:
-    assert installed("numpy") is not None
-    assert installed("no-such-distribution") is None
-    assert installed("no-such-distribution", "json") == "unknown version"
+    assert hardware.installed("numpy") is not None
+    assert hardware.installed("no-such-distribution") is None
+    assert hardware.installed("no-such-distribution", "json") == "unknown version"
 
 
 def test_last_level_cache(tmp_path: Path) -> None:
-    assert cache_bytes(tmp_path) == 2**24
+    assert hardware.cache_bytes(tmp_path) == 2**24
     for number, size in enumerate(("48K", "2048K", "32M")):
         (tmp_path / f"index{number}").mkdir()
         (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
-    assert cache_bytes(tmp_path) == 2**25
+    assert hardware.cache_bytes(tmp_path) == 2**25

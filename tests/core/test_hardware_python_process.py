@@ -1,7 +1,5 @@
 """Python that the package starts imports nothing from the folder in which it is started."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -25,6 +23,7 @@ STARTS = (
     *("multiprocessing.get_context", "multiprocessing.Process", "multiprocessing.Pool"),
     *("ProcessPoolExecutor", "create_subprocess_exec", "create_subprocess_shell"),
 )
+PREFIXES = ("os.exec", "os.spawn", "os.posix_spawn")
 #: Files that do: each starts Python by ``python_command``, forks, or starts a compiler.
 STARTERS = {
     "backend/fpga/csim/build.py",
@@ -71,27 +70,15 @@ def test_workers(planted: Path, tmp_path: Path) -> None:
 
 
 def test_partitioners(planted: Path) -> None:
-    ends = np.array([[1, 2], [0, 2], [0, 1]])
-    found = run_tool(
-        "mtkahypar",
-        np.array([0, 2, 4, 6]),
-        ends.ravel(),
-        vertex_weights=np.ones((3, 1), np.int64),
-        num_parts=2,
-        num_threads=1,
-    )
-    assert len(found.owner) == 3
+    indptr, ends = np.array([0, 2, 4, 6]), np.array([1, 2, 0, 2, 0, 1])
+    weights = np.ones((3, 1), np.int64)
+    options = {"vertex_weights": weights, "num_parts": 2, "num_threads": 1}
+    assert len(run_tool("mtkahypar", indptr, ends, **options).owner) == 3
 
 
 def test_calibration(planted: Path) -> None:
-    task = PairTask(
-        num_values=(16,),
-        reduces=1,
-        probes=STEP_PROBES[:1],
-        graph_sizes=(1 << 12, 1 << 12),
-        threads=1,
-        repeats=1,
-    )
+    sizes = {"num_values": (16,), "graph_sizes": (1 << 12, 1 << 12)}
+    task = PairTask(**sizes, reduces=1, probes=STEP_PROBES[:1], threads=1, repeats=1)
     assert len(time_pair(task).reduce_s) == 1
 
 
@@ -100,15 +87,12 @@ def test_nothing_else_starts_a_process() -> None:
     for file in PACKAGE.rglob("*.py"):
         name = file.relative_to(PACKAGE).as_posix()
         for node in ast.walk(ast.parse(file.read_text())):
-            used = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            used = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
             if isinstance(node, ast.ImportFrom):
-                used = " ".join(f"{node.module}.{each.name}" for each in node.names)
-            if any(
-                each in STARTS or each.startswith(("os.exec", "os.spawn", "os.posix_spawn"))
-                for each in used.split()
-            ):
+                used = [f"{node.module}.{each.name}" for each in node.names]
+            if any(each in STARTS or each.startswith(PREFIXES) for each in used):
                 starters.add(name)
-            if used == "sys.executable":
+            if used == ["sys.executable"]:
                 pythons.add(name)
     assert starters == STARTERS
     assert pythons == {"core/python_process.py"}

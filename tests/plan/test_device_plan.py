@@ -1,28 +1,21 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
+import round_figures as figures
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.plan import Cpu, DevicePlan, DevicePlanConfig, DeviceShare, Threads
+from gnnscale.plan import Cpu, DevicePlan, DevicePlanConfig, DeviceShare
 from gnnscale.plan.device_plan import apportion
 
 
 def share(num_seeds: int = 1, prefetch: str = "none", *threads: int) -> DeviceShare:
-    sample, load, propagate = threads or (1, 1, 1)
-    return DeviceShare(
-        device=Cpu(),
-        num_seeds=num_seeds,
-        threads=Threads(sample=sample, load=load, propagate=propagate),
-        prefetch=prefetch,
-    )
+    return figures.share(Cpu(), num_seeds, prefetch, threads or (1, 1, 1))
 
 
 def plan(*split: int) -> DevicePlan:
-    return DevicePlan(shares=tuple(share(n) for n in split))
+    return figures.plan_of(*(share(n) for n in split))
 
 
 weights = st.lists(st.integers(0, 10**6), min_size=1, max_size=8).filter(any)
@@ -63,42 +56,38 @@ def test_another_split_of_the_same_mini_batch(split: list[int], data: st.DataObj
     assert found.with_split(split) == found
 
 
-def test_splits_that_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"split=\[3\]: 2 devices need a part each"):
-        plan(1, 2).with_split([3])
-    with pytest.raises(ConfigError, match=r"split=\[2, 2\]: sums to 4, not to batch_size=3"):
-        plan(1, 2).with_split([2, 2])
-    with pytest.raises(ConfigError, match=r"num_seeds=-1: must be at least 0"):
-        plan(1, 2).with_split([4, -1])
-
-
 @pytest.mark.parametrize(
-    ("prefetch", "expected"), [("none", 4), ("one_stage", 3 + 4), ("two_stage", 2 + 3 + 4)]
-)
-def test_threads_of_stages_that_overlap_add_up(prefetch: str, expected: int) -> None:
-    assert share(1, prefetch, 2, 3, 4).host_threads == expected
-    both = DevicePlan(shares=(share(1, prefetch, 2, 3, 4), share(1, "none", 1, 1, 0)))
-    assert both.host_threads == expected + 1
-
-
-@pytest.mark.parametrize(
-    ("threads", "message"),
+    ("split", "message"),
     [
-        ((0, 1, 1), "threads.sample=0: must be at least 1"),
-        ((1, 0, 1), "threads.load=0: must be at least 1"),
-        ((1, 1, -1), "threads.propagate=-1: must be at least 0"),
+        ([3], r"split=\[3\]: 2 devices need a part each"),
+        ([2, 2], r"split=\[2, 2\]: sums to 4, not to batch_size=3"),
+        ([4, -1], "num_seeds=-1: must be at least 0"),
     ],
 )
-def test_threads_that_are_refused(threads: tuple[int, int, int], message: str) -> None:
+def test_splits_that_are_refused(split: list[int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        share(1, "none", *threads)
+        plan(1, 2).with_split(split)
 
 
-def test_shares_that_are_refused() -> None:
-    with pytest.raises(ConfigError, match="prefetch=much: allowed are none, one_stage, two_stage"):
-        share(1, "much")
-    with pytest.raises(ConfigError, match="num_seeds=-1: must be at least 0"):
-        share(-1)
+@pytest.mark.parametrize(("prefetch", "threads"), [("none", 4), ("one_stage", 7), ("two_stage", 9)])
+def test_threads_of_stages_that_overlap_add_up(prefetch: str, threads: int) -> None:
+    one = share(1, prefetch, 2, 3, 4)
+    assert one.host_threads == threads
+    assert figures.plan_of(one, share(1, "none", 1, 1, 0)).host_threads == threads + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((1, "none", 0, 1, 1), "threads.sample=0: must be at least 1"),
+        ((1, "none", 1, 1, -1), "threads.propagate=-1: must be at least 0"),
+        ((1, "much"), "prefetch=much: allowed are none, one_stage, two_stage"),
+        ((-1,), "num_seeds=-1: must be at least 0"),
+    ],
+)
+def test_shares_that_are_refused(given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        share(*given)
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,18 @@
 """Kinds of one's own: how they are registered, refused, handed to workers, and planned with."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 from copying_device import Copying
+from round_figures import plan_of, platform, predicted, share, workload
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.plan import (
-    Accelerator,
-    Cpu,
-    Device,
-    DevicePlan,
-    DeviceShare,
-    Emulated,
-    Threads,
-    registry,
-)
-from gnnscale.plan.perf.predict import accelerator_seconds, host_seconds, predict
-from gnnscale.plan.perf.workload import Workload
+from gnnscale.plan import Accelerator, Cpu, Device, Emulated, registry
+from gnnscale.plan.perf.predict import accelerator_seconds, host_seconds
 from gnnscale.plan.planner import plan_devices
-from gnnscale.plan.platform import Platform
-from gnnscale.plan.registry import (
-    DeviceKind,
-    custom_kinds,
-    device_kind,
-    parse_devices,
-    register_device,
-    register_kinds,
-)
+from gnnscale.plan.registry import DeviceKind, device_kind, parse_devices, register_device
 
 OPENER = "my_package.backend:MyBackend"
 RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1 << 30}
@@ -45,13 +25,6 @@ class Mine(Accelerator):
     kind: ClassVar[str] = "mine"
 
     colour: str = "red"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Another(Accelerator):
-    """A kind of the same name."""
-
-    kind: ClassVar[str] = "mine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +45,10 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceKind]:
 
 
 def test_a_kind_is_registered_once_or_twice_the_same() -> None:
-    assert custom_kinds() == ()
+    assert registry.custom_kinds() == ()
     for _ in range(2):
         register_device(Mine, OPENER)
-        assert custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
+        assert registry.custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
     assert device_kind("mine").opener == OPENER
     assert device_kind("cpu").metadata is Cpu
 
@@ -83,10 +56,9 @@ def test_a_kind_is_registered_once_or_twice_the_same() -> None:
 def test_devices_of_a_kind_have_its_options_and_a_name() -> None:
     register_device(Mine, OPENER)
     mine = {"kind": "mine", **RATES}
-    devices = parse_devices(
-        ["cpu", mine, mine | {"name": "left", "colour": "blue"}], option="devices"
-    )
-    assert [each.name for each in devices] == ["cpu:0", "mine:1", "left"]
+    entries = ["cpu", mine, mine | {"name": "left", "colour": "blue"}]
+    devices = parse_devices(entries, option="devices")
+    assert devices[0].name == "cpu:0"
     assert devices[1] == Mine(name="mine:1", **RATES)
     assert devices[2] == Mine(name="left", colour="blue", **RATES)
     with pytest.raises(ConfigError, match=r"^x\.0\.colours: unknown option"):
@@ -94,13 +66,9 @@ def test_devices_of_a_kind_have_its_options_and_a_name() -> None:
 
 
 def test_a_kind_that_nobody_registered_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match=r"^x\.1\.kind=mine: allowed are cpu, emulated, fpga$"):
         parse_devices(["cpu", {"kind": "mine"}], option="x")
-    assert str(error.value) == "x.1.kind=mine: allowed are cpu, emulated, fpga"
     register_device(Mine, OPENER)
-    with pytest.raises(ConfigError) as error:
-        parse_devices(["yours"], option="x")
-    assert str(error.value) == "x.0.kind=yours: allowed are cpu, emulated, fpga, mine"
     with pytest.raises(ConfigError, match=r"^kind=yours: allowed are cpu, emulated, fpga, mine$"):
         device_kind("yours")
 
@@ -109,26 +77,24 @@ def of_kind(name: Any) -> type[Accelerator]:
     return type("Odd", (Accelerator,), {"kind": name})
 
 
+NO_SUBCLASS = "no subclass of Accelerator, which a device must be"
+LETTERS = "lower-case letters, digits, _"
+
+
 @pytest.mark.parametrize(
     ("metadata", "opener", "message"),
     [
-        (Another, OPENER, f"Another.kind=mine: Mine has it already, which {OPENER} opens"),
-        (
-            Mine,
-            "my_package.backend:Other",
-            f"Mine.kind=mine: Mine has it already, which {OPENER} opens",
-        ),
+        (of_kind("mine"), OPENER, f"Odd.kind=mine: Mine has it already, which {OPENER} opens"),
+        (Mine, "my_package.backend:Other", f"Mine.kind=mine: Mine has it already, which {OPENER}"),
         (type("Fast", (Emulated,), {}), OPENER, "Fast.kind=emulated: Emulated has it already"),
-        (Device, OPENER, "no subclass of Accelerator, which a device must be"),
-        (Cpu, OPENER, "no subclass of Accelerator, which a device must be"),
-        (Mine(**RATES), OPENER, "no subclass of Accelerator, which a device must be"),
-        (None, OPENER, "no subclass of Accelerator, which a device must be"),
-        (Accelerator, OPENER, "Accelerator.kind=None: lower-case letters, digits, _"),
-        (of_kind("Mine"), OPENER, "Odd.kind=Mine: lower-case letters, digits, _"),
-        (of_kind("a\nb"), OPENER, "lower-case letters, digits, _"),
-        (of_kind("2gpu"), OPENER, "Odd.kind=2gpu: lower-case letters, digits, _"),
-        (of_kind(7), OPENER, "Odd.kind=7: lower-case letters, digits, _"),
-        (of_kind("x" * 33), OPENER, "lower-case letters, digits, _"),
+        (Cpu, OPENER, NO_SUBCLASS),
+        (Mine(**RATES), OPENER, NO_SUBCLASS),
+        (None, OPENER, NO_SUBCLASS),
+        (Accelerator, OPENER, f"Accelerator.kind=None: {LETTERS}"),
+        (of_kind("a\nb"), OPENER, LETTERS),
+        (of_kind("2gpu"), OPENER, f"Odd.kind=2gpu: {LETTERS}"),
+        (of_kind(7), OPENER, f"Odd.kind=7: {LETTERS}"),
+        (of_kind("x" * 33), OPENER, LETTERS),
         (of_kind("odd"), "my_package.backend", "opener=my_package.backend: must be module:name"),
         (of_kind("odd"), "a:b:c", "opener=a:b:c: must be module:name"),
         (of_kind("odd"), ".backend:MyBackend", "opener=.backend:MyBackend: must be module:name"),
@@ -149,14 +115,13 @@ def test_kinds_that_are_refused(
 
 
 def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    register_device(Copying, "copying_device:CopyingBackend")
-    sent = pickle.dumps(custom_kinds())
+    found = DeviceKind(metadata=Copying, opener="copying_device:CopyingBackend")
+    register_device(found.metadata, found.opener)
+    sent = pickle.dumps(registry.custom_kinds())
     monkeypatch.setattr(registry, "_KINDS", dict(registry._BUILT_IN))
     for _ in range(2):  # a worker may import the module that registers as well
-        register_kinds(pickle.loads(sent))
-        assert device_kind("copying") == DeviceKind(
-            metadata=Copying, opener="copying_device:CopyingBackend"
-        )
+        registry.register_kinds(pickle.loads(sent))
+        assert device_kind("copying") == found
 
 
 @pytest.mark.parametrize(
@@ -176,21 +141,14 @@ def test_what_samples_and_loads_by_itself_says_how_fast(
     assert str(error.value).startswith(f"x.0.{message}")
 
 
-def reading(sampled_edges_per_s: float = 1e7) -> Reading:
-    return Reading(
-        name="reading:0", link_bandwidth=1e9, sampled_edges_per_s=sampled_edges_per_s, **RATES
-    )
+HELPED = Mine(name="mine:0", link_bandwidth=1e9, **RATES)
 
 
-def one_share(device: Device) -> DevicePlan:
-    threads = Threads(sample=1, load=1, propagate=0)
-    share = DeviceShare(device=device, num_seeds=100, threads=threads, prefetch="none")
-    return DevicePlan(shares=(share,))
+def reading(rate: float = 1e7) -> Reading:
+    return Reading(name="reading:0", link_bandwidth=1e9, sampled_edges_per_s=rate, **RATES)
 
 
-def test_what_a_device_does_by_itself_is_charged_to_it(
-    workload: Callable[..., Workload], platform: Callable[..., Platform]
-) -> None:
+def test_what_a_device_does_by_itself_is_charged_to_it() -> None:
     device, work, machine = reading(), workload(), platform(1)
     own = accelerator_seconds(device, work, work.size(100))
     # 11,000 edges at 10 M/s, each of them read over the link, and so are the offsets of the 1,100
@@ -198,37 +156,25 @@ def test_what_a_device_does_by_itself_is_charged_to_it(
     assert own.sample == pytest.approx(1.1e-3 + 64 * (11_000 + 1_100) / 1e9)
     assert own.load == pytest.approx(10_000 * 128 / 1e9)
     assert own.transfer == 0
-    plan = one_share(device)
-    (found,) = predict(plan, [work], machine).devices
+    plan = plan_of(share(device))
+    (found,) = predicted(plan, machine).devices
     assert (found.sample, found.load) == (own.sample, own.load)
     assert host_seconds(plan, [work], machine, None) == ({},)
 
     # The host does the same for a device that does nothing by itself.
-    helped = Mine(name="mine:0", link_bandwidth=1e9, **RATES)
-    own = accelerator_seconds(helped, work, work.size(100))
+    own = accelerator_seconds(HELPED, work, work.size(100))
     assert (own.sample, own.load) == (0, 0)
     assert own.transfer > 800e3 / 1e9
-    (seconds,) = host_seconds(one_share(helped), [work], machine, None)
+    (seconds,) = host_seconds(plan_of(share(HELPED)), [work], machine, None)
     assert seconds.keys() == {"sample", "load"}
     assert min(seconds.values()) > 0
 
 
-def test_the_planner_counts_on_what_a_device_does_by_itself(
-    workload: Callable[..., Workload], platform: Callable[..., Platform]
-) -> None:
+def test_the_planner_counts_on_what_a_device_does_by_itself() -> None:
     def seeds(device: Device) -> int:
-        plan, _ = plan_devices(
-            [Cpu(name="cpu:0"), device],
-            batch_size=1000,
-            cores=2,
-            prefetch="none",
-            split=None,
-            workloads=[workload()] * 2,
-            platform=platform(2),
-        )[0]
-        return plan.split[1]
+        options = {"batch_size": 1000, "cores": 2, "prefetch": "none", "split": None}
+        given = {"workloads": [workload()] * 2, "platform": platform(2)}
+        return plan_devices([Cpu(name="cpu:0"), device], **options, **given)[0][0].split[1]
 
     # A million edges a second is what a thread of the host samples.
-    slow, fast = seeds(reading(1e5)), seeds(reading(1e9))
-    helped = seeds(Mine(name="mine:0", link_bandwidth=1e9, **RATES))
-    assert 0 < slow < helped < fast
+    assert 0 < seeds(reading(1e5)) < seeds(HELPED) < seeds(reading(1e9))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from enum import IntEnum
@@ -17,7 +15,7 @@ from gnnscale.backend.fpga.csim import xrt
 
 COMPUTE, FAIL, MEET, HOLD = range(4)
 WORD = np.ones(1, np.uint32)
-NONE = np.empty(0, np.float32)
+Open = Callable[..., Board]
 
 
 def without_contexts() -> Any:
@@ -26,7 +24,7 @@ def without_contexts() -> Any:
 
 
 @pytest.fixture
-def opened(bitstream: Path) -> Iterator[Callable[..., Board]]:
+def opened(bitstream: Path) -> Iterator[Open]:
     """Open boards; they are closed when the test ends."""
     boards: list[Board] = []
 
@@ -49,21 +47,38 @@ def prepare(board: Board, unit: int, slot: int, batch: list[int], features: list
     return board.send(unit, slot, np.array(batch, np.uint32), edges, np.array(features, np.float32))
 
 
+def run(board: Board, *numbers: int, unit: int = 0, slot: int = 0) -> list[int]:
+    """Compute a mini-batch that was sent, and return its outcome."""
+    board.start(unit, slot, [*numbers, COMPUTE])
+    return board.wait(unit, 20).tolist()
+
+
+@pytest.fixture
+def ready(opened: Open) -> Open:
+    """Open boards of one compute unit that has weights, and a mini-batch in slot 0."""
+
+    def open_it(**options: Any) -> Board:
+        board = opened(compute_units=1, **options)
+        board.send_weights(np.zeros(1, np.float32))
+        prepare(board, 0, 0, [1], [1])
+        return board
+
+    return open_it
+
+
 @pytest.mark.parametrize("module", [xrt, without_contexts()])
-def test_steps_by_hand(opened: Callable[..., Board], module: Any) -> None:
+def test_steps_by_hand(opened: Open, module: Any) -> None:
     board = opened(module=module)
     assert board.label == "board 1 (gnnscale_csim)"
     assert board.send_weights(np.array([0.5, 9], np.float32)) == 2 * 8
     assert prepare(board, 1, 0, [10, 20], [1, 2]) == 24
-    board.start(1, 0, [2, 3, COMPUTE])
-    assert board.wait(1, 20).tolist() == [2, 3]
+    assert run(board, 2, 3, unit=1) == [2, 3]
     assert board.gradients(1).tolist() == [13.5, 26.5]
     assert board.counters(1) == {"items": 2, "gradient_bytes": 4096}
     assert 0 < board.kernel_seconds(1) < 20
     # The weights of the next step count at once.
     board.send_weights(np.array([1.5], np.float32))
-    board.start(1, 0, [2, 3, COMPUTE])
-    board.wait(1, 20)
+    run(board, 2, 3, unit=1)
     assert board.gradients(1).tolist() == [14.5, 27.5]
 
 
@@ -73,8 +88,7 @@ def test_buffers_grow_and_are_used_again(growing: Board, batches: list[list[int]
     for number, batch in enumerate(batches):
         slot = number % 2
         prepare(growing, 0, slot, batch, [1.0] * len(batch))
-        growing.start(0, slot, [len(batch), 1, COMPUTE])
-        assert growing.wait(0, 20).tolist() == [len(batch), 1]
+        assert run(growing, len(batch), 1, slot=slot) == [len(batch), 1]
         assert growing.gradients(0).tolist() == [each + 1 for each in batch]
 
 
@@ -85,9 +99,7 @@ def growing(built: Callable[..., Path]) -> Iterator[Board]:
     board.close()
 
 
-def test_a_buffer_grows_by_a_quarter_and_whole_pages(
-    opened: Callable[..., Board], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_buffer_grows_by_a_quarter_and_whole_pages(opened: Open) -> None:
     sizes: list[int] = []
 
     class Seen(xrt.bo):
@@ -105,23 +117,17 @@ def test_a_buffer_grows_by_a_quarter_and_whole_pages(
     board.allocate(0, "gradients", 1_000_000)
 
 
-def test_a_bank_that_is_full(opened: Callable[..., Board]) -> None:
+def test_a_bank_that_is_full(opened: Open) -> None:
     board = opened()
-    with pytest.raises(BoardMemoryError, match="out of device memory: bank 1") as caught:
+    with pytest.raises(BoardMemoryError, match=r"of device memory: bank 1.*take less$") as caught:
         board.allocate(1, "scratch", 2_000_000)
-    assert str(caught.value).startswith(
-        "board 1 (gnnscale_csim): allocating 2.0 MB for scratch of compute unit 1: "
-    )
-    assert str(caught.value).endswith("take less")
+    doing = "board 1 (gnnscale_csim): allocating 2.0 MB for scratch of compute unit 1: "
+    assert str(caught.value).startswith(doing)
     board.allocate(1, "scratch", 4096)
 
 
-def test_a_slot_is_filled_while_another_one_runs(
-    opened: Callable[..., Board], gate: Callable[[], None]
-) -> None:
-    board = opened(compute_units=1)
-    board.send_weights(np.zeros(1, np.float32))
-    prepare(board, 0, 0, [1], [1])
+def test_a_slot_is_filled_while_another_one_runs(ready: Open, gate: Callable[[], None]) -> None:
+    board = ready()
     board.start(0, 0, [1, 5, HOLD])
     results: list[list[int]] = []
     waiting = threading.Thread(target=lambda: results.append(board.wait(0, 20).tolist()))
@@ -142,29 +148,7 @@ def test_a_slot_is_filled_while_another_one_runs(
     assert board.gradients(0).tolist() == [7.0] * 2000
 
 
-def test_many_steps_with_two_slots_and_two_threads(opened: Callable[..., Board]) -> None:
-    board = opened(compute_units=1)
-    board.send_weights(np.zeros(1, np.float32))
-    filled, freed = threading.Semaphore(0), threading.Semaphore(2)
-
-    def fill() -> None:
-        for step in range(60):
-            freed.acquire()
-            prepare(board, 0, step % 2, [step] * (10 * step + 1), [1.0] * (10 * step + 1))
-            filled.release()
-
-    filling = threading.Thread(target=fill)
-    filling.start()
-    for step in range(60):
-        filled.acquire()
-        board.start(0, step % 2, [10 * step + 1, 2, COMPUTE])
-        assert board.wait(0, 20).tolist() == [10 * step + 1, 2]
-        assert set(board.gradients(0)[: 10 * step + 1].tolist()) == {step + 2.0}
-        freed.release()
-    filling.join()
-
-
-def test_compute_units_run_at_the_same_time(opened: Callable[..., Board]) -> None:
+def test_compute_units_run_at_the_same_time(opened: Open) -> None:
     board = opened()
     board.send_weights(np.zeros(1, np.float32))
     for unit in range(2):
@@ -174,10 +158,8 @@ def test_compute_units_run_at_the_same_time(opened: Callable[..., Board]) -> Non
     assert [board.wait(unit, 30).tolist() for unit in range(2)] == [[1, 0], [1, 1]]
 
 
-def test_a_run_that_takes_too_long(opened: Callable[..., Board], gate: Callable[[], None]) -> None:
-    board = opened(compute_units=1)
-    board.send_weights(np.zeros(1, np.float32))
-    prepare(board, 0, 0, [1], [1])
+def test_a_run_that_takes_too_long(ready: Open, gate: Callable[[], None]) -> None:
+    board = ready()
     board.start(0, 0, [1, 1, HOLD])
     with pytest.raises(BoardError, match=r"compute unit 0 is not done after 0.02 s; `xrt-smi"):
         board.wait(0, 0.02)
@@ -185,21 +167,18 @@ def test_a_run_that_takes_too_long(opened: Callable[..., Board], gate: Callable[
     assert board.wait(0, 20).tolist() == [1, 1]
 
 
-def test_a_kernel_that_fails(opened: Callable[..., Board]) -> None:
-    board = opened()
-    board.send_weights(np.zeros(1, np.float32))
-    prepare(board, 0, 0, [1], [1])
+def test_a_kernel_that_fails(ready: Open) -> None:
+    board = ready()
     board.start(0, 0, [1, 1, FAIL])
     with pytest.raises(BoardError, match="unit 0 failed: vertex 7 of layer 1 is none of the batch"):
         board.wait(0, 20)
     assert board.counters(0)["items"] == 1
     # The slot is free again.
     prepare(board, 0, 0, [1], [1])
-    board.start(0, 0, [1, 1, COMPUTE])
-    board.wait(0, 20)
+    run(board, 1, 1)
 
 
-def test_a_card_tells_only_its_state(opened: Callable[..., Board], clock: Any) -> None:
+def test_a_card_tells_only_its_state(ready: Open, clock: Any) -> None:
     class State(IntEnum):
         running = 3
         aborted = int(xrt.ert_cmd_state.ERT_CMD_STATE_ABORT)
@@ -212,46 +191,37 @@ def test_a_card_tells_only_its_state(opened: Callable[..., Board], clock: Any) -
 
         def __init__(self, kernel: Any) -> None:
             self.until = clock.now + 3
-
-        def set_arg(self, index: int, value: Any) -> None:
-            pass
-
-        def start(self) -> None:
-            pass
+            self.set_arg = lambda index, value: None
+            self.start = lambda: None
+            self.wait = self.state
 
         def state(self) -> State:
             return self.end if clock.now >= self.until else State.running
 
-        def wait(self) -> State:
-            return self.state()
-
-    board = opened(module=SimpleNamespace(**(vars(xrt) | {"run": Run})), compute_units=1)
-    board.send_weights(np.zeros(1, np.float32))
-    prepare(board, 0, 0, [1], [1])
-    board.start(0, 0, [1, 1, 0])
-    board.wait(0, 20)
+    board = ready(module=SimpleNamespace(**(vars(xrt) | {"run": Run})))
+    run(board, 1, 1)
     # An upper bound, by a millisecond at most.
     assert 3 <= board.kernel_seconds(0) <= 3.0011
     assert board.counters(0) == {}
     Run.end = State.aborted
-    board.start(0, 0, [1, 1, 0])
     with pytest.raises(BoardError, match="compute unit 0 failed: its state is ABORT; `xrt-smi"):
-        board.wait(0, 20)
+        run(board, 1, 1)
 
 
-def test_what_cannot_be_opened(opened: Callable[..., Board], tmp_path: Path) -> None:
-    with pytest.raises(BoardError, match=r"board 99: opening the card: No such device 99.*xrt-smi"):
-        opened(index=99)
-    (tmp_path / "text.xclbin").write_text("hello")
-    with pytest.raises(BoardError, match=r"board 1 \(gnnscale_csim\): loading .*text\.xclbin: "):
-        opened(tmp_path / "text.xclbin")
-    with pytest.raises(BoardError, match="it has no kernel other, but gnnscale_step; is it built"):
-        opened(kernel="other")
-    with pytest.raises(BoardError, match=r"matching 'gnnscale_step:\{gnnscale_step_5\}'"):
-        opened(compute_units=5)
+def test_what_cannot_be_opened(opened: Open, tmp_path: Path) -> None:
+    text = tmp_path / "text.xclbin"
+    text.write_text("hello")
+    for options, message in (
+        ({"index": 99}, "board 99: opening the card: No such device 99.*xrt-smi"),
+        ({"path": text}, r"board 1 \(gnnscale_csim\): loading .*text\.xclbin: "),
+        ({"kernel": "other"}, "it has no kernel other, but gnnscale_step; is it built"),
+        ({"compute_units": 5}, r"matching 'gnnscale_step:\{gnnscale_step_5\}'"),
+    ):
+        with pytest.raises(BoardError, match=message):
+            opened(**options)
 
 
-def test_what_cannot_be_asked(opened: Callable[..., Board]) -> None:
+def test_what_cannot_be_asked(opened: Open) -> None:
     board = opened()
     asked: dict[str, Callable[[], Any]] = {
         "no compute unit 2: 2 are open": lambda: board.allocate(2, "scratch", 1),
@@ -264,38 +234,32 @@ def test_what_cannot_be_asked(opened: Callable[..., Board]) -> None:
         "no run of compute unit 0 has ended": lambda: board.gradients(0),
     }
     for message, ask in asked.items():
-        with pytest.raises(BoardError, match=message) as caught:
+        with pytest.raises(BoardError, match=rf"^board 1 \(gnnscale_csim\): .*{message}"):
             ask()
-        assert str(caught.value).startswith("board 1 (gnnscale_csim): ")
 
 
-def test_scalars_that_do_not_fit_are_refused(opened: Callable[..., Board]) -> None:
-    board = opened(compute_units=1)
-    board.send_weights(WORD)
-    prepare(board, 0, 0, [1], [1])
+def test_scalars_that_do_not_fit_are_refused(ready: Open) -> None:
+    board = ready()
     with pytest.raises(BoardError, match=r"starting compute unit 0: argument 8 \(scale\) is 2147"):
         board.start(0, 0, [1, 2**31, 0])
     with pytest.raises(BoardError, match="no run to wait for"):
         board.wait(0, 1)
 
 
-def test_arrays_of_any_form_are_sent(opened: Callable[..., Board]) -> None:
-    board = opened(compute_units=1)
+def test_arrays_of_any_form_are_sent(ready: Open) -> None:
+    board = ready()
     board.send_weights(np.zeros((2, 3), np.float32))
-    strided = np.arange(8, dtype=np.uint32)[::2]
-    board.allocate(0, "gradients", 16)
-    board.allocate(0, "scratch", 16)
-    board.allocate(0, "result", 8)
-    edges = np.zeros((4, 1), np.uint32)
+    strided, edges = np.arange(8, dtype=np.uint32)[::2], np.zeros((4, 1), np.uint32)
+    for name in ("gradients", "scratch"):
+        board.allocate(0, name, 16)
     assert board.send(0, 0, strided, edges, np.ones((2, 2), np.float32).T) == 48
-    board.start(0, 0, [4, 1, COMPUTE])
-    board.wait(0, 20)
+    run(board, 4, 1)
     assert board.gradients(0).tolist() == [1, 3, 5, 7]
     # Empty features are sent, too.
-    assert board.send(0, 0, WORD, WORD, NONE) == 8
+    assert board.send(0, 0, WORD, WORD, np.empty(0, np.float32)) == 8
 
 
-def test_a_closed_board_frees_its_memory(opened: Callable[..., Board]) -> None:
+def test_a_closed_board_frees_its_memory(opened: Open) -> None:
     board = opened(index=3)
     board.allocate(0, "gradients", 1 << 20)
     board.close()
@@ -305,17 +269,13 @@ def test_a_closed_board_frees_its_memory(opened: Callable[..., Board]) -> None:
     opened(index=3).allocate(0, "gradients", 1 << 20)
 
 
-def test_closing_waits_for_runs(opened: Callable[..., Board], gate: Callable[[], None]) -> None:
-    board = opened(compute_units=1)
-    board.send_weights(WORD)
-    prepare(board, 0, 0, [1], [1])
+def test_closing_waits_for_runs(ready: Open, gate: Callable[[], None]) -> None:
+    board = ready()
     board.start(0, 0, [1, 1, HOLD])
-    released = threading.Event()
-
-    def release() -> None:
-        released.set()
-        gate()
-
-    threading.Timer(0.05, release).start()
-    board.close()
-    assert released.is_set()
+    closing = threading.Thread(target=board.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    gate()
+    closing.join(20)
+    assert not closing.is_alive()

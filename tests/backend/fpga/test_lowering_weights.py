@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -22,9 +20,7 @@ def product(width_in: int, width_out: int, *, num_slots: int = 1, bias: bool = T
     )
 
 
-@pytest.mark.parametrize(
-    ("width", "count"), [(0, 0), (1, 1), (16, 1), (17, 2), (32, 2), (1433, 90)]
-)
+@pytest.mark.parametrize(("width", "count"), [(0, 0), (1, 1), (16, 1), (17, 2), (1433, 90)])
 def test_words_of_a_row(width: int, count: int) -> None:
     assert words(width) == count
 
@@ -85,10 +81,7 @@ sizes = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 2), st.
 
 @given(st.lists(sizes, min_size=1, max_size=4))
 def test_gradients_lie_as_the_weights_do(given_sizes: list[tuple[int, int, int, bool]]) -> None:
-    products = [
-        product(width_in, width_out, num_slots=slots, bias=bias)
-        for width_in, width_out, slots, bias in given_sizes
-    ]
+    products = [product(*widths, num_slots=s, bias=bias) for *widths, s, bias in given_sizes]
     layout = WeightLayout(products)
     packed = layout.pack().copy()
     found = layout.unpack(packed)

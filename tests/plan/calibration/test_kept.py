@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from round_figures import platform
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan.calibration import calibrate, kept
@@ -20,23 +19,19 @@ from gnnscale.plan.platform import (
     read_platform,
 )
 
-
-@pytest.fixture
-def figures(platform: Callable[..., Platform]) -> Platform:
-    return platform()
+FIGURES = platform()
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Platform) -> list[Platform]:
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Platform]:
     """What has been measured; each time the machine is a little faster."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
     found: list[Platform] = []
 
     def estimate() -> Platform:
-        faster = replace(figures.processor, update_s=1 / (2 + len(found)))
-        found.append(
-            replace(figures, name="estimated", processor=faster, measured_on=Identity.here())
-        )
+        faster = replace(FIGURES.processor, update_s=1 / (2 + len(found)))
+        here = Identity.here()
+        found.append(replace(FIGURES, name="estimated", processor=faster, measured_on=here))
         return found[-1]
 
     monkeypatch.setattr(calibrate, "estimate", estimate)
@@ -45,9 +40,9 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Platform)
     return found
 
 
-def elsewhere(figures: Platform) -> Platform:
+def elsewhere() -> Platform:
     here = Identity.here()
-    return replace(figures, measured_on=replace(here, torch="0.1", cores=here.cores + 1))
+    return replace(FIGURES, measured_on=replace(here, torch="0.1", cores=here.cores + 1))
 
 
 def test_an_estimate_is_measured_once(measured: list[Platform]) -> None:
@@ -68,13 +63,14 @@ def test_a_disturbed_estimate_is_not_kept(
     assert this_machine() == read_platform(estimate_file()) == measured[1]
 
 
-@pytest.mark.parametrize("change", ["processor", "cores", "memory_gib", "torch"])
+@pytest.mark.parametrize(
+    "change", [{"processor": "another"}, {"cores": 99}, {"memory_gib": 7}, {"torch": "0.1"}]
+)
 def test_a_machine_that_has_changed_is_measured_again(
-    measured: list[Platform], change: str
+    measured: list[Platform], change: dict[str, Any]
 ) -> None:
-    first = this_machine()
-    other = {"processor": "another", "cores": 99, "memory_gib": 7, "torch": "0.1"}[change]
-    replace(first, measured_on=replace(Identity.here(), **{change: other})).write(estimate_file())
+    other = replace(Identity.here(), **change)
+    replace(this_machine(), measured_on=other).write(estimate_file())
     assert this_machine() == measured[1]
     assert this_machine() == measured[1]
     assert len(measured) == 2
@@ -87,13 +83,13 @@ def test_a_damaged_estimate_is_measured_again(measured: list[Platform]) -> None:
 
 
 def test_calibration_comes_first_but_not_that_of_another_machine(
-    measured: list[Platform], figures: Platform, caplog: pytest.LogCaptureFixture
+    measured: list[Platform], caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = replace(figures, measured_on=Identity.here())
+    mine = replace(FIGURES, measured_on=Identity.here())
     mine.write(platform_file())
     assert this_machine() == mine == ThisMachine().open()
     assert not measured
-    elsewhere(figures).write(platform_file())
+    elsewhere().write(platform_file())
     assert this_machine() == measured[0]
     cores = Identity.here().cores
     told = f"figures of another machine (cores {cores + 1}, here {cores}; torch 0.1, here "
@@ -104,15 +100,15 @@ def test_calibration_comes_first_but_not_that_of_another_machine(
 
 
 def test_a_file_of_ones_own_is_used_and_told_of(
-    tmp_path: Path, figures: Platform, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "mine.yaml"
-    figures.write(file)
-    assert ThisMachine(file=file).open() == figures
+    FIGURES.write(file)
+    assert ThisMachine(file=file).open() == FIGURES
     assert not caplog.text
-    elsewhere(figures).write(file)
+    elsewhere().write(file)
     with caplog.at_level(logging.WARNING):
-        assert ThisMachine(file=file).open() == elsewhere(figures)
+        assert ThisMachine(file=file).open() == elsewhere()
     assert f"{file}: figures of another machine (cores" in caplog.text
 
 

@@ -1,40 +1,23 @@
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
 import pytest
+from round_figures import accelerator, plan_of, platform, predicted, share, workload
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.graph import Graph
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.plan import Cpu, DevicePlan, Emulated
 from gnnscale.plan.perf import counted
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.predict import predict
-from gnnscale.plan.perf.workload import Workload
-from gnnscale.plan.platform import Platform, Processor
+from gnnscale.plan.platform import Processor
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
-Build = Callable[..., Workload]
 
-Machine = Callable[..., Platform]
-
-#: Four threads on the host at once, and a slice that is as large as the mini-batch below.
-CPU = DeviceShare(
-    device=Cpu(name="cpu:0"),
-    num_seeds=1,
-    threads=Threads(sample=1, load=1, propagate=1),
-    prefetch="two_stage",
-)
-
-
-def beside(accelerator: Emulated) -> DevicePlan:
-    threads = Threads(sample=1, load=1, propagate=0)
-    share = DeviceShare(device=accelerator, num_seeds=1, threads=threads, prefetch="one_stage")
-    return DevicePlan(shares=(CPU, share))
+def beside(device: Emulated) -> DevicePlan:
+    """Four threads on the host at once, and slices that are as large as the mini-batch below."""
+    return plan_of(share(Cpu(name="cpu:0"), 1, "two_stage"), share(device, 1, "one_stage"))
 
 
 @pytest.fixture
@@ -43,19 +26,11 @@ def batch(tiny_graph: Graph) -> MiniBatch:
     return NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
 
 
-def test_work_is_counted_by_hand(
-    workload: Build,
-    platform: Machine,
-    accelerator: Callable[..., Emulated],
-    batch: MiniBatch,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_work_is_counted_by_hand(batch: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     # A thread samples a million edges a second; the link brings a gigabyte a second.
     monkeypatch.setattr(counted, "nominal_platform", platform)
     plan = beside(accelerator(launch_s=0.5))
-    found = [
-        CountedWork(workload(), rank=rank, cores=4).stage_times(plan, batch) for rank in (0, 1)
-    ]
+    found = [CountedWork(workload(), rank=i, cores=4).stage_times(plan, batch) for i in (0, 1)]
     assert [each.sample for each in found] == pytest.approx([7e-6, 7e-6])
     # 4 rows of 20 floats; offsets of 3 + 1 and 1 + 1 vertices, and 5 + 2 edges.
     sent = 4 * 20 * 4 + 8 * (3 + 1) + 4 * 5 + 8 * (1 + 1) + 4 * 2
@@ -65,11 +40,8 @@ def test_work_is_counted_by_hand(
     assert found[1].propagate == pytest.approx(0.5, rel=1e-3)
 
 
-def test_a_device_without_seeds_takes_no_time(
-    workload: Build, accelerator: Callable[..., Emulated], tiny_graph: Graph
-) -> None:
-    work = CountedWork(workload(), rank=0, cores=4)
-    plan = beside(accelerator())
+def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
+    work, plan = CountedWork(workload(), rank=0, cores=4), beside(accelerator())
     empty = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([], np.int64), 0)
     assert work.stage_times(plan, None) == work.stage_times(plan, empty) == StageTimes()
 
@@ -77,11 +49,7 @@ def test_a_device_without_seeds_takes_no_time(
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("cores", [2, 8])
 def test_what_is_counted_is_what_the_planner_expects(
-    workload: Build,
-    accelerator: Callable[..., Emulated],
-    batch: MiniBatch,
-    rank: int,
-    cores: int,
+    batch: MiniBatch, rank: int, cores: int
 ) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
     known = workload(num_seeds=(1,), sizes=(BatchSize.of(batch),))
@@ -89,7 +57,7 @@ def test_what_is_counted_is_what_the_planner_expects(
     work = CountedWork(known, rank=rank, cores=cores)
     found = work.stage_times(plan, batch)
     assert found == work.stage_times(plan, batch)
-    expected = predict(plan, [known] * 2, counted.nominal_platform(cores)).devices[rank]
+    expected = predicted(plan, nominal_platform(cores), known).devices[rank]
     for stage in ("sample", "load", "transfer", "propagate"):
         told = getattr(expected, stage)
         if cores == 8:

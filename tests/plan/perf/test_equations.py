@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,18 +6,11 @@ from hypothesis import strategies as st
 from gnnscale.core.stages import StageTimes
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
-from gnnscale.plan.perf.equations import (
-    BatchSize,
-    PlanPredictions,
-    Prediction,
-    load_seconds,
-    pipeline_seconds,
-    sync_seconds,
-    trainer_seconds,
-    transfer_seconds,
-)
+from gnnscale.plan.perf import equations
+from gnnscale.plan.perf.equations import BatchSize, PlanPredictions, Prediction
 from gnnscale.sampler import NeighborSampler
 
+Layers = tuple[tuple[LayerWork, LayerWork], ...]
 #: Two layers, forward and backward.
 LAYERS = (
     (LayerWork(read_bytes=320, macs=50), LayerWork(macs=50, stream_bytes=32)),
@@ -27,32 +18,28 @@ LAYERS = (
 )
 
 
-def trainer(layers: tuple[tuple[LayerWork, LayerWork], ...] = LAYERS, *, pipelined: bool) -> float:
-    return trainer_seconds(layers, memory_bandwidth=32, macs_per_s=10, pipelined=pipelined)
+def trainer(layers: Layers = LAYERS, *, pipelined: bool) -> float:
+    rates = {"memory_bandwidth": 32, "macs_per_s": 10}
+    return equations.trainer_seconds(layers, **rates, pipelined=pipelined)
 
 
 def test_sizes_of_a_batch(tiny_graph: Graph) -> None:
     # 0 <- 1, 2; 1 <- 3; 2 <- 0, 3: the seed 0 reaches 1 and 2, and these reach 0 and 3.
     batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
-    size = BatchSize.of(batch)
-    assert size.vertices == (4, 3, 1)
-    assert size.edges == (5, 2)
-    assert size.num_edges == batch.num_edges == 7
+    assert BatchSize.of(batch) == BatchSize(vertices=(4, 3, 1), edges=(5, 2))
+    assert BatchSize.of(batch).num_edges == batch.num_edges == 7
 
 
 def test_equations_7_8_and_13() -> None:
-    assert load_seconds(300, 100) == 3
-    assert transfer_seconds(300, 100, 0.5) == 3.5
-    assert sync_seconds(300, 100, 0.5) == 7
-
-
-def test_trainer_without_overlap_is_the_sum() -> None:
-    # Aggregation 10 + 1 + 2 + 2, update 5 + 5 + 1 + 2.
-    assert trainer(pipelined=False) == 15 + 13
+    assert equations.load_seconds(300, 100) == 3
+    assert equations.transfer_seconds(300, 100, 0.5) == 3.5
+    assert equations.sync_seconds(300, 100, 0.5) == 7
 
 
 def test_trainer_with_overlap_is_the_maximum() -> None:
     assert trainer(pipelined=True) == 10 + 5 + 2 + 2
+    # Without, it is the sum: aggregation takes 10 + 1 + 2 + 2, update 5 + 5 + 1 + 2.
+    assert trainer(pipelined=False) == 15 + 13
 
 
 @given(
@@ -61,7 +48,7 @@ def test_trainer_with_overlap_is_the_maximum() -> None:
     pipelined=st.booleans(),
 )
 def test_trainer_grows_with_its_work(amounts: list[int], more: int, pipelined: bool) -> None:
-    def layers(values: list[int]) -> tuple[tuple[LayerWork, LayerWork], ...]:
+    def layers(values: list[int]) -> Layers:
         read, macs, streamed, macs_back = values
         forward = LayerWork(read_bytes=read, macs=macs)
         return ((forward, LayerWork(stream_bytes=streamed, macs=macs_back)),)
@@ -77,18 +64,14 @@ def test_trainer_grows_with_its_work(amounts: list[int], more: int, pipelined: b
 )
 def test_stages_that_overlap_count_as_the_longest(prefetch: str, seconds: float) -> None:
     stages = StageTimes(sample=2, load=2, exchange=1, transfer=4, propagate=6, sync=1)
-    assert pipeline_seconds(stages, prefetch) == seconds
-
-
-def step(step_s: float) -> Prediction:
-    return Prediction(devices=(), step_s=step_s, num_edges=1, source="here")
+    assert equations.pipeline_seconds(stages, prefetch) == seconds
 
 
 def test_a_rehearsal_goes_before_rates() -> None:
-    found = PlanPredictions(by_rates=step(1.0), rehearsed=step(2.0), window_steps=3)
-    assert (found.basis, found.best) == ("rehearsed", step(2.0))
-
-
-def test_a_plan_that_was_not_rehearsed_goes_by_rates() -> None:
-    found = PlanPredictions(by_rates=step(1.0), window_steps=3)
-    assert (found.basis, found.best) == ("by_rates", step(1.0))
+    rates, rehearsed = (
+        Prediction(devices=(), step_s=s, num_edges=1, source="here") for s in (1.0, 2.0)
+    )
+    found = PlanPredictions(by_rates=rates, window_steps=3)
+    assert (found.basis, found.best) == ("by_rates", rates)
+    found = PlanPredictions(by_rates=rates, rehearsed=rehearsed, window_steps=3)
+    assert (found.basis, found.best) == ("rehearsed", rehearsed)

@@ -1,12 +1,7 @@
 import pytest
 
-from gnnscale.plan.perf.hitgnn import (
-    ComputeUnit,
-    LayerSize,
-    backward_seconds,
-    forward_seconds,
-    gnn_seconds,
-)
+from gnnscale.plan.perf import hitgnn
+from gnnscale.plan.perf.hitgnn import ComputeUnit, LayerSize
 
 #: A word a cycle from memory, 2 words a cycle through the PEs, 512 products a cycle, 1 Hz.
 UNIT = ComputeUnit(n=2, m=512, clock_hz=1, bandwidth=64)
@@ -31,12 +26,12 @@ def layer(**sizes: int) -> LayerSize:
 def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(
     sizes: dict[str, int], seconds: float
 ) -> None:
-    assert forward_seconds(UNIT, layer(**sizes)) == pytest.approx(seconds)
+    assert hitgnn.forward_seconds(UNIT, layer(**sizes)) == pytest.approx(seconds)
 
 
 def test_backward_multiplies_twice_but_in_the_first_layer() -> None:
     wide = layer(rows=100, edges=10)
-    assert backward_seconds(UNIT, wide, first=True) == pytest.approx(50)
+    assert hitgnn.backward_seconds(UNIT, wide, first=True) == pytest.approx(50)
     # The other way 100 rows are aggregated, one a cycle.
-    assert backward_seconds(UNIT, wide, first=False) == pytest.approx(50 + 100)
-    assert gnn_seconds(UNIT, [wide, wide]) == pytest.approx(50 + 50 + 50 + 150)
+    assert hitgnn.backward_seconds(UNIT, wide, first=False) == pytest.approx(50 + 100)
+    assert hitgnn.gnn_seconds(UNIT, [wide, wide]) == pytest.approx(50 + 50 + 50 + 150)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gnnscale.plan.perf.equations import BatchSize
@@ -28,10 +26,8 @@ def test_by_hand() -> None:
 def test_p3_wins_where_inputs_are_wide_and_hidden_rows_are_not(
     inputs: int, hidden: int, cheaper: str
 ) -> None:
-    size = BatchSize(vertices=(500, 100, 10), edges=(1000, 100))
-    found = step_bytes(
-        [size] * 4, widths=(inputs, hidden, 2), feature_bytes=4, num_first_weights=inputs * hidden
-    )
+    sizes, widths = [BatchSize(vertices=(500, 100, 10), edges=(1000, 100))] * 4, (inputs, hidden, 2)
+    found = step_bytes(sizes, widths=widths, feature_bytes=4, num_first_weights=inputs * hidden)
     assert found.cheaper == cheaper
 
 

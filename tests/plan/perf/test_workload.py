@@ -1,28 +1,25 @@
-from __future__ import annotations
-
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from round_figures import workload
 
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GraphSAGE
+from gnnscale.model import GCN, GNN, GraphSAGE
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import (
-    Workload,
-    measure_workload,
-)
+from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.sampler import LayerSampling, NeighborSampler, NeighborSampling, ShuffledOrder
 
 
-def shuffled(graph: Graph, batch_size: int, *, seed: int = 0) -> ShuffledOrder:
-    return ShuffledOrder(graph.train_idx, batch_size=batch_size, seed=seed)
+def measured(graph: Graph, model: GNN, sampler: Any, num_seeds: int, **options: Any) -> Workload:
+    order = ShuffledOrder(graph.train_idx, batch_size=num_seeds, seed=0)
+    return measure_workload(graph, model, sampler, order, **({"seed": 0, "cores": 1} | options))
 
 
-def test_sizes_between_those_known(workload: Callable[..., Workload]) -> None:
+def test_sizes_between_those_known() -> None:
     known = workload()
     assert known.size(10) == known.sizes[0]
     assert known.size(100).vertices == pytest.approx((10_000, 1000, 100))
@@ -31,14 +28,14 @@ def test_sizes_between_those_known(workload: Callable[..., Workload]) -> None:
     assert known.size(0).num_edges == 0
 
 
-def test_seconds_between_those_measured(workload: Callable[..., Workload]) -> None:
-    timed = workload(sampled=True)
-    assert timed.sample_seconds(10, 1) == pytest.approx(1e-3)
-    assert timed.sample_seconds(1000, 2) == pytest.approx(5e-2)
-    assert timed.sample_seconds(100, 1) == pytest.approx(1e-2)
-    assert timed.sample_seconds(10, 7) == pytest.approx(5e-4)
-    assert timed.sample_seconds(0, 1) == 0
-    assert workload().sample_seconds(10, 1) is None
+@pytest.mark.parametrize(
+    ("num_seeds", "threads", "seconds"),
+    [(10, 1, 1e-3), (1000, 2, 5e-2), (100, 1, 1e-2), (10, 7, 5e-4), (0, 1, 0)],
+)
+def test_seconds_between_those_measured(num_seeds: int, threads: int, seconds: float) -> None:
+    found = workload(sampled=True).sample_seconds(num_seeds, threads)
+    assert found == pytest.approx(seconds)
+    assert workload().sample_seconds(num_seeds, threads) is None
 
 
 @settings(max_examples=50)
@@ -49,15 +46,8 @@ def test_seconds_between_those_measured(workload: Callable[..., Workload]) -> No
 )
 def test_larger_slices_are_larger(first: float, growth: list[float], seeds: int) -> None:
     values = first * np.cumprod([1.0, *growth])
-    known = Workload(
-        num_seeds=(16, 64, 256, 1024),
-        sizes=tuple(BatchSize(vertices=(v, v), edges=(v,)) for v in values.tolist()),
-        sample_threads=(),
-        sample_s=(),
-        layers=(),
-        num_weights=0,
-        num_vertices=1,
-    )
+    sizes = tuple(BatchSize(vertices=(v, v), edges=(v,)) for v in values.tolist())
+    known = workload(num_seeds=(16, 64, 256, 1024), sizes=sizes)
     small, large = known.size(seeds), known.size(seeds + 1)
     assert large.num_edges >= small.num_edges * (1 - 1e-9)
     assert small.num_edges >= 0
@@ -67,7 +57,7 @@ def test_measured_on_a_graph(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(num_vertices=2000, num_edges=20_000)
     model = GCN(hidden=8).build(num_features=graph.num_features, num_classes=5)
     sampler = NeighborSampling(fanouts=[5, 3])
-    found = measure_workload(graph, model, sampler, shuffled(graph, 256, seed=3), seed=3, cores=2)
+    found = measured(graph, model, sampler, 256, seed=3, cores=2)
     assert found.num_seeds == (4, 16, 64, 256)
     assert found.widths == (20, 8, 5)
     assert found.weight_bytes == 4 * (20 * 8 + 8 + 8 * 5 + 5)
@@ -75,9 +65,8 @@ def test_measured_on_a_graph(random_graph: Callable[..., Graph]) -> None:
     assert found.uses_degrees
     assert found.sample_threads == (1, 2)
     assert all(seconds > 0 for row in found.sample_s for seconds in row)
-    expected = BatchSize.of(
-        NeighborSampler(graph, fanouts=[5, 3], seed=3).sample(graph.train_idx[:256], 9)
-    )
+    batch = NeighborSampler(graph, fanouts=[5, 3], seed=3).sample(graph.train_idx[:256], 9)
+    expected = BatchSize.of(batch)
     assert found.size(256).num_edges == pytest.approx(expected.num_edges, rel=0.2)
     assert found.size(256).vertices == pytest.approx(expected.vertices, rel=0.2)
 
@@ -86,18 +75,12 @@ def test_sizes_depend_on_the_seed_alone(random_graph: Callable[..., Graph]) -> N
     graph = random_graph()
     model = GraphSAGE(hidden=4).build(num_features=graph.num_features, num_classes=5)
     sampler = LayerSampling(layer_sizes=[50, 50])
-    found = [
-        measure_workload(graph, model, sampler, shuffled(graph, 64), seed=0, cores=cores)
-        for cores in (1, 2)
-    ]
-    assert found[0].sizes == found[1].sizes
+    one, two = (measured(graph, model, sampler, 64, cores=cores) for cores in (1, 2))
+    assert one.sizes == two.sizes
 
 
 def test_a_batch_larger_than_the_training_set(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(num_vertices=3, num_edges=6)
     model = GCN(hidden=4).build(num_features=graph.num_features, num_classes=5)
-    found = measure_workload(
-        graph, model, NeighborSampling(fanouts=[2, 2]), shuffled(graph, 64), seed=0, cores=1
-    )
+    found = measured(graph, model, NeighborSampling(fanouts=[2, 2]), 64)
     assert found.num_seeds == (1, 3)
-    assert torch.get_num_threads() >= 1

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import os
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +30,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_design_is_compiled_once(tree: Path) -> None:
-    found = library(Design(n=4, m=16, compute_units=1, clock_hz=10))
+    sizes = {"n": 4, "m": 16, "compute_units": 1, "clock_hz": 10}
+    found = library(Design(**sizes))
     assert found.parent == tree / "home" / "csim"
-    said = Library(found).design
-    assert [said[key] for key in ("n", "m", "compute_units", "clock_hz")] == [4, 16, 1, 10]
+    assert sizes.items() <= Library(found).design.items()
     before = found.stat().st_mtime_ns
-    assert library(Design(n=4, m=16, compute_units=1, clock_hz=10)) == found
+    assert library(Design(**sizes)) == found
     assert found.stat().st_mtime_ns == before
     assert os.listdir(found.parent) == [found.name]
 
@@ -89,16 +87,11 @@ def test_whatever_changes_is_compiled_anew(tree: Path, monkeypatch: pytest.Monke
 
 
 def test_the_same_design_many_times_at_once(tree: Path) -> None:
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(library(Design()))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(found)) == 1
-    assert len(found) == 3
-    assert os.listdir(found[0].parent) == [found[0].name]
-    assert Library(found[0]).kernel == "gnnscale_step"
+    with ThreadPoolExecutor(3) as threads:
+        first, *others = threads.map(library, [Design()] * 3)
+    assert others == [first, first]
+    assert os.listdir(first.parent) == [first.name]
+    assert Library(first).kernel == "gnnscale_step"
 
 
 def test_an_installed_library_is_taken_where_it_fits(
@@ -111,10 +104,9 @@ def test_an_installed_library_is_taken_where_it_fits(
     shutil.copy(library(Design()), prebuilt)
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert library(Design()) == prebuilt
-    with pytest.raises(ConfigError, match="CXX=no-such-compiler"):
-        library(Design(clock_hz=200_000_000))
-    with pytest.raises(ConfigError, match="CXX=no-such-compiler"):
-        library(Design(header=PROGRAM))
+    for other in ({"clock_hz": 200_000_000}, {"header": PROGRAM}):
+        with pytest.raises(ConfigError, match="CXX=no-such-compiler"):
+            library(Design(**other))
     # One that cannot be used is as good as none, and so is one of other sources.
     monkeypatch.setenv("CXX", "g++")
     with (tree / "fpga" / "csim" / "library.cpp").open("a") as source:
@@ -126,15 +118,20 @@ def test_an_installed_library_is_taken_where_it_fits(
     assert library(Design()) == compiled
 
 
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [
+        ("", r"looked for g\+\+, c\+\+, clang\+\+; the wheel holds"),
+        ("ccache g++", r"looked for CXX=ccache g\+\+"),
+        ("/bin/false", "the compiler ended with status 1"),
+    ],
+)
 def test_without_a_compiler_one_line_says_what_was_looked_for(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, message: str
 ) -> None:
-    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("PATH", str(tree))
-    with pytest.raises(ConfigError, match=r"looked for g\+\+, c\+\+, clang\+\+; the wheel holds"):
-        library(Design())
-    monkeypatch.setenv("CXX", "ccache g++")
-    with pytest.raises(ConfigError, match=r"looked for CXX=ccache g\+\+"):
+    with pytest.raises(ConfigError, match=message):
         library(Design())
 
 
@@ -152,12 +149,6 @@ def test_a_compile_error_is_one_line_with_a_log(tree: Path) -> None:
     assert library(Design(header=header)).is_file()
 
 
-def test_a_compiler_that_fails_without_a_word(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "false")
-    with pytest.raises(ConfigError, match="the compiler ended with status 1"):
-        library(Design())
-
-
 def test_headers_that_cannot_be_included(tree: Path) -> None:
     with pytest.raises(ConfigError, match=r"header=.*absent\.hpp: no such file"):
         library(Design(header=tree / "absent.hpp"))
@@ -172,7 +163,6 @@ def test_headers_that_cannot_be_included(tree: Path) -> None:
     [
         ({"n": 3}, "n=3: allowed are 1, 2, 4, 8, 16"),
         ({"m": 8}, "m=8: allowed are 16, 32, .*, 2048"),
-        ({"m": 4096}, "m=4096: allowed"),
         ({"compute_units": 0}, "compute_units=0: must be at least 1"),
         ({"clock_hz": 0}, "clock_hz=0: must be at least 1"),
     ],

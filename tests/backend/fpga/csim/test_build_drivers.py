@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 
 import pytest
 
-from gnnscale.backend.fpga.csim import xrt
-from gnnscale.backend.fpga.csim.build import load_csim, load_pyxrt
+from gnnscale.backend.fpga.csim.build import load_pyxrt
 from gnnscale.core.errors import ConfigError
 
 
@@ -22,7 +19,3 @@ def test_without_pyxrt_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
         load_pyxrt()
     assert "source /opt/xilinx/xrt/setup.sh" in str(caught.value)
     assert "`bitstream: null` simulates instead" in str(caught.value)
-
-
-def test_the_simulated_cards_module() -> None:
-    assert load_csim() is xrt
