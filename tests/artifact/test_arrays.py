@@ -39,6 +39,7 @@ def test_headers_of_all_versions(version: tuple[int, int]) -> None:
     ("text", "reason"),
     [
         (GOOD.replace("<i4", "O"), "elements are"),
+        (GOOD.replace("'<i4'", "[('a', '<i4')]"), "allowed are numbers"),
         (GOOD.replace("<i4", ">i4"), "byte order"),
         (GOOD.replace("<i4", "<f1"), "which is no type"),
         (GOOD.replace("(3, 2)", "(-1,)"), "shape is"),
