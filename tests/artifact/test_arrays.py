@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -43,25 +41,17 @@ def test_headers_of_all_versions(version: tuple[int, int]) -> None:
         (GOOD.replace("<i4", "O"), "elements are"),
         (GOOD.replace("'<i4'", "[('a', '<i4')]"), "allowed are numbers"),
         (GOOD.replace("<i4", ">i4"), "byte order"),
-        (GOOD.replace("<i4", "<U3"), "allowed are numbers"),
         (GOOD.replace("<i4", "<f1"), "which is no type"),
-        (GOOD.replace("<i4", "<f16"), "elements are"),
         (GOOD.replace("(3, 2)", "(-1,)"), "shape is"),
         (GOOD.replace("(3, 2)", "(3.5,)"), "shape is"),
-        (GOOD.replace("(3, 2)", "(True,)"), "shape is"),
-        (GOOD.replace("(3, 2)", "[3]"), "shape is"),
         (GOOD.replace("(3, 2)", f"({2**62}, 16)"), "shape is"),
         (GOOD.replace("(3, 2)", "(1, 1, 1, 1, 1)"), "shape is"),
         (GOOD.replace("False", "True"), "fortran_order is True"),
-        (GOOD.replace("False", "0"), "fortran_order is 0"),
         (GOOD.replace("'shape'", "'shapes'"), "header needs exactly"),
         ("[" * 4000, "header is not a dictionary"),
         ("'\n", "header is not a dictionary"),
         ("__import__('os')", "header is not a dictionary"),
-        (GOOD.replace("shape", "s\\mape"), "header is not a dictionary .holds"),
-        (GOOD.replace("False", "1or 2"), "header is not a dictionary .holds"),
         (GOOD.replace("False", "\xe9"), "header is not a dictionary .holds"),
-        ("3", "header needs exactly"),
         (" " * 5000, "header of 5000 bytes"),
     ],
 )
@@ -89,20 +79,17 @@ def test_mapping_what_numpy_wrote(tmp_path: Path, array: Any) -> None:
     np.testing.assert_array_equal(mapped, array)
 
 
-@pytest.mark.parametrize("change", [-1, 1])
-def test_files_of_another_length_than_promised(tmp_path: Path, change: int) -> None:
+def test_files_that_are_not_mapped(tmp_path: Path) -> None:
     file = tmp_path / "a.npy"
     np.save(file, np.arange(5))
     data = file.read_bytes()
-    file.write_bytes(data[:-1] if change < 0 else data + b"x")
-    with pytest.raises(GraphError, match=r"a\.npy: not a readable .npy file .*its header says 40"):
-        map_npy(file)
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.npy")
-    with pytest.raises(GraphError, match=r"a\.npy: not a regular file"):
-        map_npy(tmp_path / "a.npy")
+    for content in (data[:-1], data + b"x"):
+        file.write_bytes(content)
+        with pytest.raises(GraphError, match=r"a\.npy: not a readable .*its header says 40"):
+            map_npy(file)
+    os.mkfifo(tmp_path / "pipe.npy")  # not waited for
+    with pytest.raises(GraphError, match=r"pipe\.npy: not a regular file"):
+        map_npy(tmp_path / "pipe.npy")
 
 
 def test_kinds_and_axes(tmp_path: Path) -> None:

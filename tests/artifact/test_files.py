@@ -1,17 +1,9 @@
-from __future__ import annotations
-
 import os
 import zlib
 
 import pytest
 
-from gnnscale.artifact.files import (
-    file_bytes,
-    open_regular,
-    read_file,
-    readable,
-    total_bytes,
-)
+from gnnscale.artifact.files import file_bytes, open_regular, read_file, readable, total_bytes
 from gnnscale.core.errors import GraphError
 
 

@@ -1,16 +1,7 @@
-from __future__ import annotations
-
 import pytest
 
 from gnnscale.artifact.header import check_limits, check_lines, header_text, parse_json
 from gnnscale.core.errors import GraphError
-
-
-def test_object():
-    assert parse_json(b'{"0": [1, 2.5], "x": {"y": null}}', source="x") == {
-        "0": [1, 2.5],
-        "x": {"y": None},
-    }
 
 
 @pytest.mark.parametrize(
@@ -19,15 +10,12 @@ def test_object():
         (b"", "cannot be read as JSON"),
         (b'{"a": ', "cannot be read as JSON"),
         (b"[" * 100_000, "cannot be read as JSON"),
-        (b'{"a":' * 100_000, "cannot be read as JSON"),
         (b'{"a": ' + b"9" * 100_000 + b"}", "cannot be read as JSON"),
         (b'{"a": NaN}', "NaN is not a number"),
-        (b'{"a": [-Infinity]}', "-Infinity is not a number"),
         (b'{"a": 1, "b": 2, "a": 3}', "key 'a' stands twice in one object"),
         (b'{"a": "\xff"}', "cannot be read as JSON ('utf-8' codec"),
         (b"\xef\xbb\xbf{}", "cannot be read as JSON"),
         (b"[1, 2]", "holds a list, not an object"),
-        (b'"text"', "holds a str, not an object"),
         (b"{} {}", "cannot be read as JSON"),
     ],
 )
@@ -40,9 +28,10 @@ def test_bad_json(data, message):
 
 
 def test_a_line_for_each_entry():
-    text = header_text({"a": [[1, 2], [3, 4]], "b": {"c": None}})
-    assert text == '{\n "a": [[1, 2], [3, 4]],\n "b": {"c": null}\n}\n'
-    assert parse_json(text.encode(), source="x") == {"a": [[1, 2], [3, 4]], "b": {"c": None}}
+    entries = {"a": [[1, 2.5], [3, 4]], "b": {"c": None}}
+    text = header_text(entries)
+    assert text == '{\n "a": [[1, 2.5], [3, 4]],\n "b": {"c": null}\n}\n'
+    assert parse_json(text.encode(), source="x") == entries
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "x" * 11])

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
-import os
-from pathlib import Path
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -9,23 +6,12 @@ import scipy.sparse
 
 from gnnscale.graph import Graph
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """Stores and downloads of a test go to its own directory."""
     path = tmp_path / "home"
     monkeypatch.setenv("GNNSCALE_HOME", str(path))
-    return path
-
-
-@pytest.fixture(scope="session")
-def data():
-    """The folder of real graphs."""
-    path = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data"))
-    if not path.is_dir():
-        pytest.skip(f"no real graphs in {path} (GNNSCALE_TEST_DATA)")
     return path
 
 
@@ -39,3 +25,25 @@ def adjacency():
         return scipy.sparse.csr_matrix((ones, graph.indices, graph.indptr), shape=shape)
 
     return build
+
+
+@pytest.fixture
+def forked():
+    """Call a function in several processes at once; return what they put into a queue."""
+
+    def run(count, function, *arguments):
+        context = multiprocessing.get_context("fork")
+        queue = context.SimpleQueue()
+        arguments = (*arguments, queue)
+        processes = [context.Process(target=function, args=arguments) for _ in range(count)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(30)
+            assert process.exitcode == 0
+        found = []
+        while not queue.empty():
+            found.append(queue.get())
+        return found
+
+    return run

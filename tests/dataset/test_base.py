@@ -1,8 +1,7 @@
 """What all datasets share: where stores go, options, interruption, concurrency."""
 
-from __future__ import annotations
-
-import multiprocessing
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +67,7 @@ def test_open_prepares_once(leftovers):
     dataset = small()
     graph = dataset.open()
     assert graph.num_vertices == 400
+    assert ExistingStore(store=str(graph.path)).open().content == graph.content
     stamp = (graph.path / "meta.json").stat().st_mtime_ns
     dataset.open()
     assert (graph.path / "meta.json").stat().st_mtime_ns == stamp
@@ -78,40 +78,20 @@ def test_open_prepares_once(leftovers):
     assert int(graph.labels.sum()) == int(Graph.open(graph.path).labels.sum())
 
 
-def test_store_of_other_options(tmp_path):
-    small(store=str(tmp_path / "x")).prepare()
-    with pytest.raises(GraphError, match=r"x: made with self_loops=keep, now self_loops=add"):
-        small(store=str(tmp_path / "x"), self_loops="add").open()
-    with pytest.raises(GraphError, match=r"x: made with self_loops=keep, now self_loops=add"):
-        small(store=str(tmp_path / "x"), self_loops="add").prepare()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"split": "mine"}, "dataset.split=mine: allowed are published, random"),
         ({"split": "published"}, "the layout has no split, use random"),
         ({"train_fraction": 0.9, "valid_fraction": 0.1}, "dataset.train_fraction=0.9"),
-        ({"train_fraction": 0.0}, "dataset.train_fraction=0.0"),
-        ({"within": 1.5}, "dataset.within=1.5"),
-        ({"exponent": 2}, "dataset.exponent=2"),
-        ({"num_vertices": 7}, "dataset.num_vertices=7: must be at least 8"),
-        ({"train_fraction": float("nan")}, "dataset.train_fraction=nan"),
         ({"valid_fraction": float("nan")}, "dataset.train_fraction=0.3, valid_fraction=nan"),
-        ({"train_fraction": float("inf")}, "dataset.train_fraction=inf"),
         ({"split_seed": -1}, "dataset.split_seed=-1: must be at least 0"),
-        ({"split_seed": 2**63}, "dataset.split_seed=9223372036854775808"),
-        ({"raw": "my.npz"}, "dataset.raw=my.npz: PlantedPartition generates its graph and reads"),
         ({"raw": ""}, "dataset.raw=: not a path"),
         ({"name": "../../esc"}, r"dataset.name=../../esc: must be a name, not a path"),
-        ({"name": "/etc"}, "dataset.name=/etc: must be a name"),
         ({"name": ""}, "dataset.name=: must be a name"),
-        ({"name": "."}, "dataset.name=.: must be a name"),
         ({"name": "a..b"}, "dataset.name=a..b: must be a name"),
-        ({"name": "a b"}, "dataset.name=a b: must be a name"),
         ({"name": "a\n"}, r"dataset.name=a: must be a name"),
         ({"name": "a\0"}, r"dataset.name=a\\x00: must be a name"),
-        ({"name": "ä"}, "dataset.name=ä: must be a name"),
         ({"name": "x" * 101}, "dataset.name=x+ ... x+: must be a name"),
     ],
 )
@@ -138,11 +118,13 @@ def test_made_features_are_told_of(tmp_path, caplog):
         dataset.open()
         (record,) = [each for each in caplog.records if "made" in each.getMessage()]
         assert record.levelname == "WARNING"
-        assert record.getMessage().startswith("ring: ")
+        assert re.match(r"ring: .*features and labels", record.getMessage())
     caplog.clear()
     rmat = RMat(name="r", num_vertices=100, num_edges=400, num_classes=2)
     assert rmat.open().path == rmat.open().path
     assert "made" not in caplog.text
+    for path in (dataset.store_path(), rmat.store_path()):
+        assert json.loads((path / "meta.json").read_text())["made"] == ["features", "labels"]
 
 
 def test_raw_is_needed_or_missing():
@@ -196,9 +178,8 @@ def test_interrupted(tmp_path, leftovers, kind):
     """Ctrl-C leaves nothing; a kill leaves what the next run clears. Either way that run works."""
     store = tmp_path / "stores" / "slow"
     command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(store)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
         try:
             assert process.stdout.readline() == "reading\n"
             assert leftovers(store) == [".slow.partial"]
@@ -213,29 +194,19 @@ def test_interrupted(tmp_path, leftovers, kind):
     assert leftovers(store) == []
 
 
-def fill(path, count):
+def fill(path, queue):
     with new_folder(path) as folder:
         if folder is not None:
             time.sleep(0.2)
             (folder / "file").write_text("whole")
-            count.put(1)
+            queue.put("filled")
 
 
-def test_two_processes_make_one_folder(tmp_path, leftovers):
-    context = multiprocessing.get_context("fork")
-    count = context.SimpleQueue()
-    processes = [
-        context.Process(target=fill, args=(tmp_path / "at" / "x", count)) for _ in range(4)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(30)
-        assert process.exitcode == 0
-    count.get()
-    assert count.empty()
-    assert (tmp_path / "at" / "x" / "file").read_text() == "whole"
-    assert leftovers(tmp_path / "at" / "x") == []
+def test_processes_make_one_folder(tmp_path, leftovers, forked):
+    path = tmp_path / "at" / "x"
+    assert forked(4, fill, path) == ["filled"]
+    assert (path / "file").read_text() == "whole"
+    assert leftovers(path) == []
 
 
 def test_folder_that_cannot_be_made(tmp_path):
@@ -247,14 +218,8 @@ def test_folder_that_cannot_be_made(tmp_path):
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     none = np.empty(0, np.int64)
-    graph = from_arrays(
-        (none, none),
-        np.ones((6, 2), np.float32),
-        np.arange(6) % 2,
-        train_idx=[0, 1],
-        valid_idx=[2],
-        test_idx=[3],
-    )
+    split = {"train_idx": [0, 1], "valid_idx": [2], "test_idx": [3]}
+    graph = from_arrays((none, none), np.ones((6, 2), np.float32), np.arange(6) % 2, **split)
     graph.save(tmp_path / "saved")
     return tmp_path / "saved"
 
@@ -265,12 +230,6 @@ def test_a_saved_graph(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(saved.parent))
     assert ExistingStore(store="~/saved").open().path == saved
     assert before == sorted((file.name, file.stat().st_mtime_ns) for file in saved.iterdir())
-
-
-def test_a_prepared_graph(tmp_path: Path) -> None:
-    store = str(tmp_path / "prepared")
-    made = PlantedPartition(name="small", num_vertices=100, num_edges=200, store=store).open()
-    assert ExistingStore(store=store).open().content == made.content
 
 
 def test_no_store(tmp_path: Path, saved: Path) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -46,6 +44,7 @@ def test_weights_and_numbers_follow_their_edges():
     plain = from_arrays((src, dst), X)
     assert plain.edge_weights is None
     assert plain.edge_ids is None
+    assert (plain.labels.tolist(), plain.num_classes, len(plain.train_idx)) == ([-1] * 3, 0, 0)
     weighted = from_arrays((src, dst), X, edge_weights=torch.tensor(weights))
     assert weighted.edge_weights.tolist() == graph.edge_weights.tolist()
     assert weighted.edge_ids is None
@@ -58,10 +57,12 @@ def test_masks_of_the_split(kind):
     check(from_arrays((SRC, DST), X, [0, 1, 1], **masks))
 
 
-def test_everything_may_be_a_tensor():
-    edges = torch.from_numpy(SRC), torch.from_numpy(DST)
+def test_tensors_lists_and_other_types():
     split = {"train_idx": torch.tensor([2]), "valid_idx": torch.tensor([0])}
+    edges = torch.from_numpy(SRC), torch.from_numpy(DST)
     check(from_arrays(edges, torch.from_numpy(X), torch.tensor([0, 1, 1]), **split))
+    edges = SRC.astype(np.uint8), DST[::-1][::-1].tolist()
+    check(from_arrays(edges, X, [0, 1, 1], train_idx=[2], valid_idx=[0], test_idx=[]))
 
 
 @pytest.mark.parametrize("features", [X.astype(np.float64), torch.from_numpy(X).double()])
@@ -87,13 +88,6 @@ def test_targets_of_regression(caplog):
     assert not from_arrays((SRC, DST), X, np.eye(3)).regression
     classes = from_arrays((SRC, DST), X, [0.0, np.nan, 1], metric="accuracy")
     assert classes.labels.tolist() == [0, -1, 1]
-
-
-def test_without_labels():
-    graph = from_arrays((SRC, DST), X)
-    assert graph.labels.tolist() == [-1, -1, -1]
-    assert graph.num_classes == 0
-    assert len(graph.train_idx) == 0
 
 
 def test_multilabel_and_metric():
@@ -186,25 +180,18 @@ def test_from_dgl():
         ({"edges": (SRC - 1, DST)}, "graph: edge sources: vertex id -1 is negative"),
         ({"edges": (SRC[1:], DST)}, "graph: 3 edge sources, 4 destinations"),
         ({"edges": (SRC * 1.0, DST)}, "graph: edge sources: vertex ids are float64"),
-        ({"edges": (SRC * np.nan, DST)}, "graph: edge sources: vertex ids are float64"),
         ({"edges": (SRC, DST > 0)}, "graph: edge destinations are a mask"),
         ({"edges": (SRC[:, None], DST)}, r"graph: edge sources are \[4, 1\], allowed is one axis"),
-        ({"edges": (np.array(1), DST)}, r"graph: edge sources are \[\], allowed is one axis"),
         ({"edges": (SRC, SRC, SRC)}, "graph: edges have 3 rows"),
-        ({"edges": (SRC.astype(object), DST)}, "graph: edge sources: vertex ids are object"),
-        ({"edges": (SRC.astype(str), DST)}, "graph: edge sources: vertex ids are <U"),
         ({"edges": ([2**70], [0])}, "graph: edge sources: vertex ids are object"),
         ({"edges": ([[0], [0, 1]], DST)}, "graph: edge sources: not an array"),
         ({"edges": (SRC.astype(np.uint64) + 2**63, DST)}, "vertex id 9223372036854775810 is out"),
         ({"features": X.astype(np.float64) * 1e300}, "feature 1 of vertex 0 is inf"),
         ({"features": X.astype(np.int64)}, "features are int64"),
         ({"features": X.astype(">f4")}, "features are >f4"),
-        ({"features": X.astype(object)}, "features are object"),
-        ({"features": X.astype(np.uint16)}, "features are uint16"),
         ({"features": X[:, 0]}, "features are \\[3\\]"),
         ({"features": X[:0]}, r"features are \[0, 2\]"),
         ({"features": np.zeros((3, 65_537), np.uint8)}, r"features are \[3, 65537\]"),
-        ({"features": X[None]}, r"features are \[1, 3, 2\]"),
         ({"features": np.full((3, 2), np.nan, np.float32)}, "feature 0 of vertex 0 is nan"),
         ({"features": torch.full((3, 2), torch.inf).bfloat16()}, "features must be finite"),
         ({"features": torch.eye(3).to_sparse()}, "features: torch.sparse_coo on cpu, allowed is"),
@@ -216,36 +203,24 @@ def test_from_dgl():
         ({"labels": [0.5, 1, 2], "num_classes": 3}, "labels: 1 targets, num_classes is 3"),
         ({"labels": [[0.5, 1]] * 3, "metric": "micro_f1"}, "labels: label 0.5 of vertex 0"),
         ({"labels": np.zeros((3, 2, 1), int)}, r"labels are int64\[3, 2, 1\]"),
-        ({"labels": np.array(1)}, r"labels are int64\[\]"),
-        ({"labels": np.array(["a", "b", "c"])}, r"labels are <U1\[3\]"),
         ({"labels": np.array([0, 1, None])}, r"labels are object\[3\]"),
-        ({"labels": np.array([0, 1, 2**40])}, "labels: label 1099511627776 of vertex 2"),
         ({"labels": np.array([0, 1, 2**64 - 1], np.uint64)}, "labels: label 18446744073709551615"),
         ({"labels": np.array([0, 1, 5]), "num_classes": 3}, "label 5 of vertex 2 is out of range"),
         ({"labels": np.zeros((3, 2), int), "num_classes": 3}, "labels: 2 columns for 3 classes"),
         ({"num_classes": -1}, "num_classes -1, allowed are 0 to"),
-        ({"num_classes": 2**40}, "num_classes 1099511627776, allowed are 0 to"),
         ({"num_classes": 2.5}, "num_classes 2.5, allowed are 0 to"),
         ({"train_idx": np.array([5])}, "train split: vertex id 5 is out of range"),
-        ({"train_idx": np.array([-1])}, "train split: vertex id -1 is negative"),
-        (
-            {"train_idx": [True, False]},
-            r"train split is bool\[2\], allowed are ids and a mask bool\[3\]",
-        ),
+        ({"train_idx": [True, False]}, r"train split is bool\[2\], allowed are ids and a mask"),
         ({"valid_idx": np.array([[0, 1]])}, r"valid split are \[1, 2\], allowed is one axis"),
         ({"test_idx": np.array([0.0])}, "test split: vertex ids are float64"),
         ({"test_idx": 1}, r"test split are \[\], allowed is one axis"),
         ({"test_idx": [1, 1]}, "test split names vertex 1 twice"),
-        (
-            {"train_idx": [0], "test_idx": [2, 0]},
-            "overlapping splits, vertex 0 of the test split is in the train split too",
-        ),
+        ({"train_idx": [0], "test_idx": [2, 0]}, "overlapping splits, vertex 0 of the test split"),
         ({"edge_weights": [1, 2]}, "edge weights: 2 weights for 4 edges"),
         ({"edge_weights": [1, 2, -0.5, 1]}, "edge weights: weight -0.5 of edge 2, allowed are"),
         ({"edge_weights": [1, np.nan, 1, 1]}, "edge weights: weight nan of edge 1"),
         ({"edge_weights": [1, 1, 1, 1e39]}, r"edge weights: weight 1e\+39 of edge 3"),
         ({"edge_weights": np.ones((4, 1))}, r"edge weights: float64\[4, 1\] has 2 axes"),
-        ({"edge_weights": ["a"] * 4}, "edge weights: <U1"),
         ({"edge_weights": [True] * 4}, "edge weights: bool"),
         ({"metric": "mse"}, "metric 'mse', allowed are accuracy"),
     ],
@@ -277,11 +252,6 @@ def test_unaligned_and_read_only_features():
     assert graph.features.flags.aligned
 
 
-def test_lists_and_other_types():
-    edges = (SRC.astype(np.uint8), DST[::-1][::-1].tolist())
-    check(from_arrays(edges, X, [0, 1, 1], train_idx=[2], valid_idx=[0], test_idx=[]))
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -296,10 +266,7 @@ def test_lists_and_other_types():
         ({"train_mask": torch.tensor(True)}, r"train_mask is bool\[\]"),
         ({"val_mask": torch.zeros((3, 0), dtype=torch.bool)}, r"val_mask is bool\[3, 0\]"),
         ({"test_mask": torch.tensor([0.0, 1, 1])}, r"test_mask is float32\[3\]"),
-        (
-            {"train_mask": torch.tensor([True] * 3), "test_mask": torch.tensor([True] * 3)},
-            "overlapping splits, vertex 0 of the test split is in the train split too",
-        ),
+        (dict.fromkeys(["train_mask", "val_mask"], torch.tensor([True] * 3)), "overlapping splits"),
     ],
 )
 def test_pyg_fields_that_do_not_fit(fields, message):
@@ -312,7 +279,8 @@ def test_pyg_fields_that_do_not_fit(fields, message):
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40), st.booleans())
 def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None:
     dtype = np.int64 if wide else np.int32
-    src, dst = np.array(edges, dtype).reshape(-1, 2).T.copy()
+    src, dst = given = np.array(edges, dtype).reshape(-1, 2).T.copy()
+    before = given.copy()
     expected = sorted(range(len(edges)), key=lambda number: (dst[number], src[number]))
     indptr, order = edge_order(src, dst, 6)
     assert order.tolist() == expected
@@ -321,13 +289,7 @@ def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None
     assert lists[0].tolist() == indptr.tolist()
     assert lists[1].tolist() == src[order].tolist()
     assert lists[1].dtype == dtype
-
-
-def test_the_arguments_stay_as_they_were() -> None:
-    src, dst = np.array([1, 0, 1], np.int32), np.array([0, 1, 0], np.int32)
-    edge_order(src, dst, 2)
-    assert src.tolist() == [1, 0, 1]
-    assert dst.tolist() == [0, 1, 0]
+    np.testing.assert_array_equal(given, before)
 
 
 def test_a_source_out_of_range_is_refused() -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -71,31 +69,35 @@ def test_rmat_has_the_split_of_ogbn_products():
     assert sizes == (196_615, 39_323, 2_213_091)
 
 
+BAD = {
+    RMat: {
+        **{"num_edges": (0, 2**62), "num_vertices": (1, 2**31, 10**30), "num_features": (65_537,)},
+        **{"num_classes": (2**21,), "a": (0.9, np.nan, np.inf), "signal": (np.nan, np.inf)},
+        **{"seed": (-1, 2**63), "raw": ("my.npz",)},
+    },
+    PlantedPartition: {
+        **{"num_edges": (0, 2**62), "num_vertices": (31, 2**31), "num_features": (0, 65_537)},
+        **{"num_classes": (1, 5000), "within": (np.nan, 1.5), "signal": (np.nan, np.inf, -1)},
+        **{"exponent": (np.nan, np.inf, 2), "seed": (-1, 2**63), "raw": ("my.npz",)},
+    },
+}
+
+
 @pytest.mark.parametrize(
-    "option",
+    ("dataset", "options"),
     [
-        {"num_edges": 4951 // 2 + 1, "num_vertices": 100},
-        {"num_edges": 0},
-        {"num_edges": 2**62},
-        {"a": 0.9},
-        {"a": np.nan},
-        {"a": np.inf},
-        {"a": -np.inf},
-        {"num_vertices": 1},
-        {"num_vertices": 2**31},
-        {"num_vertices": 10**30},
-        {"num_features": 65_537},
-        {"num_classes": 2**21},
-        {"signal": np.nan},
-        {"signal": np.inf},
-        {"seed": -1},
-        {"seed": 2**63},
-        {"raw": "my.npz"},
+        (RMat, {"num_edges": 4951 // 2 + 1, "num_vertices": 100}),
+        *(
+            (dataset, {option: value})
+            for dataset, options in BAD.items()
+            for option, values in options.items()
+            for value in values
+        ),
     ],
 )
-def test_rmat_bad_options(option):
-    with pytest.raises(ConfigError, match=f"dataset.{next(iter(option))}"):
-        RMat(name="r", **option)
+def test_bad_options(dataset, options):
+    with pytest.raises(ConfigError, match=f"^dataset.{next(iter(options))}="):
+        dataset(name="x", **options)
 
 
 @pytest.mark.parametrize("name", ["b", "c"])
@@ -103,35 +105,6 @@ def test_rmat_bad_options(option):
 def test_rmat_bad_quadrants(name, value):
     with pytest.raises(ConfigError, match=r"dataset.a=0.57, b=.*, c=.*: probabilities"):
         RMat(name="r", **{name: value})
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"exponent": np.nan},
-        {"exponent": np.inf},
-        {"exponent": 2},
-        {"signal": np.nan},
-        {"signal": np.inf},
-        {"signal": -1},
-        {"within": np.nan},
-        {"within": 1.5},
-        {"num_edges": 0},
-        {"num_edges": 2**62},
-        {"num_vertices": 31},
-        {"num_vertices": 2**31},
-        {"num_classes": 1},
-        {"num_classes": 5000},
-        {"num_features": 0},
-        {"num_features": 65_537},
-        {"seed": -1},
-        {"seed": 2**63},
-        {"raw": "my.npz"},
-    ],
-)
-def test_planted_partition_bad_options(option):
-    with pytest.raises(ConfigError, match=f"dataset.{next(iter(option))}="):
-        PlantedPartition(name="p", **option)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +128,8 @@ def test_sizes_that_do_not_fit(dataset, leftovers):
 
 def test_many_classes_and_short_features():
     """The oracle's table of scores is made in slices, and says the same."""
-    dataset = PlantedPartition(
-        name="p", num_vertices=4000, num_edges=9000, num_classes=2000, num_features=1
-    )
-    graph = dataset.open()
+    sizes = {"num_vertices": 4000, "num_edges": 9000, "num_classes": 2000, "num_features": 1}
+    graph = PlantedPartition(name="p", **sizes).open()
     assert graph.num_classes == 2000
     assert 0 <= graph.attainable_accuracy <= 1
 

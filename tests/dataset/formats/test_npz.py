@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import struct
 import zipfile
@@ -31,9 +29,7 @@ def test_slices(tmp_path, save):
         assert npz.names == ["pairs", "rows"]
         assert "rows" in npz
         assert "row" not in npz
-        with pytest.raises(
-            GraphError, match=r"rows.npy: float64\[20, 3\], needed are whole numbers"
-        ):
+        with pytest.raises(GraphError, match=r"rows.npy: float64\[20, 3\], needed are whole"):
             list(npz.pairs("rows"))
 
 
@@ -82,21 +78,18 @@ def with_header(descr="'<i8'", fortran="False", shape="(4,)", data=bytes(32)):
         with_header(descr="'<i8', "),
         with_header(descr="{'<i8'}"),
         with_header(descr="'|O'"),
-        with_header(descr="[('a', '<i8')]"),
         with_header(shape="(4"),
-        with_header(shape="4"),
         with_header(shape="(-4,)"),
-        with_header(shape="(True,)"),
         with_header(shape="(1.5,)"),
-        with_header(shape="(1000000000000,)"),
         with_header(shape="(99999999999999999999,)"),
         with_header(shape="(" * 3000),
-        with_header(fortran="{}"),
         with_header(data=bytes(31)),
         with_header(data=bytes(33)),
+        b"",
+        b"\x93NUMPY",
     ],
 )
-def test_headers_that_lie(tmp_path, content):
+def test_arrays_that_cannot_be_read(tmp_path, content):
     (tmp_path / "x.npy").write_bytes(content)
     with pytest.raises(GraphError, match=r"x.npy: not a readable .npy file"):
         map_npy(tmp_path / "x.npy")
@@ -131,12 +124,10 @@ def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
 
 def test_zeros_that_unpack_to_too_much(tmp_path):
     path = tmp_path / "x.npz"
-    np.savez_compressed(path, a=np.zeros(9 << 20, np.int8))
-    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
-        npz.vector("a")
-    np.savez_compressed(path, a=np.zeros((2, 17 << 20), np.int8))
-    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
-        list(npz.pairs("a"))
+    np.savez_compressed(path, a=np.zeros(9 << 20, np.int8), b=np.zeros((2, 17 << 20), np.int8))
+    for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
+        with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/..npy: .*np.savez wr"):
+            read(npz)
 
 
 def test_labels_that_are_nearly_all_unknown(tmp_path):
@@ -146,16 +137,6 @@ def test_labels_that_are_nearly_all_unknown(tmp_path):
         assert npz.labels("a", 17 << 20).shape == (17 << 20, 1)
         with pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
             npz.labels("a", 100)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
-def test_files_that_are_no_arrays(tmp_path, content):
-    for name in ("x.npy", "x.npz"):
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(GraphError, match=r"x.npy: not a readable .npy file"):
-        map_npy(tmp_path / "x.npy")
-    with pytest.raises(GraphError, match=r"x.npz: cannot be read"):
-        NpzReader(tmp_path / "x.npz")
 
 
 def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import shutil
 import tracemalloc
@@ -9,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from gnnscale.artifact.files import NoSpaceError
 from gnnscale.core.errors import ConfigError, GraphError
@@ -53,8 +50,7 @@ def opened(tmp_path: Path, arrays: dict[str, Any], form: str = "folder", **optio
 
 
 def lists(graph: Graph) -> list[list[int]]:
-    ends = zip(graph.indptr, graph.indptr[1:], strict=False)
-    return [graph.indices[first:last].tolist() for first, last in ends]
+    return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
 
 
 @pytest.mark.parametrize("form", ["folder", "npz"])
@@ -65,9 +61,8 @@ def test_by_hand(tmp_path: Path, form: str) -> None:
     assert graph.feature_dtype == "float32"
     assert graph.labels.tolist() == [0, 1, 1, -1]
     assert (graph.num_classes, graph.metric, graph.edge_weights) == (2, "accuracy", None)
-    assert graph.train_idx.tolist() == [2]
-    assert graph.valid_idx.tolist() == [0]
-    assert graph.test_idx.tolist() == [1, 3]
+    split = (graph.train_idx, graph.valid_idx, graph.test_idx)
+    assert [ids.tolist() for ids in split] == [[2], [0], [1, 3]]
     assert not any(check.problem for check in verify_store(tmp_path / "store"))
 
 
@@ -187,6 +182,10 @@ def test_a_random_split(tmp_path: Path) -> None:
 NAN = np.where(X == 3, np.nan, X)
 
 
+def compressed(*indptr: int) -> dict[str, Any]:
+    return {"edge_index": None, "indptr": np.array(indptr), "indices": np.array([0])}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -195,41 +194,24 @@ NAN = np.where(X == 3, np.nan, X)
         ({"x": X}, ": has both features and x, allowed is one"),
         ({"src": SRC, "dst": DST}, ": has edges both as edge_index and as src and dst, allowed"),
         ({"edge_index": SRC}, r"/edge_index.npy: int64\[5\] has 1 axes, needed are 2"),
-        ({"edge_index": np.stack([SRC, DST, DST])}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
+        ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
         ({"edge_index": WHOLE["edge_index"] * 1.0}, r"/edge_index.npy: float64\[2, 5\], needed"),
         ({"edge_index": np.array([[0], [4]])}, r" \(edge_index\): vertex id 4 is out of range"),
-        ({"edge_index": np.array([[-1], [1]])}, r" \(edge_index\): vertex id -1 is negative"),
-        (
-            {"edge_index": np.stack([SRC, DST], axis=1).T},
-            r"/edge_index.npy: not a readable .npy file \(fortran_order is True, read is",
-        ),
+        ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
         ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
-        (
-            {"edge_index": None, "indptr": np.array([0, 1]), "indices": np.array([0])},
-            "/indptr.npy: 2 offsets for 4 vertices, needed are 5",
-        ),
-        (
-            {"edge_index": None, "indptr": np.array([0, 1, 1, 1, 3]), "indices": np.array([0])},
-            ": indptr must rise from 0 to 1",
-        ),
+        (compressed(0, 1), "/indptr.npy: 2 offsets for 4 vertices, needed are 5"),
+        (compressed(0, 1, 1, 1, 3), ": indptr must rise from 0 to 1"),
         ({"features": NAN}, "/features.npy: feature 1 of vertex 1 is nan, features must be finite"),
         ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
-        ({"features": X[:, 0]}, r"/features.npy: float32\[4\] has 1 axes, needed are 2"),
-        ({"features": X.astype(np.float64) * 1e300}, "/features.npy: feature 1 of vertex 0 is 1e"),
         ({"labels": np.arange(3)}, "/labels.npy: 3 labels for 4 vertices"),
         ({"labels": np.array([0, 1, 1, -2])}, "/labels.npy: label -2 of vertex 3 is out of range"),
-        ({"labels": np.array(list("abcd"))}, "/labels.npy: not a readable .npy file"),
         ({"labels": np.array([-1, 1, 1, 0])}, ": vertex 0 of the valid split has no label"),
         ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
         ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): weight -0.5 of edge 0, allo"),
-        ({"edge_weights": WEIGHTS[:, None]}, r"/edge_weights.npy: float32\[5, 1\] has 2 axes"),
         ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
         ({"valid_idx": np.array([2])}, ": overlapping splits, vertex 2 of the valid split is in t"),
-        ({"test_idx": np.array([2])}, ": overlapping splits, .* of the test split is in the train"),
-        ({"test_idx": np.array([4])}, ": test split: vertex id 4 is out of range"),
         ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: bool\[4\], needed are whole numbers"),
         ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
-        ({"test_idx": None, "test_mask": np.ones(4, int)}, r"/test_mask.npy: int64\[4\], needed a"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "npz"])
@@ -254,45 +236,16 @@ def test_other_files(tmp_path: Path) -> None:
         Arrays(name="mine", store=str(tmp_path / "store")).open()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lists": "coo"}, "dataset.lists=coo: allowed are csc, csr"),
-        ({"metric": "mse"}, "dataset.metric=mse: allowed are accuracy, micro_f1, roc_auc, rmse"),
-    ],
-)
-def test_bad_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Arrays(name="mine", **options)
-
-
-def test_arrays_of_a_real_peer(tmp_path: Path) -> None:
-    """What PyG's own Planetoid files would be saved as trains like the graph itself."""
-    geometric = pytest.importorskip("torch_geometric.data")
-    data = geometric.Data(
-        x=torch.from_numpy(X),
-        edge_index=torch.from_numpy(np.stack([SRC, DST])),
-        y=torch.tensor([0, 1, 1, 0]),
-        train_mask=torch.tensor([False, False, True, False]),
-        val_mask=torch.tensor([True, False, False, False]),
-        test_mask=torch.tensor([False, True, False, True]),
-        edge_weight=torch.from_numpy(WEIGHTS),
-    )
-    fields = {name: value.numpy() for name, value in data.to_dict().items()}
-    graph = opened(tmp_path, fields, drop_duplicates=False)
-    assert lists(graph) == [[2], [0, 0], [1], [3]]
-    assert graph.edge_weights is not None
-    assert graph.edge_weights.tolist() == [4, 0.5, 3, 1, 2]
+def test_bad_options() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.lists=coo: allowed are csc, csr"):
+        Arrays(name="mine", lists="coo")
+    with pytest.raises(ConfigError, match=r"dataset\.metric=mse: allowed are accuracy, micro_f1"):
+        Arrays(name="mine", metric="mse")
 
 
 NEEDS = Needs(
-    num_vertices=1000,
-    num_edges=100_000,
-    num_features=4,
-    feature_dtype="float32",
-    label_bytes=8,
-    weighted=False,
-    memory_bytes=1 << 30,
+    **{"num_vertices": 1000, "num_edges": 100_000, "num_features": 4, "feature_dtype": "float32"},
+    **{"label_bytes": 8, "weighted": False, "memory_bytes": 1 << 30},
 )
 
 
@@ -331,10 +284,3 @@ def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(NoSpaceError, match=r"^raw: preparing: needs 1.2 MiB of disk, and 1.0 MiB"):
         replace(NEEDS, memory_bytes=1000).check("raw", tmp_path)
-
-
-def test_one_line_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    NEEDS.check("raw", tmp_path)
-    (line,) = caplog.messages
-    assert line.startswith("raw: 1000 vertices, up to 100000 edges; preparing takes up to ")

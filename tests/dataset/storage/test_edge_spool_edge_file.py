@@ -1,15 +1,11 @@
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.storage import edge_spool
 from gnnscale.dataset.storage.edge_spool import (
     EDGE_BYTES,
     EdgeBlock,
@@ -32,14 +28,11 @@ def taken(file: EdgeFile, num_edges: int) -> list[list[tuple[int, int]]]:
     return [list(zip(src.tolist(), dst.tolist(), strict=True)) for src, dst in slices]
 
 
-def test_the_last_edges_come_first_and_leave_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_edges_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_spool, "_SLICE_EDGES", 2)
     file = EdgeFile(tmp_path / "some", INT32)
-    file.append(*edges((0, 9), (1, 8)))
-    file.append(*edges())
-    file.append(*edges((2, 7), (3, 6), (4, 5)))
+    for pairs in ([(0, 9), (1, 8)], [], [(2, 7), (3, 6), (4, 5)]):
+        file.append(*edges(*pairs))
     assert taken(file, 3) == [[(3, 6), (4, 5)], [(2, 7)]]
     assert [each.stat().st_size for each in tmp_path.iterdir()] == [8, 8]
     assert taken(file, 2) == [[(0, 9), (1, 8)]]
@@ -60,15 +53,14 @@ def test_edges_at_their_places(tmp_path: Path) -> None:
 
 def block_of(path: Path) -> EdgeBlock:
     """Edges 0 -> 5, 1 -> 7 and 2 -> 5 to the vertices from 4 to 7."""
-    block = EdgeBlock(path / "some", np.dtype(np.int32), 4, 8)
+    block = EdgeBlock(path / "some", INT32, 4, 8)
     block.hold(np.array([0, 1], np.int32), np.array([5, 7], np.int32))
     block.hold(np.array([2], np.int32), np.array([5], np.int32))
     return block
 
 
 def taken_edge_block(block: EdgeBlock) -> list[tuple[int, int]]:
-    ends: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = list(block.take())
-    return sorted(pair for src, dst in ends for pair in zip(src, dst, strict=True))
+    return sorted(pair for src, dst in block.take() for pair in zip(src, dst, strict=True))
 
 
 def test_edges_that_are_held_take_no_disk(tmp_path: Path) -> None:
@@ -102,11 +94,8 @@ def test_words_are_ordered_by_source_then_by_weight() -> None:
     found = unpacked(words)
     assert found[0].tolist() == src.tolist()
     assert found[1].tolist() == weights.tolist()
-
-
-def test_minus_zero_is_zero() -> None:
-    words = packed(np.array([3, 3]), np.array([-0.0, 0.0], np.float32))
-    assert words[0] == words[1] == 3 << 32
+    # Minus zero is zero.
+    assert packed(np.array([3, 3]), np.array([-0.0, 0.0], np.float32)).tolist() == [3 << 32] * 2
 
 
 def test_by_hand() -> None:
@@ -116,11 +105,7 @@ def test_by_hand() -> None:
     assert new_offsets.tolist() == [0, 1, 1, 3, 3]
     assert kept.tolist() == [1, 1, 4]
     assert sums.tolist() == [3, 4, 24]
-
-
-def test_no_edges() -> None:
-    none = np.empty(0, np.int32), np.empty(0, np.float32)
-    assert added_up(np.array([0, 0]), *none, 0)[0].tolist() == [0, 0]
+    assert added_up(np.array([0, 0]), lists[:0], weights[:0], 0)[0].tolist() == [0, 0]
 
 
 def test_a_sum_beyond_float32() -> None:

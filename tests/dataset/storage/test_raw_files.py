@@ -1,10 +1,7 @@
 """A store is used only for the options and the files that it was made of."""
 
-from __future__ import annotations
-
 import json
 import logging
-import multiprocessing
 import os
 import time
 
@@ -52,9 +49,13 @@ def test_files_are_recorded(raw):
     assert len(recorded(store)["sha256"]) == 64
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_same_size_and_time(raw, tmp_path, monkeypatch, named):
-    options = {"store": str(tmp_path / "store")} if named else {}
+@pytest.fixture(params=[{}, {"store": "stores/mine"}], ids=["default place", "named"])
+def options(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return request.param
+
+
+def test_same_size_and_time(raw, options, monkeypatch):
     store = ring(raw, **options).prepare()
     monkeypatch.setattr("gnnscale.dataset.storage.raw_files.file_sha256", None)
     before = stamp(store)
@@ -62,9 +63,7 @@ def test_same_size_and_time(raw, tmp_path, monkeypatch, named):
     assert stamp(store) == before
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_another_time_and_the_same_content(raw, tmp_path, named, leftovers):
-    options = {"store": str(tmp_path / "stores" / "store")} if named else {}
+def test_another_time_and_the_same_content(raw, options, leftovers):
     dataset = ring(raw, **options)
     store = dataset.prepare()
     before = stamp(store)
@@ -109,14 +108,23 @@ def test_another_content_in_the_default_place(raw, caplog, leftovers, same_size)
     assert int(before.indptr[-1]) == 60
 
 
-@pytest.mark.parametrize("what", ["open", "prepare"])
-def test_another_content_for_a_store_that_the_user_named(raw, tmp_path, what):
+@pytest.fixture(params=[lambda dataset: dataset.open(), lambda dataset: dataset.prepare()])
+def refusal(request):
+    """Return the line by which a dataset refuses to be opened, and prepared."""
+
+    def refused(dataset):
+        with pytest.raises(GraphError) as error:
+            request.param(dataset)
+        return str(error.value)
+
+    return refused
+
+
+def test_another_content_for_a_store_that_the_user_named(raw, tmp_path, refusal):
     dataset = ring(raw, store=str(tmp_path / "mine"))
     content = dataset.open().content
     (raw / "ring.txt").write_text(EDGES + "0 9\n")
-    with pytest.raises(GraphError) as error:
-        getattr(dataset, what)()
-    assert str(error.value) == (
+    assert refusal(dataset) == (
         f"{raw}/ring.txt: not the file that {tmp_path}/mine was prepared from; run gnnscale "
         "prepare with force=true, or name another dataset.store"
     )
@@ -159,33 +167,23 @@ def test_file_that_changes_while_it_is_read(raw, monkeypatch, leftovers):
     assert leftovers(dataset.store_path()) == []
 
 
-@pytest.mark.parametrize("what", ["open", "prepare"])
-def test_other_options(raw, tmp_path, what):
+def test_other_options_and_another_layout(raw, tmp_path, refusal):
     store = str(tmp_path / "x")
     ring(raw, store=store).prepare()
-    with pytest.raises(GraphError) as error:
-        getattr(ring(raw, store=store, self_loops="add"), what)()
-    assert str(error.value) == (
+    assert refusal(ring(raw, store=store, self_loops="add")) == (
         f"{tmp_path}/x: made with self_loops=keep, now self_loops=add; name another "
         "dataset.store, or run gnnscale prepare with force=true"
     )
+    other = PlantedPartition(name="ring", store=store)
+    assert "x: made with layout=Snap, now layout=Planted" in refusal(other)
     ring(raw, store=store, self_loops="add").prepare(force=True)
     assert ring(raw, store=store, self_loops="add").open().num_edges == 90
-
-
-@pytest.mark.parametrize("what", ["open", "prepare"])
-def test_another_layout(raw, tmp_path, what):
-    store = str(tmp_path / "x")
-    ring(raw, store=store).prepare()
-    with pytest.raises(GraphError, match=r"x: made with layout=Snap, now layout=Planted"):
-        getattr(PlantedPartition(name="ring", store=store), what)()
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("options", None, "options are missing"),
-        ("options", [1], "options are missing"),
         ("options", {}, "made with layout=None"),
         ("raw", None, "entry.raw: Expected `array`, got `null`"),
         ("raw", [5], r"entry.raw\[0\]: Expected `object`, got `int`"),
@@ -204,6 +202,11 @@ def test_damaged_records(raw, key, value, message):
     assert dataset.open().num_edges == 60
 
 
+def small(store):
+    sizes = {"num_vertices": 40, "num_edges": 100, "num_classes": 2, "num_features": 2}
+    return PlantedPartition(name="x", store=str(store), **sizes)
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_what_is_no_store_is_never_replaced(tmp_path, force):
     mine = tmp_path / "mine"
@@ -215,12 +218,11 @@ def test_what_is_no_store_is_never_replaced(tmp_path, force):
         PlantedPartition(name="x", store=str(mine)).prepare(force=force)
     # Nor a store into which the user put something.
     store = tmp_path / "store"
-    small = {"num_vertices": 40, "num_edges": 100, "num_classes": 2, "num_features": 2}
-    PlantedPartition(name="x", store=str(store), **small).prepare()
+    small(store).prepare()
     (store / "outputs").mkdir()
     if force:
         with pytest.raises(GraphError, match=r"store: holds outputs, which is no file"):
-            PlantedPartition(name="x", store=str(store), **small).prepare(force=True)
+            small(store).prepare(force=True)
     assert (store / "outputs").is_dir()
     assert sorted(mine.iterdir()) == before
 
@@ -255,8 +257,7 @@ def test_places_that_are_taken(home, store, what):
 def test_store_behind_a_link(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "store")
-    small = {"num_vertices": 40, "num_edges": 100, "num_classes": 2, "num_features": 2}
-    dataset = PlantedPartition(name="x", store=str(tmp_path / "link"), **small)
+    dataset = small(tmp_path / "link")
     dataset.prepare()
     dataset.prepare(force=True)
     assert (tmp_path / "link").is_symlink()
@@ -275,19 +276,9 @@ def open_late(raw, results):
     results.put(ring(raw).open().num_edges)
 
 
-def test_processes_that_find_another_content_at_once(raw):
+def test_processes_that_find_another_content_at_once(raw, forked):
     """One prepares the store anew, the others wait for it, and all see the new one."""
     ring(raw).prepare()
     (raw / "ring.txt").write_text(EDGES + "0 9\n")
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-    processes = [context.Process(target=open_late, args=(raw, results)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(30)
-        assert process.exitcode == 0
-    found = [results.get() for _ in range(4)]
-    assert results.empty()
-    assert sorted(found, key=str) == [61, 61, 61, "read"]
+    assert sorted(forked(3, open_late, raw), key=str) == [61, 61, 61, "read"]
     assert np.diff(ring(raw).open().indptr).max() == 3

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import zlib
 
@@ -13,32 +11,17 @@ from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 
 @pytest.fixture
 def store(tmp_path):
-    return write(tmp_path / "store", "float32")
+    return write(tmp_path / "store")
 
 
-def write(path, dtype):
-    """Write a ring of 50 vertices with six neighbours each."""
+def write(path, dtype="float32", steps=range(1, 7), weights=None):
+    """Write a ring of 50 vertices, with as many neighbours as there are steps."""
     path.mkdir()
     vertices = np.arange(50)
     with StoreWriter(path, StoreOptions(feature_dtype=dtype)) as writer:
         writer.set_num_vertices(50, source="raw")
-        for step in range(1, 7):
-            writer.add_edges(vertices, (vertices + step) % 50, source="raw")
-        rows = np.ones((50, 3), np.float32)
-        writer.write_features([rows], num_features=3, dtype="float32", source="raw")
-        writer.set_labels(vertices % 2, source="raw")
-        writer.set_split(vertices[:10], vertices[10:20], vertices[20:], source="raw")
-        writer.finish(name="ring", source="raw", options={})
-    return path
-
-
-def write_weighted(path):
-    path.mkdir()
-    vertices = np.arange(50)
-    with StoreWriter(path, StoreOptions()) as writer:
-        writer.set_num_vertices(50, source="raw")
-        weights = vertices / 4
-        writer.add_edges(vertices, (vertices + 1) % 50, weights=weights, source="raw")
+        for step in steps:
+            writer.add_edges(vertices, (vertices + step) % 50, weights=weights, source="raw")
         rows = np.ones((50, 3), np.float32)
         writer.write_features([rows], num_features=3, dtype="float32", source="raw")
         writer.set_labels(vertices % 2, source="raw")
@@ -49,7 +32,7 @@ def write_weighted(path):
 
 @pytest.mark.parametrize("weight", [-1, np.nan, np.inf])
 def test_weights_of_edges(tmp_path, weight):
-    store = write_weighted(tmp_path / "store")
+    store = write(tmp_path / "store", steps=[1], weights=np.arange(50) / 4)
     assert problems(store) == []
     assert [check.what for check in verify_store(store)][-2:] == [
         "edge_weights.npy: checksum",
@@ -82,6 +65,7 @@ def test_whole_store(tmp_path, dtype):
     checks = verify_store(store)
     assert [check.problem for check in checks] == [None] * 10
     assert checks[3].what == "indices.npy: neighbours in range and sorted"
+    assert all(problems(store, slice_bytes=size) == [] for size in (4, 24, 52))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +89,6 @@ def test_a_flipped_bit(store, name):
     [
         ("indices", 8, 50, "neighbour 50 of vertex 1 is out of range, the graph has 50 vertices"),
         ("indices", 8, -(2**31), "neighbour -2147483648 of vertex 1 is out of range"),
-        ("indices", 8, 2**30, "neighbour 1073741824 of vertex 1 is out of range"),
         ("indices", 8, 0, "the neighbours of vertex 1 are not sorted"),
         ("indices", 299, 0, "the neighbours of vertex 49 are not sorted"),
         ("features", (7, 2), np.nan, "feature 2 of vertex 7 is not finite"),
@@ -120,11 +103,6 @@ def test_values_that_no_graph_has(store, slice_bytes, name, place, value, messag
     assert found.startswith(f"{store / name}.npy: {message}")
 
 
-@pytest.mark.parametrize("slice_bytes", [4, 24, 52])
-def test_slices_find_nothing_in_a_whole_store(store, slice_bytes):
-    assert problems(store, slice_bytes=slice_bytes) == []
-
-
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_bfloat16_that_is_not_finite(tmp_path, bad):
     store = write(tmp_path / "other", "bfloat16")
@@ -136,6 +114,5 @@ def test_bfloat16_that_is_not_finite(tmp_path, bad):
 
 def test_store_that_cannot_be_opened(store):
     (store / "labels.npy").unlink()
-    (check,) = verify_store(store)
-    assert check.problem is not None
-    assert check.problem.startswith(f"{store}/labels.npy: missing")
+    (problem,) = problems(store)
+    assert problem.startswith(f"{store}/labels.npy: missing")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import decimal
 import os
 import subprocess
@@ -42,10 +40,8 @@ WRITERS: dict[str, dict[str, Any]] = {
     "differences": {
         "use_dictionary": False,
         "column_encoding": {
-            "text": "DELTA_BYTE_ARRAY",
-            "view": "DELTA_LENGTH_BYTE_ARRAY",
-            "whole": "DELTA_BINARY_PACKED",
-            "real": "BYTE_STREAM_SPLIT",
+            **{"text": "DELTA_BYTE_ARRAY", "view": "DELTA_LENGTH_BYTE_ARRAY"},
+            **{"whole": "DELTA_BINARY_PACKED", "real": "BYTE_STREAM_SPLIT"},
         },
     },
 }
@@ -75,9 +71,8 @@ def test_values_are_those_that_were_written(tmp_path: Path, writer: str, num_byt
     for name, column in pa.table(columns).to_pydict().items():
         batches = list(read(file, [name], 128, num_bytes))
         assert [value for batch in batches for value in batch.columns[name].to_pylist()] == column
-        assert [batch.row for batch in batches] == [
-            1 + sum(map(len, batches[:number])) for number in range(len(batches))
-        ]
+        sizes = [len(batch) for batch in batches]
+        assert [batch.row for batch in batches] == np.cumsum([1, *sizes[:-1]]).tolist()
     assert sum(map(len, read(file, list(columns), 128, num_bytes))) == count
 
 
@@ -112,9 +107,7 @@ def test_a_text_has_a_longest_length(tmp_path: Path) -> None:
         list(read(bad, ["c"]))
 
 
-def test_pages_and_lists_that_unpack_to_too_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "_PAGE_ALLOWANCE", 1 << 20)
     monkeypatch.setattr(parquet_file, "_LIST_ALLOWANCE", 1 << 20)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1 << 20)), 1 << 20)
@@ -122,31 +115,19 @@ def test_pages_and_lists_that_unpack_to_too_much(
     file = written(tmp_path / "l.parquet", columns)
     with pytest.raises(GraphError, match=r"'c\.list\.element' has 1048576 values in lists, too m"):
         list(read(file, ["c"]))
+    options = {"use_dictionary": False, "data_page_size": 1 << 30}
     texts = {"c": [LONG] * 400}
-    file = written(
-        tmp_path / "p.parquet",
-        texts,
-        use_dictionary=False,
-        compression="zstd",
-        data_page_size=1 << 30,
-    )
+    file = written(tmp_path / "p.parquet", texts, compression="zstd", **options)
     with pytest.raises(GraphError, match=r"its pages unpack to \d+ bytes at a time, allowed are"):
         list(read(file, ["c"]))
     # As they are, they are no smaller.
-    file = written(
-        tmp_path / "p.parquet",
-        texts,
-        use_dictionary=False,
-        compression="none",
-        data_page_size=1 << 30,
-    )
+    file = written(tmp_path / "p.parquet", texts, compression="none", **options)
     assert sum(map(len, read(file, ["c"]))) == 400
 
 
 def test_a_page_that_lies_about_its_values(tmp_path: Path) -> None:
-    file = written(
-        tmp_path / "f.parquet", {"c": np.arange(100)}, use_dictionary=False, compression="none"
-    )
+    options = {"use_dictionary": False, "compression": "none"}
+    file = written(tmp_path / "f.parquet", {"c": np.arange(100)}, **options)
     content = file.read_bytes()
     said, more = b"\x2c\x15\xc8\x01", b"\x2c\x15\xc6\x01"  # 100 values, and 99
     assert content.count(said) == 1
