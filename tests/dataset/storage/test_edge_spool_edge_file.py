@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gnnscale.core.errors import GraphError
+from gnnscale.dataset.storage import edge_spool
 from gnnscale.dataset.storage.edge_spool import (
     EDGE_BYTES,
     EdgeBlock,
