@@ -3,8 +3,6 @@
 It takes a tenth of a second for that, longer than most runs of the tests train.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache

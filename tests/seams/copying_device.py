@@ -4,8 +4,6 @@ Its propagation runs in a thread, so that ``propagate`` returns before it is don
 says how long stages take.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from concurrent.futures import Future, ThreadPoolExecutor

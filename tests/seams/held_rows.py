@@ -1,7 +1,5 @@
 """A feature store that wraps a store: a fixed set of rows is held apart, as in a cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

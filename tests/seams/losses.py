@@ -1,23 +1,33 @@
 """The losses of a run, step by step, as one that watches a run sees them."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import Any
 
+from gnnscale import Observer
 
-class Losses:
-    """An observer that keeps what each step reports, and nothing else."""
+
+class Losses(Observer):
+    """Keeps what each step reports, and nothing else."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
 
-    def started(self, run: Any) -> None: ...
-
     def stepped(self, record: Any) -> None:
         self.steps.append(record.loss)
 
-    def traced(self, spans: Any) -> None: ...
 
-    def trained(self) -> None: ...
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
-    def finished_epoch(self, record: Any) -> None: ...
+
+class At(Losses):
+    """Lets something happen after a step: the run breaks off, as if it crashed, or ``action``."""
+
+    def __init__(self, step: int, action: Callable[[], object] = interrupt) -> None:
+        super().__init__()
+        self._step, self._action = step, action
+
+    def stepped(self, record: Any) -> None:
+        super().stepped(record)
+        if len(self.steps) == self._step:
+            self._action()

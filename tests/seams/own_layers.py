@@ -1,7 +1,5 @@
 """Layers of a user's own: each way to scatter, and each to gather."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

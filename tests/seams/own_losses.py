@@ -1,7 +1,5 @@
 """Losses from outside the package."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """GraphSAGE as a user's module, in every form, with the weights that ``model=sage`` begins with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

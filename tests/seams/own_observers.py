@@ -1,7 +1,5 @@
 """Observers from outside the package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

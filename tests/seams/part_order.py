@@ -1,7 +1,5 @@
 """A seed order over parts: every device has seeds of its own, which may not move."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

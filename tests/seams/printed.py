@@ -1,7 +1,5 @@
 """What a function prints, in whatever process it is called."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from contextlib import redirect_stdout

@@ -4,8 +4,6 @@ Vertex v belongs to device v modulo devices. A device asks each other one for th
 gets them; a device without seeds asks for nothing, and still answers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The seeds that devices train over parts, step by step, for one device: nothing else differs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What caches are planned for: some devices with a link, on a small graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A feature store that takes its time on one device of a run, as long as the clock likes."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any
