@@ -69,13 +69,13 @@ def settings(options: Callable[..., DictConfig]) -> Callable[..., TrainConfig]:
 
 
 class Silent:
-    """An observer that keeps what it is told: the names of events, and what comes with them."""
+    """An observer that keeps the events: their names, and what comes with them."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
 
     def __getattr__(self, event: str) -> Callable[..., None]:
-        return lambda told=None: self.events.append((event, told))
+        return lambda record=None: self.events.append((event, record))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def together(stores: Path, tmp_path: Path) -> Callable[..., None]:
 
 @pytest.fixture
 def trained_together(together: Any, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Train runs in several processes, in ``tmp_path``; return what is told of each by its name.
+    """Train runs in several processes, in ``tmp_path``; return the record of each by its name.
 
     ``runs`` has the overrides of each, and what else ``programs/train_together.py`` understands.
     """

@@ -45,18 +45,18 @@ def test_clock_and_resuming_change_nothing(trained_together: Any, tmp_path: Path
         "part+resumed": (*EXACT, f"resume={tmp_path / 'part'}"),
         "measured": (*HYBRID, SLOWLY),
     }
-    told = trained_together(2, runs)
+    found = trained_together(2, runs)
     for name in ("disturbed", "part+resumed"):
         assert same(weights(tmp_path, "exact"), weights(tmp_path, name)), name
     for what in ("losses", "splits", "decisions"):
-        assert told["disturbed"][what] == told["exact"][what]
-        assert told["part+resumed"][what] == told["exact"][what][STEPS:]
+        assert found["disturbed"][what] == found["exact"][what]
+        assert found["part+resumed"][what] == found["exact"][what][STEPS:]
     # It was stopped between a decision and the step from which that applies.
-    assert any(told["part"]["decisions"])
-    assert {tuple(split) for split in told["part"]["splits"][:-1]} == {(32, 32)}
+    assert any(found["part"]["decisions"])
+    assert {tuple(split) for split in found["part"]["splits"][:-1]} == {(32, 32)}
     # Work was moved, to the processor; where seconds decide, it goes to the accelerator.
-    assert any(told["exact"]["decisions"])
-    assert told["exact"]["splits"][-2][0] > 32 > told["measured"]["splits"][-2][0]
+    assert any(found["exact"]["decisions"])
+    assert found["exact"]["splits"][-2][0] > 32 > found["measured"]["splits"][-2][0]
 
 
 #: One device.
@@ -88,7 +88,7 @@ def test_decisions_do_not_follow_what_the_clock_says(
     assert all(" ms by counted work is the bottleneck: 1 thread " in each for each in decisions)
     assert len({threads for _, threads, _ in found[0]}) > 1
     seconds = [sum(vars(each.devices[0].stages).values()) for each in steps]
-    assert max(seconds) > 10  # what is told is what was measured
+    assert max(seconds) > 10  # what is reported was measured
 
 
 def test_options_that_plans_follow_from_stay(
@@ -99,12 +99,12 @@ def test_options_that_plans_follow_from_stay(
     (line,) = [each for each in caplog.messages if "deterministic" in each]
     assert line.startswith("runtime.deterministic=true: the plan follows nominal rates, ")
     go_on = (*ALONE, "epochs=2", f"resume={tmp_path}")
-    for override, told in {
+    for override, message in {
         "num_threads=4": "resume: num_threads is 4, but ",
         "runtime.drm=false": "resume: runtime.drm is False, but ",
         "runtime.prefetch_depth=3": "resume: runtime.prefetch_depth is 3, but ",
     }.items():
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             run(tmp_path, *go_on, override)
     # Without it they may change, as ever.
     run(tmp_path, *go_on, "runtime.deterministic=false", "num_threads=4")

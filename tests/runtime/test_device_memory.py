@@ -124,7 +124,7 @@ PARTS = (
 
 
 def test_parts_train_within_a_memory_that_is_short(launched: Any, tmp_path: Path) -> None:
-    """Its fifth mini-batch was found not to fit, and said so in its turn: in epoch 2."""
+    """Its fifth mini-batch was found not to fit, and reported so in its turn: in epoch 2."""
     ample = launched(tmp_path / "ample", *PARTS, *AHEAD, plan_of("cpu", device()))
     short = launched(tmp_path / "short", *PARTS, *AHEAD, plan_of("cpu", device(180_000)))
     assert short.losses == ample.losses

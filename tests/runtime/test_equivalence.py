@@ -91,7 +91,7 @@ def compare(run: Any, trained_together: Any, tmp_path: Path) -> Callable[[Bases,
             for base, (common, variants) in bases.items()
             for variant, overrides in variants.items()
         }
-        told = trained_together(size, runs)
+        found = trained_together(size, runs)
         moved = set()
         for base, (common, variants) in bases.items():
             expected = Losses()
@@ -99,8 +99,8 @@ def compare(run: Any, trained_together: Any, tmp_path: Path) -> Callable[[Bases,
             assert expected.steps
             for variant in variants:
                 name = f"{base}.{variant}"
-                assert told[name]["losses"] == pytest.approx(expected.steps, rel=1e-5), name
-                if len({tuple(each) for each in told[name]["splits"] if sum(each) == 64}) > 1:
+                assert found[name]["losses"] == pytest.approx(expected.steps, rel=1e-5), name
+                if len({tuple(each) for each in found[name]["splits"] if sum(each) == 64}) > 1:
                     moved.add(variant)
                 weights = learnt.weights(tmp_path / name)
                 for rank in range(1, size):

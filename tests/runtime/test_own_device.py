@@ -88,7 +88,7 @@ def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole: Any, plan: s
     split = f"device_plan.split={[40, 24] if 'cpu' in plan else [BATCH]}"
     how = ("model.norm=batch", "runtime.drm=false", "runtime.prefetch=one_stage")
     resumed, whole = resumed_and_whole(plan, split, *how)
-    # Steps that were trained while the command was interrupted are told to nobody.
+    # Steps that were trained while the command was interrupted are reported to nobody.
     numbers = [step["global_step"] for step in resumed.steps]
     assert numbers[-1] == len(whole.result.history) * STEPS - 1
     assert resumed.losses == [whole.losses[number] for number in numbers]

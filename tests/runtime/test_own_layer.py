@@ -59,8 +59,8 @@ def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole: Any) -> None
 def test_a_function_that_fails_is_named_in_one_line(launched: Any, tmp_path: Path) -> None:
     with pytest.raises(WorkerError) as caught:
         launched(tmp_path / "run", "device_plan=cpu_x2", model=model(own_layers.Broken))
-    told = str(caught.value)  # torch 2.15 names the operation as well
-    assert re.search("RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied", told)
-    assert "\n" not in told
+    message = str(caught.value)  # torch 2.15 names the operation as well
+    assert re.search("RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied", message)
+    assert "\n" not in message
     log = next((tmp_path / "run").glob("worker-cpu-*.log"))
     assert "own_layers.py" in log.read_text()

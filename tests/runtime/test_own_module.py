@@ -144,7 +144,7 @@ def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ("partitioner=p3 device_plan=cpu_x2", "cannot be split by columns of the features"),
         ("features=preaggregated sampler.fanouts=[5,-1]", "does not aggregate features"),
@@ -152,16 +152,16 @@ def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path
         ("sampler.fanouts=[5,3,2]", "give one number per layer"),
     ],
 )
-def test_what_options_refuse(settings: Any, asked: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_options_refuse(settings: Any, asked: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         settings(*custom("OwnBlocks"), *asked.split())
 
 
 def test_what_workers_refuse(launched: Any, tmp_path: Path) -> None:
-    for option, said in (
+    for option, message in (
         ("device_plan=fpga_csim", "model=custom: an fpga computes layers by its kernels"),
         ("model.module=no_such:Module", "no module no_such, neither installed nor in"),
     ):
-        with pytest.raises((ConfigError, WorkerError), match=said) as error:
+        with pytest.raises((ConfigError, WorkerError), match=message) as error:
             launched(tmp_path, *custom("OwnBlocks"), option)
         assert len(str(error.value).splitlines()) == 1

@@ -104,7 +104,7 @@ def test_nobody_waits_for_rows_after_the_end(trained_together: Any) -> None:
     # Processes that go on afterwards: no connection closes, at which who waits would wake up.
     seams = ("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows")
     runs = {each: [*STOPS, f"runtime.drm={each}", *seams] for each in ("true", "false")}
-    losses = [told["losses"] for told in trained_together(2, runs).values()]
+    losses = [found["losses"] for found in trained_together(2, runs).values()]
     assert len(losses[0]) == 12
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 

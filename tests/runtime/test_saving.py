@@ -52,7 +52,7 @@ def all_same(left: Path, right: Path) -> bool:
     return all(same(*pair) for pair in zip(states(left), states(right), strict=True))
 
 
-def told(result: TrainResult) -> list[Any]:
+def learnt(result: TrainResult) -> list[Any]:
     return [
         (each.epoch, each.train_loss, each.valid_metric, each.lr, each.num_edges, each.num_vertices)
         for each in result.history
@@ -71,7 +71,7 @@ def test_a_run_goes_on_from_every_step(
         part = kept[step]
         resumed = run(part, *overrides, ALWAYS, f"resume={part}")
         assert all_same(tmp_path / "whole", part)
-        assert told(resumed) == told(known)
+        assert learnt(resumed) == learnt(known)
         assert resumed.test_metric == known.test_metric
         assert all(each.epoch_time_s > 0 for each in resumed.history)
         first = next(each for name, each in observer.events if name == "stepped")

@@ -31,8 +31,8 @@ from gnnscale.sampler import LayerSampling
 
 pytestmark = pytest.mark.integration
 
-#: What epochs tell of what is learnt.
-TOLD = ("epoch", "train_loss", "valid_metric", "lr")
+#: Of an epoch: what is learnt.
+LEARNT = ("epoch", "train_loss", "valid_metric", "lr")
 Whole = Callable[..., tuple[TrainResult, Path]]
 #: Of an epoch of the tiny graph.
 STEPS = 6
@@ -160,7 +160,7 @@ def test_an_epoch_whose_validation_fails_is_not_trained_again(
     for file in (LAST, BEST):
         assert same(weights(directory, file), weights(tmp_path, file))
     for left, right in zip(known.history, resumed.history, strict=True):
-        assert all(getattr(left, name) == getattr(right, name) for name in TOLD)
+        assert all(getattr(left, name) == getattr(right, name) for name in LEARNT)
     assert resumed.test_metric == known.test_metric
 
 
@@ -284,11 +284,11 @@ def test_resumed_with_other_options(run: Any, settings: Any, observer: Any, tmp_
     with pytest.raises(ConfigError, match=r"resume: model\.hidden is 16, but .* with 8"):
         run(tmp_path, "model.hidden=16", resume)
     saved = load_checkpoint(tmp_path / LAST)["config"]
-    for other, told in (
+    for other, message in (
         ("dataset.num_vertices=700", "the graph's num_vertices is 700"),
         ("dataset.split_seed=1", "the graph's content is "),  # other data of the same sizes
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             train(settings(other, resume), tmp_path, observer, options=saved)
     assert (tmp_path / LAST).read_bytes() == before
 
@@ -352,12 +352,12 @@ def test_bfloat16_learns_nearly_the_same(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_instructions", "told"),
+    ("has_instructions", "message"),
     [(True, "products by the processor's instructions"), (False, "float32 in its place")],
 )
 def test_what_becomes_of_bfloat16_is_told(
     has_instructions: bool,
-    told: str,
+    message: str,
     run: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -368,7 +368,7 @@ def test_what_becomes_of_bfloat16_is_told(
     exact = run(tmp_path / "a", "epochs=1")
     with caplog.at_level(logging.INFO):
         found = run(tmp_path / "b", "epochs=1", "runtime.compute_dtype=bfloat16")
-    assert f"runtime.compute_dtype=bfloat16: {told}" in caplog.text
+    assert f"runtime.compute_dtype=bfloat16: {message}" in caplog.text
     assert (losses(found) == losses(exact)) != has_instructions
 
 

@@ -99,12 +99,12 @@ def test_rows_are_kept_as_they_are_stored(random_graph: Any, dtype: torch.dtype)
     assert traffic.rows.hits == 150
 
 
-def told(rows: tuple[int, ...], lists: tuple[int, ...] = (0, 0, 0)) -> CacheTraffic:
+def traffic_of(rows: tuple[int, ...], lists: tuple[int, ...] = (0, 0, 0)) -> CacheTraffic:
     return CacheTraffic(rows=rows, lists=lists, transactions=1, link_bytes=1)
 
 
 def test_effects_are_what_the_plan_predicts() -> None:
-    predicted = (told((5, 3, 2), (1, 0, 3)), told((0, 0, 0)))
+    predicted = (traffic_of((5, 3, 2), (1, 0, 3)), traffic_of((0, 0, 0)))
     shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,), predicted=predicted)
     first, second = cache_effects(2, shared)
     assert (first.num_bytes, first.row_misses, first.list_misses) == (32, 0.2, 0.75)
@@ -116,7 +116,7 @@ def test_effects_are_what_the_plan_predicts() -> None:
 def test_effects_of_nothing() -> None:
     nothing = CacheEffect()
     assert cache_effects(2, None) == [nothing, nothing]
-    aggregated = plan(cache(1, host_aggregates=True), predicted=(told((0, 0, 0)),))
+    aggregated = plan(cache(1, host_aggregates=True), predicted=(traffic_of((0, 0, 0)),))
     assert cache_effects(2, aggregated) == [nothing, nothing]
     (unknown,) = cache_effects(1, plan(cache()))
     assert (unknown.num_bytes, unknown.row_misses) == (32, nothing.row_misses)
@@ -139,8 +139,8 @@ FAR: Any = SimpleNamespace(
 
 def test_a_clique_over_two_machines_is_refused(tiny_graph: Graph) -> None:
     shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,))
-    said = r"^cache plan: devices \[0, 1\] read each other's mem.* workers are on 2 machines$"
-    with pytest.raises(ConfigError, match=said):
+    message = r"^cache plan: devices \[0, 1\] read each other's mem.* workers are on 2 machines$"
+    with pytest.raises(ConfigError, match=message):
         open_caches(shared, tiny_graph, DEVICE, FAR)
 
 

@@ -24,8 +24,8 @@ def cache_plan(*rows: tuple[int, int], ahead: bool = False) -> CachePlan:
         found = [0] * size
         found[device] = hits
         lists = (0,) * (size + 1)
-        told = CacheTraffic(rows=(*found, misses), lists=lists, transactions=0, link_bytes=0)
-        predicted.append(told)
+        traffic = CacheTraffic(rows=(*found, misses), lists=lists, transactions=0, link_bytes=0)
+        predicted.append(traffic)
     return CachePlan(
         planner="mine",
         cliques=tuple((each,) for each in range(size)),

@@ -75,7 +75,7 @@ def test_links_make_cliques_of_policies_that_share(settings: Settings, links: st
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "message"),
     [
         (
             BOTH,
@@ -85,10 +85,10 @@ def test_links_make_cliques_of_policies_that_share(settings: Settings, links: st
         (plan_of(*[PEER] * 4), "has 3 GPUs, device_plan has 4 devices with memory of their own"),
     ],
 )
-def test_links_that_fit_no_devices(settings: Settings, links: str, plan: str, said: str) -> None:
+def test_links_that_fit_no_devices(settings: Settings, links: str, plan: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         make_artefacts(settings(plan, "cache_planner=quiver", links, "cache_planner.ratio=0.1"))
-    assert str(error.value) == f"{links}: {said}"
+    assert str(error.value) == f"{links}: {message}"
 
 
 def test_a_plan_that_is_given_is_used_as_it_is(settings: Settings, tmp_path: Path) -> None:
@@ -114,17 +114,17 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_plan_that_cannot_be_used(settings: Settings, tmp_path: Path, damage: str) -> None:
     path, _ = planned(settings(*STATIC, ONE, f"cache_planner.store={tmp_path / 'p'}"))
-    spoil, said = DAMAGE[damage]
+    spoil, message = DAMAGE[damage]
     spoil(path)
     with pytest.raises(GraphError) as error:
         make_artefacts(settings(f"cache_plan={path}", ONE))
     assert str(error.value).startswith(str(path))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert str(error.value).isprintable()
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ("dataset.seed=1", r"p: is a cache plan of planted-partition \(600 .*, not of planted"),
         ("dataset.feature_dtype=bfloat16", "p: is for rows of 32 bytes in float32, not of 16 byt"),
@@ -138,12 +138,12 @@ def test_a_plan_that_cannot_be_used(settings: Settings, tmp_path: Path, damage: 
     ],
 )
 def test_a_plan_of_something_else(
-    settings: Settings, tmp_path: Path, links: str, overrides: str, said: str
+    settings: Settings, tmp_path: Path, links: str, overrides: str, message: str
 ) -> None:
     peers, store = plan_of(PEER, PEER), f"cache_planner.store={tmp_path / 'p'}"
     quiver = ("cache_planner=quiver", "cache_planner.ratio=0.1", links)
     path, _ = planned(settings(*quiver, peers, store))
-    with pytest.raises((GraphError, ConfigError), match=said) as error:
+    with pytest.raises((GraphError, ConfigError), match=message) as error:
         make_artefacts(settings(f"cache_plan={path}", peers, *overrides.split()))
     assert str(error.value).isprintable()
 
@@ -152,35 +152,35 @@ def test_a_plan_over_other_parts(settings: Settings, tmp_path: Path) -> None:
     store = f"cache_planner.store={tmp_path / 'p'}"
     path, _ = planned(settings(*STATIC, BOTH, "partitioner=hash", store))
     given = (f"cache_plan={path}", BOTH)
-    for partitioner, said in (("random", "the partition "), ("none", "a graph without parts")):
-        with pytest.raises(GraphError, match=f"p: is for the partition .*, not for {said}"):
+    for partitioner, message in (("random", "the partition "), ("none", "a graph without parts")):
+        with pytest.raises(GraphError, match=f"p: is for the partition .*, not for {message}"):
             make_artefacts(settings(*given, f"partitioner={partitioner}"))
     assert planned(settings(*given, "partitioner=hash"))[0] == path
 
 
 @pytest.mark.parametrize(
-    ("option", "other", "said"),
+    ("option", "other", "message"),
     [
         ("cache_plan=/p", "cache_planner=belady", "cannot be given with cache_planner=belady"),
         ("cache_planner=legion", "partitioner=p3", "does not go with partitioner=p3"),
         ("cache_plan=/p", "partitioner=p3", "does not go with partitioner=p3"),
     ],
 )
-def test_what_does_not_go_together(settings: Settings, option: str, other: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{option}: {said}"):
+def test_what_does_not_go_together(settings: Any, option: str, other: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{option}: {message}"):
         settings(BOTH, option, other)
 
 
 @pytest.mark.parametrize(
-    ("seam", "said"),
+    ("seam", "message"),
     [
         ({"features": HoldEvenVertices()}, "^features: HoldEvenVertices cannot be given with cac"),
         ({"exchange": TradeRows()}, "^exchange: cannot be given with caches"),
     ],
 )
-def test_stores_and_exchanges_of_ones_own(settings: Settings, seam: Any, said: str) -> None:
+def test_stores_and_exchanges_of_ones_own(settings: Settings, seam: Any, message: str) -> None:
     config = settings(*STATIC, ONE)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         TrainConfig(**{**vars(config), **seam})
     TrainConfig(**{**vars(settings(*STATIC, "device_plan=cpu_x2")), **seam})
 

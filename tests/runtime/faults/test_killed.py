@@ -30,7 +30,7 @@ def check_failed(runs: Any, run: Any, directory: Path) -> str:
 def kill_a_worker(
     runs: Any, directory: Path, *options: str, plan: str, rank: int, stage: str
 ) -> None:
-    """Let a worker die in a stage of a run that has a checkpoint, and see what is said and left."""
+    """Let a worker die in a stage of a run that has a checkpoint, and see what it leaves."""
     run = runs.until_trained(directory, *options, plan=plan)
     worker = run.workers()[rank]
     runs.watched.kill_in(worker.pid, stage)
@@ -65,8 +65,8 @@ def test_a_stopped_worker_and_resumption(runs: Any, whole: Any, tmp_path: Path) 
     run = runs.until_trained(directory, "runtime.stall_limit_s=15")
     worker = run.workers()[1]
     os.kill(worker.pid, signal.SIGSTOP)
-    said = f"worker emulated:1 (process {worker.pid}, stopped) has given no sign of life for 1"
-    assert check_failed(runs, run, directory).startswith(said)
+    message = f"worker emulated:1 (process {worker.pid}, stopped) has given no sign of life for 1"
+    assert check_failed(runs, run, directory).startswith(message)
     runs.finish(directory, "resume")
     assert same(weights(directory), weights(whole()))
 
