@@ -1,20 +1,20 @@
-from __future__ import annotations
-
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
+import torch
 from composed import composed
 from hydra import initialize_config_module
+from learnt import lines, same, weights
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
@@ -22,9 +22,11 @@ from gnnscale.core.hardware import usable_cores
 from gnnscale.options.config import typed
 from gnnscale.report.run import write_outcome
 from gnnscale.report.terminal import RunReport
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
+from gnnscale.runtime.train import train
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -33,11 +35,15 @@ TINY = (
 )
 
 
+def with_tiny(overrides: Sequence[str]) -> list[str]:
+    """Put the options of a tiny run before others, but for those of a dataset and sampler given."""
+    given = {each.partition("=")[0] for each in overrides} & {"dataset", "sampler"}
+    return [*(each for each in TINY if each.partition(".")[0] not in given), *overrides]
+
+
 @pytest.fixture(scope="session")
 def stores(
-    tmp_path_factory: pytest.TempPathFactory,
-    write_figures: Callable[[Path], Path],
-    csim_home: Path,
+    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path], csim_home: Path
 ) -> Path:
     """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one.
 
@@ -54,7 +60,7 @@ def options(stores: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("GNNSCALE_HOME", str(stores))
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        yield lambda *overrides: composed([*TINY, *overrides])
+        yield lambda *overrides: composed(with_tiny(overrides))
 
 
 @pytest.fixture
@@ -63,25 +69,13 @@ def settings(options: Callable[..., DictConfig]) -> Callable[..., TrainConfig]:
 
 
 class Silent:
-    """An observer that keeps what it is told."""
+    """An observer that keeps the events: their names, and what comes with them."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
 
-    def started(self, run: Any) -> None:
-        self.events.append(("started", run))
-
-    def stepped(self, record: Any) -> None:
-        self.events.append(("stepped", record))
-
-    def traced(self, spans: Any) -> None:
-        self.events.append(("traced", spans))
-
-    def trained(self) -> None:
-        self.events.append(("trained", None))
-
-    def finished_epoch(self, record: Any) -> None:
-        self.events.append(("finished_epoch", record))
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        return lambda record=None: self.events.append((event, record))
 
 
 @pytest.fixture
@@ -89,12 +83,30 @@ def observer() -> Silent:
     return Silent()
 
 
-class Together(Protocol):
-    def __call__(self, program: str, size: int, *arguments: object) -> None: ...
+@pytest.fixture
+def run(options: Callable[..., DictConfig], observer: Silent) -> Callable[..., TrainResult]:
+    """Train in this process, with ``seams`` in place of options that the command does not have.
+
+    ``observer`` watches, or ``watched``.
+    """
+
+    def trained(
+        directory: Path, *overrides: str, watched: Any = observer, **seams: Any
+    ) -> TrainResult:
+        node = options(*overrides)
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        config = replace(typed(node, TrainConfig), **seams)
+        threads = torch.get_num_threads()
+        try:
+            return train(config, directory, watched, options=values | {"resume": None})
+        finally:
+            torch.set_num_threads(threads)
+
+    return trained
 
 
 @pytest.fixture
-def together(stores: Path, tmp_path: Path) -> Together:
+def together(stores: Path, tmp_path: Path) -> Callable[..., None]:
     """Run a program of ``programs/`` in several processes, which meet at a file, to a good end."""
     environment = os.environ | {"GNNSCALE_HOME": str(stores), "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -105,9 +117,7 @@ def together(stores: Path, tmp_path: Path) -> Together:
         with (tmp_path / "output.txt").open("w+") as output:
             process = subprocess.Popen(
                 [sys.executable, *map(str, (starter, program, size, meeting, *arguments))],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                **{"env": environment, "stdout": output, "stderr": subprocess.STDOUT},
                 start_new_session=True,
             )
             try:
@@ -120,6 +130,22 @@ def together(stores: Path, tmp_path: Path) -> Together:
             assert process.returncode == 0, output.read()
 
     return start
+
+
+@pytest.fixture
+def trained_together(together: Any, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Train runs in several processes, in ``tmp_path``; return the record of each by its name.
+
+    ``runs`` has the overrides of each, and what else ``programs/train_together.py`` understands.
+    """
+
+    def train_all(size: int, runs: dict[str, Sequence[str]]) -> dict[str, Any]:
+        tiny = {name: with_tiny(overrides) for name, overrides in runs.items()}
+        (tmp_path / "runs.json").write_text(json.dumps(tiny))
+        together("train_together", size, tmp_path)
+        return {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in runs}
+
+    return train_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,19 +161,18 @@ class Reported:
     def losses(self) -> list[float]:
         return [step["loss"] for step in self.steps]
 
+    @property
+    def seeds(self) -> list[tuple[int, ...]]:
+        """The seeds of all devices, step by step."""
+        return [tuple(device["seeds"] for device in step["devices"]) for step in self.steps]
+
     def of_device(self, rank: int) -> list[dict[str, Any]]:
         """What a device did in every step."""
         return [step["devices"][rank] for step in self.steps]
 
 
-class Launch(Protocol):
-    def __call__(
-        self, directory: Path, *overrides: str, report: type[RunReport] = ..., **seams: Any
-    ) -> Reported: ...
-
-
 @pytest.fixture
-def launched(options: Callable[..., DictConfig]) -> Launch:
+def launched(options: Callable[..., DictConfig]) -> Callable[..., Reported]:
     """Train as ``gnnscale train`` does, with ``seams`` in place of options that it does not have.
 
     ``report`` is the class of the observer.
@@ -168,13 +193,44 @@ def launched(options: Callable[..., DictConfig]) -> Launch:
         finally:
             observer.close()
         summary = write_outcome(observer, result, status="completed", console=console)
-        lines = (directory / "steps.jsonl").read_text().splitlines()
         assert json.loads((directory / "summary.json").read_text()) == summary
-        return Reported(
-            result=result,
-            summary=summary,
-            steps=[json.loads(line) for line in lines],
-            page=(directory / "report.html").read_text(),
-        )
+        steps, page = lines(directory / "steps.jsonl"), (directory / "report.html").read_text()
+        return Reported(result=result, summary=summary, steps=steps, page=page)
 
     return run
+
+
+class StopAfterAnEpoch(RunReport):
+    """Interrupts the run as Ctrl-C would, as soon as an epoch is done."""
+
+    def finished_epoch(self, record: Any) -> None:
+        super().finished_epoch(record)
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def resumed_and_whole(
+    launched: Callable[..., Reported], tmp_path: Path
+) -> Callable[..., tuple[Reported, Reported]]:
+    """Resume a run that was interrupted, and do it without a stop: they learn the same bits.
+
+    The run goes on for two epochs, however far it came.
+    """
+
+    def compare(*overrides: str, **seams: Any) -> tuple[Reported, Reported]:
+        part, whole = tmp_path / "part", tmp_path / "whole"
+        common = (*overrides, "runtime.checkpoint_every_s=0")
+        with pytest.raises(KeyboardInterrupt):
+            launched(part, *common, "epochs=100000", report=StopAfterAnEpoch, **seams)
+        common = (*common, f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}")
+        runs = (
+            launched(part, *common, f"resume={part}", **seams),
+            launched(whole, *common, **seams),
+        )
+        assert same(weights(part), weights(whole))
+        left, right = ([each.train_loss for each in run.result.history] for run in runs)
+        assert left == right
+        assert runs[0].result.test_metric == runs[1].result.test_metric
+        return runs
+
+    return compare

@@ -1,36 +1,24 @@
 """Caches change where rows are read, and nothing that is learnt; exact hits are counted."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from omegaconf import DictConfig, OmegaConf
-
-from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
-from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.train import train
+from devices import accelerator, plan_of
+from learnt import same, weights
 
 pytestmark = pytest.mark.integration
 
 COMMON = (
     *("dataset.num_vertices=800", "dataset.num_edges=5000", "dataset.num_features=12"),
-    *("model.hidden=8", "model.dropout=0.5", "sampler.fanouts=[4,3]", "batch_size=64"),
+    *("model.dropout=0.5", "sampler.fanouts=[4,3]", "num_threads=2"),
     # The last of 8 steps has 8 seeds: none for a device with a small share.
-    *("dataset.train_fraction=0.57", "num_threads=2", "epochs=2", "runtime.eval_every=2"),
-)
-ACCELERATOR = (
-    "kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
-    "link_bandwidth:1e9,peer_bandwidth:1e10,host_aggregates:{aggregates}"
+    *("dataset.train_fraction=0.57", "epochs=2", "runtime.eval_every=2"),
 )
 #: Devices 0 and 1 read each other's caches, and so do 2 and 3.
 LINKS = "0 1 0 0\n1 0 0 0\n0 0 0 1\n0 0 1 0\n"
-FIXED = ("runtime.drm=false",)
+FIXED = "runtime.drm=false"
 #: The caches of each run, and how its batches are prepared.
 PLANNERS = {
     "pagraph": ("cache_planner.ratio=0.2", "runtime.prefetch=none"),
@@ -39,6 +27,7 @@ PLANNERS = {
     "legion": ("cache_planner.ratio=0.15", "runtime.prefetch=none"),
     "oracle_static": ("cache_planner.ratio=0.3", "runtime.prefetch=two_stage"),
     "belady": ("cache_planner.ratio=0.2", "runtime.prefetch=two_stage"),
+    "belady_match": ("cache_planner.ratio=0.1", "cache_planner.window=3", "runtime.prefetch=none"),
     "match": ("runtime.prefetch=one_stage",),
 }
 SHARED = {"quiver", "legion"}
@@ -47,40 +36,31 @@ EXACT = {"oracle_static", "belady", "belady_match", "match"}
 #: What one worker runs, and four: two run everything.
 OF_ONE = ("none", "legion", "belady", "aggregated")
 OF_MANY = ("none", "quiver", "legion")
-SPLITS = {1: [64], 2: [40, 24], 4: [20, 14, 1, 29]}
+SPLITS = {1: "[64]", 2: "[40,24]", 4: "[20,14,1,29]"}
 
 
-def devices(size: int, aggregates: str = "false") -> str:
-    each = f"{{{ACCELERATOR.format(aggregates=aggregates)}}}"
-    return f"device_plan.devices=[{','.join([each] * size)}]"
+def devices(size: int, *, aggregate: bool = False) -> str:
+    return plan_of(*[accelerator(peer_bandwidth=1e10, host_aggregates=aggregate)] * size)
 
 
 def runs_of(size: int, folder: Path) -> dict[str, list[str]]:
     """Return the options of each run by its name."""
-    split = f"device_plan.split={json.dumps(SPLITS[size]).replace(' ', '')}"
-    fixed = [*COMMON, devices(size), split, *FIXED]
-    runs = {
-        name: [*fixed, f"cache_planner={name}", *options, _store(folder, name)]
-        for name, options in PLANNERS.items()
-    }
+    split = f"device_plan.split={SPLITS[size]}"
+    fixed = [*COMMON, devices(size), split, FIXED]
+    runs = {name: [*fixed, f"cache_planner={name}", *options] for name, options in PLANNERS.items()}
     for name in SHARED:
         runs[name].append(f"cache_planner.nvlink={folder / 'links.txt'}")
-    runs["belady_match"] = [
-        *(*fixed, "cache_planner=belady_match", "cache_planner.window=3"),
-        *("cache_planner.ratio=0.1", "runtime.prefetch=none", _store(folder, "belady_match")),
-    ]
     # Work may move between devices, and batches are prepared ahead.
     moving = [*COMMON, devices(size), "runtime.prefetch=two_stage", "runtime.drm=true"]
     for name in ("legion", "belady"):
-        runs[f"moving_{name}"] = [
-            *(*moving, f"cache_planner={name}", "cache_planner.ratio=0.2"),
-            _store(folder, f"moving_{name}"),
-        ]
+        runs[f"moving_{name}"] = [*moving, f"cache_planner={name}", "cache_planner.ratio=0.2"]
     # The host may aggregate, and does where that moves less.
     runs["aggregated"] = [
-        *(*COMMON, devices(size, "true"), split, *FIXED, "cache_planner=gnnlab"),
-        *("cache_planner.ratio=0.5", "runtime.prefetch=none", _store(folder, "aggregated")),
+        *(*COMMON, devices(size, aggregate=True), split, FIXED, "cache_planner=gnnlab"),
+        *("cache_planner.ratio=0.5", "runtime.prefetch=none"),
     ]
+    for name in runs:
+        runs[name].append(_store(folder, name))
     runs["none"] = [*fixed, "runtime.prefetch=none"]
     names = {1: OF_ONE, 2: runs, 4: OF_MANY}[size]
     return {name: runs[name] for name in names}
@@ -93,20 +73,16 @@ def _store(folder: Path, name: str) -> str:
 @pytest.mark.parametrize(
     "size", [2, *(pytest.param(size, marks=pytest.mark.long) for size in (1, 4))]
 )
-def test_caches_change_nothing_that_is_learnt(
-    options: Callable[..., DictConfig], together: Any, tmp_path: Path, size: int
-) -> None:
+def test_caches_change_nothing_learnt(trained_together: Any, tmp_path: Path, size: int) -> None:
     (tmp_path / "links.txt").write_text(LINKS)
     runs = runs_of(size, tmp_path)
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together", size, tmp_path)
-    found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in runs}
+    found = trained_together(size, runs)
 
     if size == 4:
         assert [step[2] for step in found["none"]["splits"]] == [*[1] * 7, 0] * 2
     expected = found["none"]["losses"]
     assert len(set(expected)) == len(expected) == 16
-    for name in runs.keys() & {*PLANNERS, "belady_match"}:
+    for name in runs.keys() & PLANNERS.keys():
         # The devices take the rows as they are in either run: not a bit may differ.
         assert found[name]["losses"] == expected, name
     for name in runs.keys() & {"moving_legion", "moving_belady", "aggregated"}:
@@ -154,28 +130,18 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("prefetch", ["none", "two_stage"])
-def test_a_run_is_resumed_with_the_same_caches_or_others(
-    options: Callable[..., DictConfig], observer: Any, tmp_path: Path, prefetch: str
-) -> None:
-    def run(directory: Path, *overrides: str) -> dict[str, torch.Tensor]:
-        node = options(*COMMON, devices(1), *FIXED, f"runtime.prefetch={prefetch}", *overrides)
-        plain: Any = OmegaConf.to_container(node, resolve=True)
-        train(typed(node, TrainConfig), directory, observer, options=plain | {"resume": None})
-        return dict(load_checkpoint(directory / LAST)["model"])
-
-    threads = torch.get_num_threads()
-    try:
-        whole = run(tmp_path / "whole")
-        for before, after in (("none", "legion"), ("belady", "belady"), ("legion", "belady")):
-            part = tmp_path / f"{before}-{after}"
-            stopped = run(part, "epochs=1", *OTHERS[before])
-            assert not all(torch.equal(whole[name], stopped[name]) for name in whole)
-            resumed = run(part, f"resume={part}", *OTHERS[after])
-            assert all(torch.equal(whole[name], resumed[name]) for name in whole), part.name
-        # A plan that is given may be another as well.
-        part = tmp_path / "given"
-        run(part, "epochs=1", *OTHERS["legion"], _store(tmp_path, "given"))
-        resumed = run(part, f"resume={part}", f"cache_plan={tmp_path / 'plans' / 'given'}")
-        assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    finally:
-        torch.set_num_threads(threads)
+def test_runs_go_on_with_the_same_caches_or_others(run: Any, tmp_path: Path, prefetch: str) -> None:
+    common = (*COMMON, devices(1), FIXED, f"runtime.prefetch={prefetch}")
+    run(tmp_path / "whole", *common)
+    whole = weights(tmp_path / "whole")
+    for before, after in (("none", "legion"), ("belady", "belady"), ("legion", "belady")):
+        part = tmp_path / f"{before}-{after}"
+        run(part, *common, "epochs=1", *OTHERS[before])
+        assert not same(whole, weights(part))
+        run(part, *common, f"resume={part}", *OTHERS[after])
+        assert same(whole, weights(part)), part.name
+    # A plan that is given may be another as well.
+    part = tmp_path / "given"
+    run(part, *common, "epochs=1", *OTHERS["legion"], _store(tmp_path, "given"))
+    run(part, *common, f"resume={part}", f"cache_plan={tmp_path / 'plans' / 'given'}")
+    assert same(whole, weights(part))

@@ -1,37 +1,28 @@
 """With ``runtime.deterministic`` the clock decides nothing: equal options give equal weights."""
 
-from __future__ import annotations
-
-import json
 import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import learnt
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from devices import accelerator, plan_of
+from learnt import same
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
-from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.train import train
 
 pytestmark = pytest.mark.timeout(120)
 
 #: A processor and an emulated accelerator that is slow, by its metadata, whatever is measured.
 HYBRID = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_features=8"),
-    *("dataset.train_fraction=0.6", "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64"),
     *("runtime.prefetch=one_stage", "runtime.prefetch_depth=4", "device_plan.split=[32,32]"),
-    "device_plan.devices=[cpu,{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,"
-    "memory_bytes:1073741824,link_bandwidth:1e9,launch_s:5e-3}]",
-    *("model.dropout=0.5", "model.norm=batch", "num_threads=2", "epochs=3"),
+    *(plan_of("cpu", accelerator(launch_s=5e-3)), "model.dropout=0.5", "model.norm=batch"),
+    "num_threads=2",
 )
 EXACT = (*HYBRID, "runtime.deterministic=true", "runtime.checkpoint_every_s=0")
 SLOWLY = "seam.features=unhurried:TakeTime"
@@ -40,15 +31,13 @@ STEPS = 6
 
 def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
     """Return the weights of both devices."""
-    first = load_checkpoint(folder / name.partition("+")[0] / LAST)["model"]
+    first = learnt.weights(folder / name.partition("+")[0])
     second = torch.load(folder / f"{name}.1.pt", weights_only=True)
     mine = {f"0.{key}": value for key, value in first.items()}
     return mine | {f"1.{key}": value for key, value in second.items()}
 
 
-def test_the_clock_changes_nothing_and_neither_does_resuming(
-    options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path
-) -> None:
+def test_clock_and_resuming_change_nothing(trained_together: Any, tmp_path: Path) -> None:
     runs = {
         "exact": EXACT,
         "disturbed": (*EXACT, SLOWLY),
@@ -56,50 +45,34 @@ def test_the_clock_changes_nothing_and_neither_does_resuming(
         "part+resumed": (*EXACT, f"resume={tmp_path / 'part'}"),
         "measured": (*HYBRID, SLOWLY),
     }
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together", 2, tmp_path)
-    told = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in runs}
-    known = weights(tmp_path, "exact")
+    found = trained_together(2, runs)
     for name in ("disturbed", "part+resumed"):
-        other = weights(tmp_path, name)
-        assert known.keys() == other.keys()
-        assert all(torch.equal(known[key], other[key]) for key in known), name
+        assert same(weights(tmp_path, "exact"), weights(tmp_path, name)), name
     for what in ("losses", "splits", "decisions"):
-        assert told["disturbed"][what] == told["exact"][what]
-        assert told["part+resumed"][what] == told["exact"][what][STEPS:]
+        assert found["disturbed"][what] == found["exact"][what]
+        assert found["part+resumed"][what] == found["exact"][what][STEPS:]
     # It was stopped between a decision and the step from which that applies.
-    assert any(told["part"]["decisions"])
-    assert {tuple(split) for split in told["part"]["splits"][:-1]} == {(32, 32)}
+    assert any(found["part"]["decisions"])
+    assert {tuple(split) for split in found["part"]["splits"][:-1]} == {(32, 32)}
     # Work was moved, to the processor; where seconds decide, it goes to the accelerator.
-    assert any(told["exact"]["decisions"])
-    assert told["exact"]["splits"][-2][0] > 32 > told["measured"]["splits"][-2][0]
+    assert any(found["exact"]["decisions"])
+    assert found["exact"]["splits"][-2][0] > 32 > found["measured"]["splits"][-2][0]
 
 
-def run(
-    options: Callable[..., DictConfig], directory: Path, observer: Any, *overrides: str
-) -> list[Any]:
-    node = options("runtime.prefetch=two_stage", "num_threads=5", *overrides)
-    plain: Any = OmegaConf.to_container(node, resolve=True)
-    threads = torch.get_num_threads()
-    observer.events.clear()
-    try:
-        train(typed(node, TrainConfig), directory, observer, options=plain | {"resume": None})
-    finally:
-        torch.set_num_threads(threads)
-    return [each for name, each in observer.events if name == "stepped"]
+#: One device.
+ALONE = ("runtime.prefetch=two_stage", "num_threads=5", "runtime.deterministic=true")
 
 
 def test_decisions_do_not_follow_what_the_clock_says(
-    options: Callable[..., DictConfig],
-    observer: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Any, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads of one device move between its stages, by counted work."""
     found = []
     clock = time.perf_counter
     for name in ("a", "b"):
-        steps = run(options, tmp_path / name, observer, "runtime.deterministic=true")
+        observer.events.clear()
+        run(tmp_path / name, *ALONE)
+        steps = [each for event, each in observer.events if event == "stepped"]
         found.append([(each.decision, each.devices[0].threads, each.loss) for each in steps])
         # A clock on which each reading is seconds later than the one before, some more than others.
         draw, passed = random.Random(0), [0.0]
@@ -115,30 +88,26 @@ def test_decisions_do_not_follow_what_the_clock_says(
     assert all(" ms by counted work is the bottleneck: 1 thread " in each for each in decisions)
     assert len({threads for _, threads, _ in found[0]}) > 1
     seconds = [sum(vars(each.devices[0].stages).values()) for each in steps]
-    assert max(seconds) > 10  # what is told is what was measured
+    assert max(seconds) > 10  # what is reported was measured
 
 
 def test_options_that_plans_follow_from_stay(
-    options: Callable[..., DictConfig],
-    observer: Any,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    exact = "runtime.deterministic=true"
     with caplog.at_level("INFO"):
-        run(options, tmp_path, observer, exact, "epochs=1")
+        run(tmp_path, *ALONE, "epochs=1")
     (line,) = [each for each in caplog.messages if "deterministic" in each]
     assert line.startswith("runtime.deterministic=true: the plan follows nominal rates, ")
-    resume = f"resume={tmp_path}"
-    for override, told in {
+    go_on = (*ALONE, "epochs=2", f"resume={tmp_path}")
+    for override, message in {
         "num_threads=4": "resume: num_threads is 4, but ",
         "runtime.drm=false": "resume: runtime.drm is False, but ",
         "runtime.prefetch_depth=3": "resume: runtime.prefetch_depth is 3, but ",
     }.items():
-        with pytest.raises(ConfigError, match=told):
-            run(options, tmp_path, observer, exact, "epochs=2", resume, override)
+        with pytest.raises(ConfigError, match=message):
+            run(tmp_path, *go_on, override)
     # Without it they may change, as ever.
-    run(options, tmp_path, observer, "epochs=2", resume, "num_threads=4")
+    run(tmp_path, *go_on, "runtime.deterministic=false", "num_threads=4")
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -153,7 +122,6 @@ BASELINE = {
 
 @pytest.mark.long
 def test_instruction_sets_change_nothing(tmp_path: Path) -> None:
-    found = []
     for name, variables in {"all": {}, "baseline": BASELINE}.items():
         command = [
             *(sys.executable, "-m", "gnnscale", "train", "dataset=planted_partition", "model=gat"),
@@ -162,6 +130,4 @@ def test_instruction_sets_change_nothing(tmp_path: Path) -> None:
             f"dataset.store={tmp_path / 'store'}",
         ]
         subprocess.run(command, env=os.environ | variables, check=True, cwd=tmp_path)
-        found.append(load_checkpoint(tmp_path / name / LAST)["model"])
-    first, second = found
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert same(learnt.weights(tmp_path / "all"), learnt.weights(tmp_path / "baseline"))

@@ -1,40 +1,24 @@
 """Runs on FPGA cards in C simulation: they learn what a processor does, and are resumed."""
 
-from __future__ import annotations
-
-import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from composed import composed
-from losses import Losses
-from omegaconf import OmegaConf
+from learnt import same, weights
+from losses import At, Losses
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
-from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
-from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.train import train
 
 pytestmark = pytest.mark.integration
 
-#: Whatever calls ``trained``.
-composes = pytest.mark.usefixtures("options")
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fpga"
 
-COMMON = [
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=20", "dataset.train_fraction=0.6", "sampler.fanouts=[5,3]"),
-    *("batch_size=64", "epochs=3", "num_threads=2", "runtime.eval_every=3"),
-]
+COMMON = ["dataset.num_features=20", "num_threads=2", "runtime.eval_every=3"]
 MODELS = {
     name: [*COMMON, f"model={name}", "model.hidden=24", "model.dropout=0.5"]
     for name in ("sage", "gcn", "gin")
@@ -58,65 +42,58 @@ TWO = {
 FEW = {"hybrid_fpga_csim": TWO["hybrid_fpga_csim"]}
 
 
-def trained(
-    directory: Path, *overrides: str, observer: Any = None, **seams: Any
-) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Train in this process; return the losses of all steps, and the weights of the end."""
-    node = composed(overrides)
-    plain: Any = OmegaConf.to_container(node, resolve=True)
-    watched = observer or Losses()
-    config = replace(typed(node, TrainConfig), **seams)
-    train(config, directory, watched, options=plain | {"resume": None})
-    return watched.steps, dict(load_checkpoint(directory / LAST)["model"])
+@pytest.fixture
+def losses(run: Any) -> Callable[..., list[float]]:
+    """Train in this process; return the losses of all steps."""
+
+    def trained(directory: Path, *overrides: str, **seams: Any) -> list[float]:
+        seen = Losses()
+        run(directory, *overrides, watched=seen, **seams)
+        return seen.steps
+
+    return trained
 
 
 @pytest.mark.parametrize(
     "model", ["sage", *(pytest.param(each, marks=pytest.mark.long) for each in ("gcn", "gin"))]
 )
-@composes
-def test_a_card_learns_what_a_processor_does(tmp_path: Path, model: str) -> None:
-    known, _ = trained(tmp_path / "cpu", *MODELS[model], "device_plan=cpu")
+def test_a_card_learns_what_a_processor_does(losses: Any, tmp_path: Path, model: str) -> None:
+    known = losses(tmp_path / "cpu", *MODELS[model], "device_plan=cpu")
     assert len(known) == 3 * 6
     for name, plan in ALONE.items():
-        found, _ = trained(tmp_path / name, *MODELS[model], *plan)
+        found = losses(tmp_path / name, *MODELS[model], *plan)
         assert found == pytest.approx(known, rel=1e-4), name
 
 
 @pytest.mark.long
-@composes
-def test_cards_and_processors_learn_it_together(
-    together: Callable[..., None], tmp_path: Path
-) -> None:
+def test_cards_and_processors_together(losses: Any, trained_together: Any, tmp_path: Path) -> None:
     plans = {model: TWO if model == "sage" else FEW for model in MODELS}
     runs = {
         f"{model}.{name}": [*MODELS[model], *plan]
         for model, some in plans.items()
         for name, plan in some.items()
     }
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together", 2, tmp_path)
-    for model, some in plans.items():
-        known, _ = trained(tmp_path / model, *MODELS[model], "device_plan=cpu")
-        for name in some:
-            found = json.loads((tmp_path / f"{model}.{name}.json").read_text())
-            assert found["losses"] == pytest.approx(known, rel=1e-4), (model, name)
-            weights = load_checkpoint(tmp_path / f"{model}.{name}" / LAST)["model"]
-            other = torch.load(tmp_path / f"{model}.{name}.1.pt", weights_only=True)
-            assert all(torch.equal(weights[key], other[key]) for key in other), (model, name)
+    found = trained_together(2, runs)
+    for model in plans:
+        known = losses(tmp_path / model, *MODELS[model], "device_plan=cpu")
+        for name in (each for each in runs if each.startswith(f"{model}.")):
+            assert found[name]["losses"] == pytest.approx(known, rel=1e-4), name
+            other = torch.load(tmp_path / f"{name}.1.pt", weights_only=True)
+            assert same(weights(tmp_path / name), other), name
 
 
 @pytest.mark.long
-@composes
-def test_a_card_learns_cora_as_a_processor_does(tmp_path: Path, test_data: Path) -> None:
+def test_a_card_learns_cora_like_a_processor(losses: Any, tmp_path: Path, test_data: Path) -> None:
     """With 1,433 features and 7 classes, which are no multiples of sixteen."""
     cora = [
         *("dataset=planetoid", "dataset.name=cora", f"dataset.raw={test_data / 'planetoid'}"),
         *("model=gcn", "model.hidden=16", "model.dropout=0.5", "sampler=full"),
-        *("batch_size=64", "epochs=3", "num_threads=2", "runtime.eval_every=3"),
+        *("num_threads=2", "runtime.eval_every=3"),
     ]
-    known, _ = trained(tmp_path / "cpu", *cora, "device_plan=cpu")
-    found, _ = trained(tmp_path / "fpga", *cora, "device_plan=fpga_csim")
-    assert found == pytest.approx(known, rel=1e-4)
+    known = losses(tmp_path / "cpu", *cora, "device_plan=cpu")
+    assert losses(tmp_path / "fpga", *cora, "device_plan=fpga_csim") == pytest.approx(
+        known, rel=1e-4
+    )
 
 
 def test_reports_say_what_was_simulated(launched: Any, tmp_path: Path) -> None:
@@ -135,33 +112,18 @@ def test_reports_say_what_was_simulated(launched: Any, tmp_path: Path) -> None:
     assert min(moved) > 0
 
 
-class StopAt(Losses):
-    """Breaks the run off at a step, as a crash would."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.last = step
-
-    def stepped(self, record: Any) -> None:
-        super().stepped(record)
-        if len(self.steps) == self.last:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.long)])
-@composes
-def test_a_resumed_run_ends_as_one_never_stopped(tmp_path: Path, step: int) -> None:
+def test_a_resumed_run_ends_the_same(run: Any, losses: Any, tmp_path: Path, step: int) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
     common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_every_s=0"]
-    losses, weights = trained(tmp_path / "whole", *common)
+    known = losses(whole, *common)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "part", *common, observer=StopAt(step))
-    resume = f"resume={tmp_path / 'part'}"
-    rest, resumed = trained(tmp_path / "part", *common, resume)
+        run(part, *common, watched=At(step))
+    rest = losses(part, *common, f"resume={part}")
     # From whichever step the disk had last, in an epoch or between two.
-    assert len(rest) >= len(losses) - step
-    assert rest == losses[-len(rest) :]
-    assert weights.keys() == resumed.keys()
-    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert len(rest) >= len(known) - step
+    assert rest == known[-len(rest) :]
+    assert same(weights(whole), weights(part))
 
 
 @pytest.fixture
@@ -177,23 +139,17 @@ def own(functions: type[ScatterGatherUpdate]) -> Custom:
 
 
 @pytest.mark.long
-@composes
-def test_a_layer_of_ones_own(tmp_path: Path, max_pool: Any) -> None:
-    model = own(max_pool.MaxPool)
-    common = [*COMMON, "epochs=5"]
-    known, _ = trained(tmp_path / "cpu", *common, model=model)
-    plan = "device_plan=fpga_csim"
-    found, _ = trained(tmp_path / "fpga", *common, plan, model=model)
+def test_a_layer_of_ones_own(losses: Any, tmp_path: Path, max_pool: Any) -> None:
+    model, common = own(max_pool.MaxPool), [*COMMON, "epochs=5"]
+    known = losses(tmp_path / "cpu", *common, model=model)
+    found = losses(tmp_path / "fpga", *common, "device_plan=fpga_csim", model=model)
     assert found == pytest.approx(known, rel=1e-4)
     assert sum(found[-6:]) < 0.9 * sum(found[:6])
 
 
 @pytest.mark.long
 def test_the_example_reaches_the_accuracy_it_shows(
-    stores: Path,
-    max_pool: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    stores: Path, max_pool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(stores))
     assert max_pool.main() > 0.75
@@ -206,8 +162,7 @@ def test_the_example_reaches_the_accuracy_it_shows(
     assert card == pytest.approx(processor, rel=1e-4)
 
 
-@composes
-def test_a_header_that_does_not_compile(tmp_path: Path, max_pool: Any) -> None:
+def test_a_header_that_does_not_compile(run: Any, tmp_path: Path, max_pool: Any) -> None:
     header = tmp_path / "broken.hpp"
     header.write_text(
         '#include "gnnscale_fpga/functions.hpp"\n'
@@ -217,16 +172,13 @@ def test_a_header_that_does_not_compile(tmp_path: Path, max_pool: Any) -> None:
     )
     broken = type("Broken", (max_pool.MaxPool,), {"kernel_header": header})
     with pytest.raises(ConfigError) as caught:
-        trained(tmp_path / "run", *COMMON, "device_plan=fpga_csim", model=own(broken))
+        run(tmp_path / "run", *COMMON, "device_plan=fpga_csim", model=own(broken))
     assert str(caught.value).startswith(f"{header}:3:")
     assert "wieght" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@composes
-def test_a_layer_without_a_header(tmp_path: Path, max_pool: Any) -> None:
+def test_a_layer_without_a_header(run: Any, tmp_path: Path, max_pool: Any) -> None:
     bare = type("Bare", (max_pool.MaxPool,), {"kernel_header": None})
-    with pytest.raises(
-        ConfigError, match=r"^Bare\.kernel_header=None: an fpga needs a C\+\+ header"
-    ):
-        trained(tmp_path / "run", *COMMON, "device_plan=fpga_csim", model=own(bare))
+    with pytest.raises(ConfigError, match=r"^Bare\.kernel_header=None: an fpga needs a C\+\+ hea"):
+        run(tmp_path, *COMMON, "device_plan=fpga_csim", model=own(bare))

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,16 +9,11 @@ import torch
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.runtime.opening import open_run
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
 
 
 @pytest.fixture
-def warnings_of(
-    settings: Callable[..., TrainConfig],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[Callable[..., list[str]]]:
+def warnings_of(settings: Any, tmp_path: Path, caplog: Any) -> Iterator[Callable[..., list[str]]]:
     """What a run warns of before it finds that its graph can have no store."""
     (tmp_path / "file").touch()
     nowhere = f"dataset.store={tmp_path}/file/store"

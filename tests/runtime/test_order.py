@@ -1,24 +1,26 @@
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import DictConfig
+from part_order import Forgetful
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.options.config import typed
-from gnnscale.partition import P3, Hash, Parts
+from gnnscale.partition import P3, Hash
 from gnnscale.runtime.command_options import PlanCacheConfig
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.sampler import SeedOrder, SeedOrderConfig, ShuffledOrder, StepSeeds
+from gnnscale.sampler import SeedOrder, ShuffledOrder
 from gnnscale.sampler.seed_order import labelled_vertices
 
 Settings = Callable[..., TrainConfig]
+
+
+@pytest.fixture
+def graph(random_graph: Any) -> Graph:
+    return random_graph()
 
 
 def seeds_of(order: SeedOrder, epoch: int = 0) -> list[list[int]]:
@@ -29,14 +31,7 @@ def trained(graph: Graph) -> Any:
     return labelled_vertices(graph, "train")
 
 
-def parts_of(graph: Graph, num_parts: int) -> Parts:
-    return Hash().assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
-
-
-def test_the_order_of_a_whole_graph_is_the_users(
-    settings: Settings, random_graph: Callable[..., Graph]
-) -> None:
-    graph = random_graph()
+def test_the_order_of_a_whole_graph_is_the_users(settings: Settings, graph: Graph) -> None:
     order = checked_order(settings("seed=3"), trained(graph), None)
     wanted = ShuffledOrder(graph.train_idx, batch_size=64, seed=3)
     for epoch in (0, 5):
@@ -45,23 +40,18 @@ def test_the_order_of_a_whole_graph_is_the_users(
     assert order.movable
 
 
-def test_columns_leave_the_order_as_it_is(
-    settings: Settings, random_graph: Callable[..., Graph]
-) -> None:
-    graph = random_graph()
+def test_columns_leave_the_order_as_it_is(settings: Settings, graph: Graph) -> None:
     parts = P3().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     config = settings("device_plan=cpu_x2")
-    assert seeds_of(checked_order(config, trained(graph), parts)) == seeds_of(
-        checked_order(config, trained(graph), None)
-    )
+    orders = [checked_order(config, trained(graph), each) for each in (parts, None)]
+    assert seeds_of(orders[0]) == seeds_of(orders[1])
 
 
 @pytest.mark.parametrize(("split", "counts"), [("null", [32, 32]), ("[40,24]", [40, 24])])
-def test_over_parts_every_device_has_its_own_seeds(
-    settings: Settings, random_graph: Callable[..., Graph], split: str, counts: list[int]
+def test_devices_have_seeds_of_their_own_parts(
+    settings: Settings, graph: Graph, split: str, counts: list[int]
 ) -> None:
-    graph = random_graph()
-    parts = parts_of(graph, 2)
+    parts = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     config = settings("device_plan=cpu_x2", f"device_plan.split={split}")
     order = checked_order(config, trained(graph), parts)
     assert not order.movable
@@ -73,37 +63,17 @@ def test_over_parts_every_device_has_its_own_seeds(
     assert parts.owner[steps[0].seeds].tolist() == [0] * counts[0] + [1] * counts[1]
 
 
-def test_planning_and_training_have_one_order(
-    options: Callable[..., DictConfig], random_graph: Callable[..., Graph]
-) -> None:
-    graph = random_graph()
-    train = typed(options("seed=4"), TrainConfig)
+def test_planning_and_training_have_one_order(settings: Settings, graph: Graph) -> None:
+    train = settings("seed=4")
     names = ("seed", "epochs", "batch_size", "num_threads", "dataset", "model", "sampler")
-    planned = PlanCacheConfig(
-        **{name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
-    )
-    assert seeds_of(checked_order(planned, trained(graph), None)) == seeds_of(
-        checked_order(train, trained(graph), None)
-    )
+    shared = {name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
+    orders = [
+        checked_order(each, trained(graph), None) for each in (PlanCacheConfig(**shared), train)
+    ]
+    assert seeds_of(orders[0]) == seeds_of(orders[1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Half(SeedOrderConfig):
-    """Trains half of the vertices."""
-
-    def order(self, train_idx: Any, **options: Any) -> Any:
-        class HalfOrder:
-            movable, batch_size, steps_per_epoch = True, 64, 1
-
-            def epoch(self, epoch: int) -> Any:
-                yield StepSeeds(seeds=train_idx[::2])
-
-        return HalfOrder()
-
-
-def test_an_order_that_leaves_vertices_out_is_refused_at_once(
-    settings: Settings, random_graph: Callable[..., Graph]
-) -> None:
-    config = replace(settings(), seed_order=Half())
-    with pytest.raises(ConfigError, match=r"^seed_order=HalfOrder: .* epoch 1"):
-        checked_order(config, trained(random_graph(num_vertices=100)), None)
+def test_a_forgetful_order_is_refused_at_once(settings: Settings, graph: Graph) -> None:
+    config = replace(settings(), seed_order=Forgetful())
+    with pytest.raises(ConfigError, match=r"^seed_order=PartOrder: .* epoch 1"):
+        checked_order(config, trained(graph), None)

@@ -3,42 +3,25 @@
 They are in ``tests/seams``.
 """
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import learnt
 import pytest
-import torch
 from copying_device import PROPAGATE_S
+from devices import ROWS, accelerator, plan_of
 from held_rows import HoldEvenVertices, OtherRows
 from part_order import Forgetful, Merged, Parts, Tiring
 from row_exchange import NoRows, TradeRows
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.report.figures import percent
-from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 
 pytestmark = pytest.mark.integration
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
-    *("dataset.train_fraction=0.6", "batch_size=64"),
-)
 STATIC = ("num_threads=2", "device_plan.split=[40,24]", "runtime.drm=false")
-ROWS = "device_plan.devices=[{kind:cpu,host_aggregates:false},{kind:cpu,host_aggregates:false}]"
-COPYING = (
-    "kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link_bandwidth:1e9"
-)
-HYBRID = f"device_plan.devices=[cpu,{{{COPYING}}}]"
-TRADING = (
-    f"device_plan.devices=[{{kind:cpu,host_aggregates:false}},{{{COPYING},host_aggregates:false}}]"
-)
+HYBRID = plan_of("cpu", accelerator("copying"))
 
 
 def same(left: Any, right: Any, folder: Path) -> bool:
@@ -46,8 +29,7 @@ def same(left: Any, right: Any, folder: Path) -> bool:
     losses = [[epoch.train_loss for epoch in run.result.history] for run in (left, right)]
     assert losses[0] == losses[1]
     assert left.losses == right.losses
-    weights = [load_checkpoint(folder / name / LAST)["model"] for name in ("own", "known")]
-    return all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    return learnt.same(learnt.weights(folder / "own"), learnt.weights(folder / "known"))
 
 
 def test_a_store_that_holds_rows_tells_what_it_found(launched: Any, tmp_path: Path) -> None:
@@ -77,8 +59,8 @@ def test_a_store_that_holds_rows_tells_what_it_found(launched: Any, tmp_path: Pa
 
 
 def test_devices_that_trade_rows(launched: Any, tmp_path: Path) -> None:
-    options = ("num_threads=2", ROWS, "device_plan.split=[64,0]", "runtime.drm=false")
-    options = (*options, "runtime.prefetch=two_stage")
+    options = ("num_threads=2", plan_of(ROWS, ROWS), "device_plan.split=[64,0]")
+    options = (*options, "runtime.drm=false", "runtime.prefetch=two_stage")
     run = launched(tmp_path / "own", *options, features=NoRows(), exchange=TradeRows())
     known = launched(tmp_path / "known", *options)
     assert same(run, known, tmp_path)
@@ -105,7 +87,7 @@ def test_devices_that_trade_rows(launched: Any, tmp_path: Path) -> None:
 #: has begun with the third, and waits for the rows of the first, which never runs ahead.
 STOPS = (
     *("num_threads=2", "optimizer.lr=1e-12", "runtime.patience=1", "epochs=1000"),
-    *(TRADING, "device_plan.split=[40,24]"),
+    *(plan_of(ROWS, accelerator("copying", host_aggregates=False)), "device_plan.split=[40,24]"),
 )
 
 
@@ -118,28 +100,22 @@ def test_devices_that_trade_rows_stop_together(launched: Any, tmp_path: Path) ->
     assert [step["global_step"] for step in run.steps] == list(range(12))
 
 
-def test_nobody_waits_for_rows_behind_the_end(together: Any, tmp_path: Path) -> None:
+def test_nobody_waits_for_rows_after_the_end(trained_together: Any) -> None:
     # Processes that go on afterwards: no connection closes, at which who waits would wake up.
     seams = ("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows")
-    drm = ("true", "false")
-    runs = {each: [*TINY, *STOPS, f"runtime.drm={each}", *seams] for each in drm}
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together", 2, tmp_path)
-    losses = [json.loads((tmp_path / f"{each}.json").read_text())["losses"] for each in drm]
+    runs = {each: [*STOPS, f"runtime.drm={each}", *seams] for each in ("true", "false")}
+    losses = [found["losses"] for found in trained_together(2, runs).values()]
     assert len(losses[0]) == 12
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_seeds_of_parts_stay_on_their_devices(
-    launched: Any, settings: Callable[..., TrainConfig], tmp_path: Path
-) -> None:
+def test_seeds_of_parts_stay_on_devices(launched: Any, settings: Any, tmp_path: Path) -> None:
     options = ("num_threads=2", "epochs=4")
     run = launched(tmp_path / "own", *options, HYBRID, "runtime.drm=true", seed_order=Parts())
     config = settings(*options)
     train_idx = labelled_vertices(config.dataset.open(), "train")
     order = Parts().order(train_idx, batch_size=64, num_devices=2, seed=config.seed)
-    expected = [list(step.counts or ()) for epoch in range(4) for step in order.epoch(epoch)]
-    assert [[each["seeds"] for each in step["devices"]] for step in run.steps] == expected
+    assert run.seeds == [step.counts for epoch in range(4) for step in order.epoch(epoch)]
     assert not [s["decision"] for s in run.steps if s["decision"] and "seeds" in s["decision"]]
 
     # The same seeds on devices between which they may move: the second is slow, and does, also on
@@ -178,9 +154,7 @@ def test_what_does_not_fit_the_graph_is_refused_before_any_step(
 
 
 @pytest.mark.parametrize("prefetch", ["none", "two_stage"])
-def test_an_order_that_is_wrong_later_ends_the_run(
-    launched: Any, tmp_path: Path, prefetch: str
-) -> None:
+def test_an_order_that_goes_wrong_ends_a_run(launched: Any, tmp_path: Path, prefetch: str) -> None:
     options = (*STATIC, "device_plan=cpu_x2", "epochs=3", f"runtime.prefetch={prefetch}")
     with pytest.raises(ConfigError, match=r"trains vertex \d+ twice in epoch 2") as error:
         launched(tmp_path / "own", *options, seed_order=Tiring())

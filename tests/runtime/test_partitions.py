@@ -1,80 +1,64 @@
 """Training over parts: every device has its own, and all of them learn what one process would."""
 
-from __future__ import annotations
-
-import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from composed import composed
+from devices import ROWS, plan_of
 from losses import Losses
-from omegaconf import DictConfig
 from same_seeds import OfParts
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.options.config import typed
 from gnnscale.partition import Range, make_partition, read_partition
-from gnnscale.partition.partitioner import Parts
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.train import train
 
 pytestmark = pytest.mark.integration
 
 COMMON = (
     *("dataset.num_vertices=960", "dataset.num_edges=6000", "dataset.num_features=16"),
-    *("model.hidden=16", "model.dropout=0.5", "sampler.fanouts=[10,5]", "batch_size=64"),
+    *("model.hidden=16", "model.dropout=0.5", "sampler.fanouts=[10,5]"),
     *("num_threads=2", "epochs=2", "runtime.eval_every=2"),
 )
-#: Partitioners that divide the vertices.
+#: Partitioners that divide the vertices, by the number of devices that run them.
 PARTITIONERS = {
-    **dict.fromkeys(("hash", "range", "random", "pagraph"), ()),
-    "edge_cut": (),
-    "hierarchical": ("partitioner.nvlink=siton",),
+    2: {"hash": (), "range": (), "pagraph": ()},
+    4: {"random": (), "edge_cut": (), "hierarchical": ("partitioner.nvlink=siton",)},
 }
-#: Those that two devices run; four run the others.
-OF_TWO = ("hash", "range", "pagraph")
+
+Settings = Callable[..., TrainConfig]
 
 
 def owners(config: TrainConfig, num_parts: int) -> Any:
     graph = config.dataset.open()
     path = make_partition(config.partitioner, graph, num_parts=num_parts, num_hops=2, num_threads=2)
-    found = read_partition(path, graph).parts
-    assert isinstance(found, Parts)
-    assert found.owner is not None
-    return found.owner
+    return read_partition(path, graph).parts.owner
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(("size", "uneven"), [(2, [7, 57]), (4, [30, 4, 20, 10])])
 def test_devices_learn_what_one_process_fed_the_same_seeds_does(
-    options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path, size: int
+    settings: Settings, run: Any, trained_together: Any, tmp_path: Path, size: int, uneven: Any
 ) -> None:
-    plan = f"device_plan=cpu_x{size}"
-    names = [name for name in PARTITIONERS if (name in OF_TWO) == (size == 2)]
-    runs = {name: [*COMMON, plan, f"partitioner={name}", *PARTITIONERS[name]] for name in names}
-    uneven = {2: [7, 57], 4: [30, 4, 20, 10]}[size]
+    common = (*COMMON, f"device_plan=cpu_x{size}")
+    runs = {
+        name: [*common, f"partitioner={name}", *options]
+        for name, options in PARTITIONERS[size].items()
+    }
     runs["uneven"] = [
-        *(*COMMON, plan, "partitioner=random", "runtime.prefetch=two_stage"),
-        f"device_plan.split={json.dumps(uneven).replace(' ', '')}",
+        *(*common, "partitioner=random", "runtime.prefetch=two_stage"),
+        f"device_plan.split={uneven}",
     ]
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together", size, tmp_path)
     seen = set()
-    common = typed(composed(COMMON), TrainConfig)
-    for name, overrides in runs.items():
-        found = json.loads((tmp_path / f"{name}.json").read_text())
-        config = typed(composed(overrides), TrainConfig)
-        owner = owners(config, size)
+    for name, found in trained_together(size, runs).items():
+        config = settings(*runs[name])
         batch_sizes = tuple(config.device_plan.split or [64 // size] * size)
-        alone = replace(common, seed_order=OfParts(owner=owner, batch_sizes=batch_sizes))
+        order = OfParts(owner=owners(config, size), batch_sizes=batch_sizes)
         expected = Losses()
-        train(alone, tmp_path / f"alone-{name}", expected, options={})
+        run(tmp_path / f"alone-{name}", *COMMON, watched=expected, seed_order=order)
         assert found["losses"] == pytest.approx(expected.steps, rel=1e-5), name
         seen.add(tuple(found["losses"]))
 
@@ -109,9 +93,8 @@ def test_a_device_whose_part_trains_nothing_helps_the_others(
 ) -> None:
     monkeypatch.setattr(Range, "_owners", lambda self, graph, parts: first_half(graph))
     run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", "partitioner=range")
-    seeds = [[device["seeds"] for device in step["devices"]] for step in run.steps]
     # 576 of 960 vertices train, and each device takes 32 a step.
-    assert seeds == [[32, 32]] * (2 * 9)
+    assert run.seeds == [(32, 32)] * (2 * 9)
     (note,) = run.summary["partition"]["notes"]
     assert note.startswith("part 1 has no training vertex")
 
@@ -135,59 +118,23 @@ def test_p3_moves_what_is_expected(launched: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ("partitioner=hash", "partitioner.num_parts=3"),
-            r"^partitioner.num_parts=3: device_plan has 2 devices",
-        ),
-        (
-            ("partitioner=hash", "batch_size=1"),
-            r"^batch_size=1: each of 2 devices trains the vertices of its own part",
-        ),
-        (
-            ("partitioner=random", "device_plan.split=[0,64]", "batch_size=64"),
-            r"^batch_size=64: each of 2 devices",
-        ),
-        (("partitioner=p3", "model=gat"), r"^partitioner=p3: GAT cannot be split by columns"),
-        (
-            (
-                "partitioner=p3",
-                "device_plan.devices=[cpu,{kind:cpu,host_aggregates:false}]",
-            ),
-            r"^partitioner=p3: cpu:1 trains weights of its own, or aggregates by itself",
-        ),
+        ("partitioner=hash partitioner.num_parts=3", r"num_parts=3: device_plan has 2 devices"),
+        ("partitioner=hash batch_size=1", r"^batch_size=1: each of 2 devices trains the vertices "),
+        ("partitioner=random device_plan.split=[0,64]", r"^batch_size=64: each of 2 devices"),
+        ("partitioner=p3 model=gat", r"^partitioner=p3: GAT cannot be split by columns"),
+        (f"partitioner=p3 {plan_of('cpu', ROWS)}", r"=p3: cpu:1 trains weights of its own, or ag"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
-    options: Callable[..., DictConfig], overrides: tuple[str, ...], message: str
-) -> None:
+def test_what_does_not_go_together(settings: Settings, overrides: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        typed(options("device_plan=cpu_x2", *overrides), TrainConfig)
-
-
-def test_more_devices_than_columns(launched: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^partitioner.num_parts=4: .* has 3 feature columns"):
-        launched(
-            *(tmp_path / "own", *COMMON, "dataset.num_features=3", "partitioner=p3"),
-            "device_plan=cpu_x4",
-        )
-
-
-def test_a_partition_of_another_graph_is_refused(launched: Any, tmp_path: Path) -> None:
-    store = f"partitioner.store={tmp_path / 'parts'}"
-    options = (*COMMON, "device_plan=cpu_x2", "partitioner=hash", store)
-    launched(tmp_path / "own", *options, "epochs=1")
-    with pytest.raises(Exception, match="parts: is a partition of"):
-        launched(tmp_path / "other", *options, "dataset.seed=1", "epochs=1")
+        settings("device_plan=cpu_x2", *overrides.split())
 
 
 def test_resuming_over_other_parts_is_refused(launched: Any, tmp_path: Path) -> None:
     options = (*COMMON, "partitioner=random")
-    launched(tmp_path / "own", *options, "device_plan=cpu_x2", "epochs=1")
+    launched(tmp_path, *options, "device_plan=cpu_x2", "epochs=1")
     with pytest.raises(ConfigError, match=r"^resume: .*partition"):
-        launched(
-            *(tmp_path / "own", *options, "device_plan=cpu_x4", "epochs=2"),
-            resume=tmp_path / "own",
-        )
+        launched(tmp_path, *options, "device_plan=cpu_x4", "epochs=2", resume=tmp_path)
 
 
 @pytest.mark.long

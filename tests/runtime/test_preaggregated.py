@@ -1,33 +1,23 @@
 """Rows aggregated beforehand change nothing of what is learnt: losses and weights, bit for bit."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from omegaconf import DictConfig, OmegaConf
+from devices import accelerator, plan_of
+from learnt import same, weights
+from omegaconf import OmegaConf
 
-from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
-from gnnscale.runtime.train import train
 
 #: What may differ between two runs is fixed: who trains which seeds, on how many threads.
 FIXED = ("runtime.prefetch=none", "runtime.drm=false", "runtime.checkpoint_every_s=0")
 READY = "features=preaggregated"
-EMULATED = (
-    "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
-    "link_bandwidth:1e9,host_bandwidth:1e9}"
-)
 DEVICES = {
     "cpu_x2": ("device_plan=cpu_x2", "device_plan.split=[24,40]", "num_threads=2"),
-    "emulated": (f"device_plan.devices=[{EMULATED}]",),
+    "emulated": (plan_of(accelerator(host_bandwidth=1e9)),),
 }
 MODELS = ("gcn", "sage", "gin")
 
@@ -43,29 +33,12 @@ def a_home_of_its_own(
     monkeypatch.setenv("GNNSCALE_HOME", str(home))
 
 
-@pytest.fixture
-def run(options: Callable[..., DictConfig], observer: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Train in this process, in a folder of ``tmp_path``."""
-
-    def trained(name: str, *overrides: str) -> TrainResult:
-        node = options(*FIXED, *overrides)
-        plain: Any = OmegaConf.to_container(node, resolve=True)
-        (tmp_path / name).mkdir(exist_ok=True)
-        OmegaConf.save(plain, tmp_path / name / "config.yaml")
-        config = typed(node, TrainConfig)
-        return train(config, tmp_path / name, observer, options=plain | {"resume": None})
-
-    return trained
-
-
 def check_same(left: Path, right: Path, *results: TrainResult) -> None:
-    mine, other = (load_checkpoint(folder / LAST) for folder in (left, right))
-    assert mine["model"].keys() == other["model"].keys()
-    assert all(torch.equal(mine["model"][key], other["model"][key]) for key in mine["model"])
-    learnt = [
+    assert same(weights(left), weights(right))
+    mine, other = (
         [(epoch.train_loss, epoch.valid_metric) for epoch in each.history] for each in results
-    ]
-    assert learnt[0] == learnt[1]
+    )
+    assert mine == other
 
 
 BFLOAT16 = ("sampler=full", "sampler.fanouts=[-1,-1]", "runtime.compute_dtype=bfloat16")
@@ -84,11 +57,9 @@ BFLOAT16 = ("sampler=full", "sampler.fanouts=[-1,-1]", "runtime.compute_dtype=bf
         ("gin", ("sampler.fanouts=[5,-1]", "sampler.replace=true", "runtime.inference=sampled")),
     ],
 )
-def test_one_process(
-    run: Callable[..., TrainResult], tmp_path: Path, model: str, how: tuple[str, ...]
-) -> None:
-    common = (f"model={model}", "model.hidden=8", "num_threads=1", *how)
-    host, ready = run("host", *common), run("ready", *common, READY)
+def test_one_process(run: Any, tmp_path: Path, model: str, how: Any) -> None:
+    common = (*FIXED, f"model={model}", *how)
+    host, ready = run(tmp_path / "host", *common), run(tmp_path / "ready", *common, READY)
     check_same(tmp_path / "host", tmp_path / "ready", host, ready)
     assert ready.test_metric == host.test_metric
     # The comparison means something: the first layer's edges are sampled in one run alone.
@@ -100,12 +71,10 @@ def test_one_process(
 
 
 @pytest.mark.parametrize(("model", "devices"), [("gcn", "cpu_x2"), ("sage", "emulated")])
-def test_worker_processes(
-    launched: Callable[..., Any], tmp_path: Path, model: str, devices: str
-) -> None:
-    common = (f"model={model}", "model.hidden=8", "sampler.fanouts=[5,-1]", *DEVICES[devices])
-    host = launched(tmp_path / "host", *FIXED, *common)
-    ready = launched(tmp_path / "ready", *FIXED, *common, READY)
+def test_worker_processes(launched: Any, tmp_path: Path, model: str, devices: str) -> None:
+    common = (*FIXED, f"model={model}", "sampler.fanouts=[5,-1]", *DEVICES[devices])
+    host = launched(tmp_path / "host", *common)
+    ready = launched(tmp_path / "ready", *common, READY)
     assert ready.losses == host.losses
     check_same(tmp_path / "host", tmp_path / "ready", host.result, ready.result)
     assert ready.summary["test_metric"] == host.summary["test_metric"]
@@ -115,30 +84,26 @@ def test_worker_processes(
         (inputs, remainder) = divmod(device["traffic"]["rows"]["host_bytes"], 4 * width)
         assert inputs > 0 == remainder
     if devices == "emulated":
-        links = [
-            [each["traffic"]["rows"]["link_bytes"] for each in run.of_device(0)]
-            for run in (host, ready)
-        ]
         # What crosses the link is the same either way.
-        assert links[0] == links[1]
+        for mine, other in zip(host.of_device(0), ready.of_device(0), strict=True):
+            assert mine["traffic"]["rows"]["link_bytes"] == other["traffic"]["rows"]["link_bytes"]
 
 
 @pytest.mark.parametrize("first", ["host", "preaggregated"])
-def test_a_run_goes_on_under_the_other_setting(
-    run: Callable[..., TrainResult], tmp_path: Path, first: str
-) -> None:
+def test_a_run_goes_on_under_the_other_setting(run: Any, tmp_path: Path, first: str) -> None:
     (then,) = {"host", "preaggregated"} - {first}
-    common = ("model=gcn", "model.hidden=8", "sampler.fanouts=[5,-1]", "num_threads=1")
-    whole = run("whole", *common, "epochs=4")
-    run("part", *common, "epochs=2", f"features={first}")
-    part = run("part", *common, "epochs=4", f"features={then}", f"resume={tmp_path / 'part'}")
-    check_same(tmp_path / "whole", tmp_path / "part", whole, part)
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    common = (*FIXED, "model=gcn", "sampler.fanouts=[5,-1]")
+    known = run(whole, *common, "epochs=4")
+    run(part, *common, "epochs=2", f"features={first}")
+    found = run(part, *common, "epochs=4", f"features={then}", f"resume={part}")
+    check_same(whole, part, known, found)
 
 
-def test_a_run_is_evaluated_on_the_graphs_own_features(
-    run: Callable[..., TrainResult], tmp_path: Path
-) -> None:
-    result = run("ready", "sampler.fanouts=[5,-1]", READY)
+def test_a_run_is_evaluated_on_the_graphs_features(run: Any, options: Any, tmp_path: Path) -> None:
+    how = (*FIXED, "sampler.fanouts=[5,-1]", READY)
+    result = run(tmp_path / "ready", *how)
+    OmegaConf.save(options(*how), tmp_path / "ready" / "config.yaml", resolve=True)
     for folder in (tmp_path / "home" / "preaggregated").iterdir():
         (folder / "rows.npy").unlink()
     for inference in ("exact", "sampled"):

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,23 +17,20 @@ from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.runtime import preaggregation
 from gnnscale.runtime.preaggregation import PREAGGREGATED, open_rows, preaggregate
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler import NeighborSampler
 
 SMALL = {"chunk_edges": 200, "chunk_vertices": 16}
 
 
 @pytest.fixture
-def home(
-    settings: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def home(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ``GNNSCALE_HOME`` with nothing in it; that of ``settings`` is all tests'."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
 @pytest.fixture
-def graph(home: Path, settings: Callable[..., TrainConfig], tmp_path: Path) -> Graph:
+def graph(home: Path, settings: Any, tmp_path: Path) -> Graph:
     """A graph of 600 vertices with 8 features, in a store."""
     return settings(f"dataset.store={tmp_path / 'graph'}").dataset.open()
 
@@ -72,9 +66,7 @@ def test_rows_by_hand(home: Path, tiny: Graph) -> None:
 
 
 @pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN])
-def test_rows_are_what_a_batch_loads_bit_for_bit(
-    home: Path, graph: Graph, config: type[ModelConfig]
-) -> None:
+def test_rows_are_what_a_batch_loads_bit_for_bit(home: Path, graph: Graph, config: Any) -> None:
     rows = rows_of(config(hidden=8), graph, **SMALL)
     model = config(hidden=8).build(num_features=8, num_classes=4)
     seeds = np.random.default_rng(0).permutation(600)[:50]
@@ -90,10 +82,8 @@ def test_rows_are_made_once(home: Path, graph: Graph, caplog: pytest.LogCaptureF
     path = preaggregate(GIN(hidden=8), graph, num_threads=1)
     assert path.parent == home / "preaggregated"
     assert sorted(each.name for each in path.iterdir()) == ["preaggregated.json", "rows.npy"]
-    assert [each.getMessage() for each in caplog.records] == [
-        "aggregating the features of planted-partition for GINLayer in "
-        f"{path}: needs 0.0 MiB of disk"
-    ]
+    aggregating = f"aggregating the features of planted-partition for GINLayer in {path}"
+    assert caplog.messages == [f"{aggregating}: needs 0.0 MiB of disk"]
     before = (path / "rows.npy").stat().st_mtime_ns
     # Neither the widths behind the first layer nor threads play a part.
     assert preaggregate(GIN(hidden=32, num_layers=3), graph, num_threads=2) == path
@@ -152,7 +142,7 @@ def path(home: Path, graph: Graph) -> Path:
     return preaggregate(GIN(hidden=8), graph, num_threads=1)
 
 
-def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def changed(path: Path, change: Any) -> None:
     entries = json.loads((path / PREAGGREGATED.header).read_text())
     change(entries)
     (path / PREAGGREGATED.header).write_text(json.dumps(entries))
@@ -171,12 +161,9 @@ def test_rows_are_mapped(path: Path, graph: Graph) -> None:
     assert not opened.rows.flags.writeable
     assert (opened.rows.shape, opened.rows.dtype) == ((600, 8), np.float32)
     assert open_rows(path, graph).content == opened.content
-
-
-def test_other_rows_have_another_content(path: Path, graph: Graph) -> None:
-    before = open_rows(path, graph).content
+    # Other rows have another content.
     changed(path, lambda entries: entries["arrays"]["rows"].update(crc32=1))
-    assert open_rows(path, graph).content != before
+    assert open_rows(path, graph).content != opened.content
 
 
 def test_rows_of_another_graph(path: Path, graph: Graph) -> None:
@@ -196,14 +183,12 @@ def test_rows_of_another_graph(path: Path, graph: Graph) -> None:
         (lambda e: e["arrays"].clear(), "arrays are [], allowed are ['rows']"),
     ],
 )
-def test_damaged_entries(
-    path: Path, graph: Graph, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
+def test_damaged_entries(path: Path, graph: Graph, change: Any, message: str) -> None:
     changed(path, change)
     assert message in refusal(path, graph)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> None:
     rows = np.load(path / "rows.npy")
     rows[599, 7] = value
@@ -216,27 +201,26 @@ def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> Non
     )
 
 
-def test_rows_of_another_layer_or_width(path: Path, graph: Graph) -> None:
-    whole = (path / "rows.npy").read_bytes()
-    changed(
-        path, lambda entries: entries["identity"].update(layer="gnnscale.model.layer.SAGELayer")
-    )
+def test_rows_of_another_layer(path: Path, graph: Graph) -> None:
+    layer = "gnnscale.model.layer.SAGELayer"
+    changed(path, lambda entries: entries["identity"].update(layer=layer))
     with pytest.raises(GraphError, match=r"made with layer=gnnscale\.model\.layers\.SAGE"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)
-    (path / "rows.npy").write_bytes(whole)
+
+
+def test_rows_of_another_width(path: Path, graph: Graph) -> None:
     np.save(path / "rows.npy", np.zeros((600, 9), np.float32))
     size = (path / "rows.npy").stat().st_size
-    layer = "gnnscale.model.layer.GINLayer"
-    changed(path, lambda entries: entries["identity"].update(width=9, layer=layer))
+    changed(path, lambda entries: entries["identity"].update(width=9))
     changed(path, lambda entries: entries["arrays"]["rows"].update(bytes=size, shape=[600, 9]))
     with pytest.raises(GraphError, match="made with width=9, now width=8; remove"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)
 
 
-@pytest.mark.parametrize("entry", ["name", "num_vertices", "num_edges", "num_train", "content"])
-def test_rows_of_what_the_entries_say_is_another_graph(
-    path: Path, graph: Graph, entry: str
-) -> None:
-    value = "other" if entry in ("name", "content") else 2**30
-    changed(path, lambda entries: entries["identity"]["graph"].update({entry: value}))
+@pytest.mark.parametrize(
+    "other",
+    [{"name": "other"}, {"num_vertices": 2**30}, {"num_edges": 2**30}, {"num_train": 2**30}],
+)
+def test_rows_that_say_they_are_of_another_graph(path: Path, graph: Graph, other: Any) -> None:
+    changed(path, lambda entries: entries["identity"]["graph"].update(other))
     assert "is a table of aggregated rows of" in refusal(path, graph)

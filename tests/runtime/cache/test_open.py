@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,6 @@ def test_a_static_cache_is_filled_with_copies(tiny_graph: Graph) -> None:
     features = tiny_graph.features.copy()
     graph = dataclasses.replace(tiny_graph, features=features)
     found = open_caches(plan(cache()), graph, DEVICE, ALONE)
-    assert found is not None
     assert isinstance(found.store, CachedFeatures)
     assert (found.look_ahead, found.lists, found.num_bytes) == (None, None, 32)
     features[:] = -1
@@ -65,8 +63,6 @@ def test_a_static_cache_is_filled_with_copies(tiny_graph: Graph) -> None:
 
 def test_a_device_that_samples_has_lists(tiny_graph: Graph) -> None:
     found = open_caches(plan(cache()), tiny_graph, SAMPLES, ALONE)
-    assert found is not None
-    assert found.lists is not None
     batch = NeighborSampler(tiny_graph, fanouts=[9]).sample(np.array([0, 2]), 0)
     read = found.lists.read(batch)
     # The list of 2 has two neighbours and offsets; so has that of 0, at the host.
@@ -75,12 +71,10 @@ def test_a_device_that_samples_has_lists(tiny_graph: Graph) -> None:
 
 
 def test_a_cache_that_looks_ahead_is_empty_at_first(tiny_graph: Graph) -> None:
-    ahead = cache(
-        look_ahead=LookAhead(window=2, num_rows=2, match=False), features=ids(), topology=ids()
-    )
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    ahead = cache(look_ahead=policy, features=ids(), topology=ids())
     for device in (DEVICE, SAMPLES):
         found = open_caches(plan(ahead), tiny_graph, device, ALONE)
-        assert found is not None
         assert isinstance(found.look_ahead, LookAheadFeatures)
         assert found.look_ahead.window == 2
         assert found.lists is None
@@ -94,31 +88,24 @@ def test_devices_without_a_cache(tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
-def test_rows_are_kept_as_they_are_stored(
-    random_graph: Callable[..., Graph], dtype: torch.dtype
-) -> None:
+def test_rows_are_kept_as_they_are_stored(random_graph: Any, dtype: torch.dtype) -> None:
     graph = random_graph(dtype=dtype)
     found = open_caches(plan(cache(features=np.arange(0, 300, 2))), graph, DEVICE, ALONE)
-    assert found is not None
-    vertices = np.arange(300)
-    expected, _ = HostFeatures.of(graph).gather(vertices, dtype=torch.float32, num_threads=1)
-    rows, traffic = found.store.gather(vertices, dtype=torch.float32, num_threads=1)
+    stores = (HostFeatures.of(graph), found.store)
+    (expected, _), (rows, traffic) = (
+        each.gather(np.arange(300), dtype=torch.float32, num_threads=1) for each in stores
+    )
     assert torch.equal(rows, expected)
     assert traffic.rows.hits == 150
 
 
-def told(rows: tuple[int, ...], lists: tuple[int, ...] = (0, 0, 0)) -> CacheTraffic:
+def traffic_of(rows: tuple[int, ...], lists: tuple[int, ...] = (0, 0, 0)) -> CacheTraffic:
     return CacheTraffic(rows=rows, lists=lists, transactions=1, link_bytes=1)
 
 
 def test_effects_are_what_the_plan_predicts() -> None:
-    shared = plan(
-        cache(0),
-        cache(1),
-        cliques=((0, 1),),
-        alphas=(None,),
-        predicted=(told((5, 3, 2), (1, 0, 3)), told((0, 0, 0))),
-    )
+    predicted = (traffic_of((5, 3, 2), (1, 0, 3)), traffic_of((0, 0, 0)))
+    shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,), predicted=predicted)
     first, second = cache_effects(2, shared)
     assert (first.num_bytes, first.row_misses, first.list_misses) == (32, 0.2, 0.75)
     assert first.peer_rows == pytest.approx(0.3)
@@ -129,7 +116,7 @@ def test_effects_are_what_the_plan_predicts() -> None:
 def test_effects_of_nothing() -> None:
     nothing = CacheEffect()
     assert cache_effects(2, None) == [nothing, nothing]
-    aggregated = plan(cache(1, host_aggregates=True), predicted=(told((0, 0, 0)),))
+    aggregated = plan(cache(1, host_aggregates=True), predicted=(traffic_of((0, 0, 0)),))
     assert cache_effects(2, aggregated) == [nothing, nothing]
     (unknown,) = cache_effects(1, plan(cache()))
     assert (unknown.num_bytes, unknown.row_misses) == (32, nothing.row_misses)
@@ -142,32 +129,19 @@ def test_devices_with_a_cache_take_rows_as_they_are() -> None:
     assert devices_with_caches(devices, None) == tuple(devices)
 
 
-@dataclasses.dataclass
-class Far:
-    """The second of two workers, each on a machine of its own."""
-
-    rank: int = 1
-    size: int = 2
-    local_size: int = 1
-    is_rank0: bool = False
-
-    def gather(self, mine: bytes) -> list[bytes]:
-        return []
-
-    def broadcast_json(self, value: Any) -> Any:
-        return [None, None]
-
-    def barrier(self) -> None: ...
+#: The second of two workers, each on a machine of its own.
+FAR: Any = SimpleNamespace(
+    **{"rank": 1, "size": 2, "local_size": 1, "is_rank0": False, "barrier": lambda: None},
+    gather=lambda mine: [],
+    broadcast_json=lambda value: [None, None],
+)
 
 
 def test_a_clique_over_two_machines_is_refused(tiny_graph: Graph) -> None:
     shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,))
-    group: Any = Far()
-    with pytest.raises(
-        ConfigError, match=r"^cache plan: devices \[0, 1\] read each other's mem"
-    ) as error:
-        open_caches(shared, tiny_graph, DEVICE, group)
-    assert str(error.value).endswith("but their workers are on 2 machines")
+    message = r"^cache plan: devices \[0, 1\] read each other's mem.* workers are on 2 machines$"
+    with pytest.raises(ConfigError, match=message):
+        open_caches(shared, tiny_graph, DEVICE, FAR)
 
 
 @pytest.mark.timeout(120)

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from devices import accelerator, plan_of
 from faults.plan import PLANS as OF_THE_FAULTS
 from faults.training import Training, start
 from faults.watched import Watched
@@ -21,12 +20,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "with_copying_device.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Two devices.
-
-    Attributes:
-        options: of a run, beside those of the graph and the model.
-        program: what Python runs.
-    """
+    """Two devices; ``options`` of a run, and the ``program`` that Python runs."""
 
     options: Sequence[str]
     devices: Sequence[str]
@@ -38,11 +32,7 @@ PLANS = {
     "hybrid": Plan(options=(OPTION, "device_plan.split=[40,24]"), devices=DEVICES),
     # The same with a kind of device from outside the package, which computes in its own thread.
     "own": Plan(
-        options=(
-            "device_plan.devices=[cpu,{kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,"
-            "memory_bytes:1073741824,link_bandwidth:1e9,busy_s:4e-3}]",
-            "device_plan.split=[40,24]",
-        ),
+        options=(plan_of("cpu", accelerator("copying", busy_s=4e-3)), "device_plan.split=[40,24]"),
         devices=("cpu:0", "copying:1"),
         program=(str(PROGRAM),),
     ),
@@ -70,14 +60,16 @@ class Runs:
     def start(self, directory: Path, *options: str, plan: str = "hybrid") -> Training:
         if "resume" not in options:
             options = (*self.options(plan), *options)
-        run = start(
-            directory,
-            *options,
-            devices=self.devices(plan),
-            watched=self.watched,
-            program=PLANS[plan].program,
-        )
+        found = {"devices": self.devices(plan), "program": PLANS[plan].program}
+        run = start(directory, *options, watched=self.watched, **found)
         self._all.append(run)
+        return run
+
+    def until_started(self, directory: Path, *, plan: str = "hybrid") -> Training:
+        """A run whose workers are all there."""
+        run = self.start(directory, plan=plan)
+        run.wait_for(run.has_all_workers)
+        run.watch()
         return run
 
     def until_trained(self, directory: Path, *options: str, plan: str = "hybrid") -> Training:
@@ -90,14 +82,12 @@ class Runs:
         return run
 
     def finish(self, directory: Path, *options: str) -> None:
-        run = self.start(directory, *options)
-        run.wait_until_gone()
-        assert run.process.returncode == 0, run.errors.read_text()
+        self.ended(self.start(directory, *options), 0)
 
     def ended(self, run: Training, status: int) -> str:
         """Assert that a run ends and leaves nothing, and return its last line."""
         run.wait_until_gone()
-        assert run.process.returncode == status
+        assert run.process.returncode == status, run.errors.read_text()
         assert run.left_behind() == []
         assert "Traceback" not in run.errors.read_text()
         return str(run.last_line())

@@ -1,7 +1,5 @@
 """``gnnscale train`` is ended by signals, and loses the processes that belong to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -19,9 +17,7 @@ ENDLESS = "epochs=1000000"
     ("plan", "number"),
     [("p3", signal.SIGINT), pytest.param("own", signal.SIGTERM, marks=pytest.mark.long)],
 )
-def test_signals_to_the_command(
-    runs: Any, tmp_path: Path, plan: str, number: signal.Signals
-) -> None:
+def test_signals_to_the_command(runs: Any, tmp_path: Path, plan: str, number: int) -> None:
     """One worker waits for the other's rows, or for a device that computes in its own thread."""
     run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
     os.kill(run.process.pid, number)
@@ -30,9 +26,7 @@ def test_signals_to_the_command(
 
 
 def test_ctrl_c_while_workers_start(runs: Any, tmp_path: Path) -> None:
-    run = runs.start(tmp_path / "run")
-    run.wait_for(run.has_all_workers)
-    run.watch()
+    run = runs.until_started(tmp_path / "run")
     os.killpg(run.process.pid, signal.SIGINT)
     assert runs.ended(run, 130) == f"gnnscale train resume={tmp_path}/run"
 
@@ -42,9 +36,7 @@ def test_ctrl_c_while_workers_start(runs: Any, tmp_path: Path) -> None:
 )
 def test_workers_end_with_the_command(runs: Any, tmp_path: Path, plan: str, starting: bool) -> None:
     if starting:
-        run = runs.start(tmp_path / "run", plan=plan)
-        run.wait_for(run.has_all_workers)
-        run.watch()
+        run = runs.until_started(tmp_path / "run", plan=plan)
     else:
         run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
     run.process.kill()
@@ -54,9 +46,7 @@ def test_workers_end_with_the_command(runs: Any, tmp_path: Path, plan: str, star
 def test_a_run_outlives_the_server_that_forked_its_workers(runs: Any, tmp_path: Path) -> None:
     run = runs.until_trained(tmp_path / "run")
     os.kill(run.server().pid, signal.SIGKILL)
-    run.wait_until_gone()
-    assert run.process.returncode == 0
-    assert run.left_behind() == []
+    runs.ended(run, 0)
 
 
 def test_a_worker_killed_after_the_server(runs: Any, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Workers of ``gnnscale train`` are killed, and the run is resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,6 +10,7 @@ from typing import Any
 import copying_device  # noqa: F401
 import pytest
 import torch
+from learnt import lines, same, weights
 
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
@@ -20,23 +19,25 @@ pytestmark = pytest.mark.integration
 ENDLESS = "epochs=1000000"
 
 
+def check_failed(runs: Any, run: Any, directory: Path) -> str:
+    """See that a run ends, and that its summary has the line that it ends with; return this."""
+    line = runs.ended(run, 1)
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", line)
+    return str(line)
+
+
 def kill_a_worker(
     runs: Any, directory: Path, *options: str, plan: str, rank: int, stage: str
 ) -> None:
-    """Let a worker die in a stage of a run that has a checkpoint, and see what is said and left."""
+    """Let a worker die in a stage of a run that has a checkpoint, and see what it leaves."""
     run = runs.until_trained(directory, *options, plan=plan)
     worker = run.workers()[rank]
     runs.watched.kill_in(worker.pid, stage)
     run.wait_for(lambda: not worker.alive)
-    line = runs.ended(run, 1)
+    line = check_failed(runs, run, directory)
     name = runs.devices(plan)[rank]
     assert line.startswith(f"worker {name}: process {worker.pid} killed by SIGKILL")
-    summary = json.loads((directory / "summary.json").read_text())
-    assert (summary["status"], summary["error"]) == ("failed", line)
-
-
-def weights(directory: Path) -> dict[str, torch.Tensor]:
-    return dict(load_checkpoint(directory / LAST)["model"])
 
 
 @pytest.fixture(scope="module")
@@ -59,24 +60,15 @@ def whole(runs: Any, launched: Any, tmp_path: Path, done: list[Path]) -> Callabl
 
 
 @pytest.mark.long
-def test_a_stopped_worker_and_resumption(
-    runs: Any, whole: Callable[[], Path], tmp_path: Path
-) -> None:
+def test_a_stopped_worker_and_resumption(runs: Any, whole: Any, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     run = runs.until_trained(directory, "runtime.stall_limit_s=15")
     worker = run.workers()[1]
     os.kill(worker.pid, signal.SIGSTOP)
-    line = runs.ended(run, 1)
-    assert line.startswith(
-        f"worker emulated:1 (process {worker.pid}, stopped) has given no sign of life for 1"
-    )
-    summary = json.loads((directory / "summary.json").read_text())
-    assert (summary["status"], summary["error"]) == ("failed", line)
+    message = f"worker emulated:1 (process {worker.pid}, stopped) has given no sign of life for 1"
+    assert check_failed(runs, run, directory).startswith(message)
     runs.finish(directory, "resume")
-    expected = weights(whole())
-    found = weights(directory)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert same(weights(directory), weights(whole()))
 
 
 @pytest.mark.parametrize(
@@ -84,10 +76,7 @@ def test_a_stopped_worker_and_resumption(
     [
         ("hybrid", 0, "checkpoint", None),
         pytest.param(
-            "hybrid",
-            1,
-            "propagate",
-            ("device_plan.devices=[cpu]", "device_plan.split=null"),
+            *("hybrid", 1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
             marks=pytest.mark.long,
         ),
         pytest.param("own", 1, "propagate", (), marks=pytest.mark.long),
@@ -96,7 +85,7 @@ def test_a_stopped_worker_and_resumption(
 def test_a_killed_worker_and_resumption(
     runs: Any,
     launched: Any,
-    whole: Callable[[], Path],
+    whole: Any,
     tmp_path: Path,
     plan: str,
     rank: int,
@@ -105,63 +94,43 @@ def test_a_killed_worker_and_resumption(
 ) -> None:
     part = tmp_path / "run"
     kill_a_worker(runs, part, plan=plan, rank=rank, stage=stage)
-    done = len((part / "metrics.jsonl").read_text().splitlines())
-    assert 1 <= done < 20
+    assert 1 <= len(lines(part / "metrics.jsonl")) < 20
 
+    known = whole()
     if resume is None:  # by the command
         runs.finish(part, "resume")
-    else:
+        assert same(weights(known), weights(part))
+    else:  # on other devices, to rounding
         launched(part, *runs.options(plan), *resume, f"resume={part}")
-    known = whole()
-    left, right = weights(known), weights(part)
-    assert left.keys() == right.keys()
-    for key in left:
-        if resume is not None:  # on other devices, to rounding
-            torch.testing.assert_close(left[key], right[key], rtol=1e-3, atol=1e-4)
-        else:
-            assert torch.equal(left[key], right[key])
-    epochs = [
-        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        for path in (known, part)
-    ]
-    assert [each["epoch"] for each in epochs[1]] == list(range(1, 21))
-    for left_epoch, right_epoch in zip(*epochs, strict=True):
-        assert left_epoch["train_loss"] == pytest.approx(right_epoch["train_loss"], rel=1e-4)
+        torch.testing.assert_close(weights(part), weights(known), rtol=1e-3, atol=1e-4)
+    left, right = (lines(path / "metrics.jsonl") for path in (known, part))
+    assert [each["epoch"] for each in right] == list(range(1, 21))
+    losses = [[each["train_loss"] for each in epochs] for epochs in (left, right)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     summaries = [json.loads((path / "summary.json").read_text()) for path in (known, part)]
     assert [each["status"] for each in summaries] == ["completed"] * 2
     assert summaries[0]["epochs"] == summaries[1]["epochs"]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "stage"),
-    [("p3", "exchange"), ("legion", "sample")],
-)
 @pytest.mark.long
+@pytest.mark.parametrize(("algorithm", "stage"), [("p3", "exchange"), ("legion", "sample")])
 def test_a_killed_worker_and_resumption_over_parts(
     runs: Any, launched: Any, tmp_path: Path, algorithm: str, stage: str
 ) -> None:
     whole, part = tmp_path / "whole", tmp_path / "run"
     kill_a_worker(runs, part, ENDLESS, plan=algorithm, rank=1, stage=stage)
     # It goes on for two epochs, however far it came.
-    options = (
-        *runs.options(algorithm),
-        f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}",
-    )
+    epochs = load_checkpoint(part / LAST)["epoch"] + 2
+    options = (*runs.options(algorithm), f"epochs={epochs}")
     launched(part, *options, f"resume={part}")
     launched(whole, *options)
-    left, right = weights(whole), weights(part)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[key], right[key]) for key in left)
+    assert same(weights(whole), weights(part))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("plan", "rank", "stage"),
-    [
-        ("hybrid", 0, "checkpoint"),
-        ("hybrid", 1, "propagate"),
-        ("p3", 1, "exchange"),
-    ],
+    [("hybrid", 0, "checkpoint"), ("hybrid", 1, "propagate"), ("p3", 1, "exchange")],
 )
 def test_a_killed_worker_and_resumption_inside_an_epoch(
     runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str
@@ -176,16 +145,10 @@ def test_a_killed_worker_and_resumption_inside_an_epoch(
     assert load_checkpoint(part / LAST)["step"] < 4 * 45
     runs.finish(part, "resume")
     launched(whole, *runs.options(plan), *options)
-    left, right = weights(whole), weights(part)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[key], right[key]) for key in left)
-    epochs = [
-        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        for path in (whole, part)
-    ]
+    assert same(weights(whole), weights(part))
+    left, right = (lines(path / "metrics.jsonl") for path in (whole, part))
     for name in ("epoch", "train_loss", "valid_metric", "num_edges", "num_vertices"):
-        assert [each[name] for each in epochs[0]] == [each[name] for each in epochs[1]]
-    steps = [json.loads(line) for line in (part / "steps.jsonl").read_text().splitlines()]
-    numbers = [each["global_step"] for each in steps]
+        assert [each[name] for each in left] == [each[name] for each in right]
+    numbers = [each["global_step"] for each in lines(part / "steps.jsonl")]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == 4 * 45 - 1
