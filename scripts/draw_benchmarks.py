@@ -6,8 +6,6 @@ RESULTS_DIR holds sampler.json, gather.json, epoch.json and loader.json, as writ
 scripts with --json.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from html import escape

@@ -7,8 +7,6 @@ SWEEP_DIR is the folder of the sweep, with results.json. The figures that the pi
 written beside it, as docs/caches.json, and some of them printed as the table of docs/caches.md.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

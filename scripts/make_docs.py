@@ -8,8 +8,6 @@ from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. 
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

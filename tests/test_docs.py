@@ -1,7 +1,5 @@
 """README.md and docs/ are correct: links lead somewhere, names exist, quotes match their files."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

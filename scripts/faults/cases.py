@@ -1,7 +1,5 @@
 """The faults: what is done to a run of a plan, and what is to come of it."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

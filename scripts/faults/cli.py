@@ -1,7 +1,5 @@
 """What the command does: disturb runs of every plan, resume them, and print what came of it."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

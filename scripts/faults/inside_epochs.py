@@ -1,7 +1,5 @@
 """Runs that are killed inside epochs: what a kill undoes, and what they end with once resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

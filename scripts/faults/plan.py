@@ -1,7 +1,5 @@
 """Runs of a device plan under test, and the one that nobody disturbs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

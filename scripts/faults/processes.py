@@ -1,7 +1,5 @@
 """What this machine says of processes, ports and shared memory. Linux only."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

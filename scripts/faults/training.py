@@ -1,7 +1,5 @@
 """A run of ``gnnscale train``: starting it, finding its processes, and seeing what it leaves."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

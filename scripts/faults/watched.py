@@ -1,7 +1,5 @@
 """What the processes of a run say of themselves: see ``hooks/sitecustomize.py``."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

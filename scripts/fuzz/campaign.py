@@ -1,7 +1,5 @@
 """Many cases in child processes, of which any may crash, hang or eat memory; or one alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -13,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +29,7 @@ _LAST_WORDS_S = 1.0
 _MAX_RUNS = 300
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Group:
     """Findings that look alike."""
 
@@ -40,7 +38,7 @@ class Group:
     message: str = ""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Slot:
     """A place for one child at a time."""
 
@@ -65,32 +63,26 @@ class Campaign:
     def __init__(
         self, target: Target, *, seed: int, out: Path, jobs: int = 1, limits: bool = True
     ) -> None:
-        """Read what an earlier start of the same campaign has left in ``out``.
-
-        Raises:
-            ValueError: it was of another campaign.
-        """
-        self.target = target
-        self.key = f"{seed}/{target.name}"
+        """Read what an earlier start of the same campaign has left in ``out``."""
+        self.target, self.key = target, f"{seed}/{target.name}"
         self.verdicts: Counter[str] = Counter()
         self.groups: dict[tuple[str, str], Group] = {}
-        self._limits = limits
-        self._jobs = jobs
-        self._out = out
+        self._limits, self._jobs, self._out = limits, jobs, out
         self._done: list[range] = []
         out.mkdir(parents=True, exist_ok=True)
         self._file = out / "results.jsonl"
         self._read()
 
-    def run(self, num_cases: int, report: Callable[[Campaign], None] = lambda _: None) -> None:
+    def run(self, num_cases: int, report: Callable[[Any], None] = lambda _: None) -> None:
         """Run the cases below ``num_cases`` that have not been run, and ``report`` now and then."""
         batches = self._batches(num_cases)
-        slots = [self._slot(index) for index in range(self._jobs)]
+        folders = [(self._out / "work" / str(index)).absolute() for index in range(self._jobs)]
+        slots = [_Slot(folder, Progress()) for folder in folders]
         try:
             while True:
                 for slot in slots:
-                    if not slot.pid:
-                        self._start(slot, next(batches, None))
+                    if not slot.pid and (numbers := next(batches, None)):
+                        self._start(slot, numbers)
                 running = [slot for slot in slots if slot.pid]
                 if not running:
                     return
@@ -120,13 +112,7 @@ class Campaign:
                 first = min(first + self.target.batch, last)
             first = max(first, done.stop)
 
-    def _slot(self, index: int) -> _Slot:
-        folder = self._out / "work" / str(index)
-        return _Slot(folder=folder.absolute(), progress=Progress())
-
-    def _start(self, slot: _Slot, numbers: range | None) -> None:
-        if numbers is None:
-            return
+    def _start(self, slot: _Slot, numbers: range) -> None:
         shutil.rmtree(slot.folder, ignore_errors=True)
         slot.folder.mkdir(parents=True)
         slot.numbers, slot.text, slot.seen = numbers, b"", -1
@@ -191,13 +177,11 @@ class Campaign:
 
 
 def _read_all(pipe: int) -> bytes:
-    parts = []
-    try:
+    read = b""
+    with contextlib.suppress(BlockingIOError):
         while part := os.read(pipe, 1 << 16):
-            parts.append(part)
-    except BlockingIOError:
-        pass
-    return b"".join(parts)
+            read += part
+    return read
 
 
 def _kill(pid: int) -> int:
@@ -232,8 +216,8 @@ def run_alone(target: Target, made: Any, *, limits: bool = True) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
         campaign = Campaign(fixed, seed=0, out=Path(folder), limits=limits)
         campaign.run(1)
-    for (verdict, detail), group in campaign.groups.items():
-        return Outcome(verdict, detail, group.message)
+    for kind, group in campaign.groups.items():
+        return Outcome(*kind, group.message)
     return Outcome(OK if campaign.verdicts[OK] else REFUSED)
 
 
@@ -265,7 +249,7 @@ def keep_smallest(target: Target, key: str, number: int, outcome: Outcome, folde
 
 
 def shrink(target: Target, key: str, number: int, same: Callable[[Input], bool]) -> Input:
-    """Return a smaller case for which ``same`` holds as well."""
+    """Return a smaller case for which ``same`` holds, too: fewer edits, then fewer bytes."""
     case: Input = target.make(key, number)
     places = {int(edit.partition(":")[0]) for edit in case.edits}
     for place in sorted(places):
@@ -275,21 +259,19 @@ def shrink(target: Target, key: str, number: int, same: Callable[[Input], bool])
     untouched: Input = target.make(key, number, frozenset())
     for name in list(case.files):
         if case.files[name] != untouched.files.get(name):
-            case = _with_fewer_bytes(case, name, same)
+            filled = partial(_filled, case, name)
+            content = shrink_bytes(case.files[name], lambda data, filled=filled: same(filled(data)))
+            case = filled(content)
     return case
 
 
-def _with_fewer_bytes(case: Input, name: str, same: Callable[[Input], bool]) -> Input:
-    def filled(content: bytes) -> Input:
-        return replace(case, files={**case.files, name: content})
-
-    return filled(shrink_bytes(case.files[name], lambda content: same(filled(content))))
+def _filled(case: Input, name: str, content: bytes) -> Input:
+    return replace(case, files={**case.files, name: content})
 
 
 def shrink_bytes(data: bytes, same: Callable[[bytes], bool], max_runs: int = _MAX_RUNS) -> bytes:
     """Leave out pieces of ``data``, half of it at first, for as long as ``same`` holds."""
-    runs = 0
-    size = len(data) // 2
+    runs, size = 0, len(data) // 2
     while size and runs < max_runs:
         begin = 0
         while begin < len(data) and runs < max_runs:

@@ -1,7 +1,5 @@
 """A child process: runs some cases within limits; and why it ended, by its last words."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import mmap
@@ -13,7 +11,6 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import NoReturn
 
 from .case import OK, REFUSED, Outcome, Target
 
@@ -25,9 +22,7 @@ FILE_BYTES = 1 << 30
 CPU_S = 3600
 _SANITIZER = re.compile(r"^.*(?:ERROR: AddressSanitizer: |runtime error: )(.*)$", re.MULTILINE)
 _NATIVE_FRAME = re.compile(r"^\s+#\d+ \S+ in (.*(?:gnnscale|pybind11).*)$", re.MULTILINE)
-_PYTHON_FRAME = re.compile(
-    r'^  File ".*?((?:gnnscale|scipy|numpy|torch|pyarrow)/.*)$', re.MULTILINE
-)
+_PYTHON_FRAME = re.compile(r'^  File ".*?((?:gnnscale|scipy|numpy|torch|pyarrow)/.*)$', re.M)
 _ADDRESS = re.compile(r"0x[0-9a-f]+|(?:pc|bp|sp|T\d+) \S+|-?\d{4,}")
 
 
@@ -38,7 +33,6 @@ class Progress:
         self._memory = memoryview(mmap.mmap(-1, 24)).cast("q")
 
     def reset(self, first: int) -> None:
-        """Begin a batch."""
         self._memory[0], self._memory[1], self._memory[2] = first, 0, 0
 
     @property
@@ -54,7 +48,6 @@ class Progress:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cases ended well."""
         return {OK: self._memory[1], REFUSED: self._memory[2]}
 
 
@@ -63,10 +56,8 @@ def fork_child(
 ) -> tuple[int, int]:
     """Start a child that runs the cases ``numbers`` of a prepared target, in its own folder.
 
+    Returns its process id, and a descriptor from which findings can be read, a JSON line each.
     Without ``limits`` of memory a sanitizer has the address space that it needs.
-
-    Returns:
-        The process id, and a descriptor from which findings can be read, a JSON line each.
     """
     progress.reset(numbers.start)
     read_end, write_end = os.pipe()
@@ -77,18 +68,6 @@ def fork_child(
         return pid, read_end
     os.close(read_end)
     os.setpgid(0, 0)  # what a case starts ends with it
-    return _run(target, key, numbers, folder, progress, limits, write_end)
-
-
-def _run(
-    target: Target,
-    key: str,
-    numbers: range,
-    folder: Path,
-    progress: Progress,
-    limits: bool,
-    pipe: int,
-) -> NoReturn:
     status = 1
     try:
         _redirect(folder / "output", traces=limits)
@@ -98,7 +77,7 @@ def _run(
             outcome = _one(target, key, number, case_folder, limits)
             if outcome.is_finding:
                 line = json.dumps({"case": number, **outcome._asdict()})
-                os.write(pipe, line.encode() + b"\n")
+                os.write(write_end, line.encode() + b"\n")
             progress.count(outcome.verdict)
             if outcome.verdict == "memory":
                 break  # its peak would be blamed on the next case; the parent goes on after it
@@ -138,8 +117,7 @@ def _redirect(path: Path, *, traces: bool) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Whoever forked may have put others in their place.

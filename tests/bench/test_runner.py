@@ -1,10 +1,9 @@
 """Benchmarks leave out a peer that is not installed, and say so in one line."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +28,8 @@ def test_a_system_that_is_not_installed_is_left_out(
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     command = [sys.executable, str(script)]
-    found = runner.interleave(["here", "absent"], rounds=3, threads=1, command=command)
+    options = SimpleNamespace(rounds=3, threads=1)
+    found = runner.interleave(["here", "absent"], options, command=command)
     # The round that comes first does not count.
     assert found == {"here": {"s": 4.0}}
     assert capfd.readouterr().err.splitlines() == [

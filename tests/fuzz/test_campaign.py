@@ -1,7 +1,5 @@
 """The campaign on a target that does everything a program should not."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Every case that was kept is refused or runs, in a process of its own."""
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 

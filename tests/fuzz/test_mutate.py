@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -10,9 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz.formats import edit_file, edits_for, member, npy_element, npy_header, zip_fields
+from fuzz.formats import (
+    HOSTILE,
+    PICKLE,
+    edit_file,
+    edits_for,
+    member,
+    npy_element,
+    npy_header,
+    zip_fields,
+)
 from fuzz.mutate import BYTES, TEXT, Edit
-from fuzz.pickles import HOSTILE, PICKLE
 
 
 def npy(array: object) -> bytes:

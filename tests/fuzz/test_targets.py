@@ -1,7 +1,5 @@
 """The targets: what is valid comes through, cases repeat, nothing public is left out."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

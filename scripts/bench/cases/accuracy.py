@@ -5,8 +5,6 @@ the test metric under the weights of the best validation epoch, over all neighbo
 says that a difference is larger than allowed.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import statistics
@@ -31,11 +29,7 @@ from gnnscale.sampler.seed_order import labelled_vertices
 class Row(NamedTuple):
     """A graph to compare on, by an experiment of ``gnnscale/configs/experiment``.
 
-    Attributes:
-        raw: where a folder of raw files (``--data``) has it.
-        seeds: runs of each system.
-        systems: keys of ``SYSTEMS``.
-        published: mean test metric in the literature, in points.
+    ``raw`` is its place in ``--data``, and ``published`` a mean of the literature, in points.
     """
 
     experiment: str
@@ -59,12 +53,10 @@ class Difference:
 
     @property
     def allowed(self) -> bool:
-        """Whether the difference is inside its limits."""
         return self.points >= self.lowest and (self.highest is None or self.points <= self.highest)
 
     @property
     def limits(self) -> str:
-        """The limits in words."""
         high = self.highest
         return f"at least {self.lowest:+}" if high is None else f"{self.lowest:+} to {high:+}"
 
@@ -84,18 +76,13 @@ LIMITS: tuple[tuple[str, str, float, float | None], ...] = (
 )
 
 
-def train_gnnscale(*options: str) -> float:
+def train_gnnscale(*options: str) -> Any:
     """Train by ``gnnscale train`` and return the test metric."""
-    metric: float = train(*options, "runtime.checkpoint=false").summary["test_metric"]
-    return metric
+    return train(*options, "runtime.checkpoint=false").summary["test_metric"]
 
 
 def check_dgl_does_the_same(config: TrainConfig) -> None:
-    """Refuse options that ``train_dgl`` does not follow.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Refuse options that ``train_dgl`` does not follow."""
     followed = {
         "model": isinstance(config.model, GraphSAGE) and config.model.norm == "none",
         "sampler": isinstance(config.sampler, NeighborSampling) and not config.sampler.replace,
@@ -117,12 +104,10 @@ class Best:
         self._model, self._best, self._weights = model, -1.0, model.state_dict()
 
     def note(self, metric: float) -> None:
-        """Keep the weights if the metric is the best so far."""
         if metric > self._best:
             self._best, self._weights = metric, copy.deepcopy(self._model.state_dict())
 
     def load(self) -> None:
-        """Give the model those weights."""
         self._model.load_state_dict(self._weights)
 
 
@@ -137,10 +122,8 @@ def train_dgl(*options: str) -> float:
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()
     topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
-    train_idx, valid_idx, test_idx = (
-        torch.from_numpy(labelled_vertices(graph, split)).long()
-        for split in ("train", "valid", "test")
-    )
+    of_splits = (labelled_vertices(graph, split) for split in ("train", "valid", "test"))
+    train_idx, valid_idx, test_idx = (torch.from_numpy(each).long() for each in of_splits)
     hidden = [config.model.hidden] * (config.model.num_layers - 1)
     model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)
     optimizer = config.optimizer.build(model)
@@ -202,10 +185,7 @@ def _squared_error(points: Sequence[float]) -> float:
     return statistics.variance(points) / len(points) if len(points) > 1 else 0.0
 
 
-def print_tables(
-    metrics: dict[str, str], results: dict[str, dict[str, list[float]]], found: list[Difference]
-) -> None:
-    """Show the figures, then what was compared."""
+def print_tables(metrics: dict[str, str], results: Any, found: list[Difference]) -> None:
     rows = []
     for name, figures in results.items():
         for system, points in figures.items():
@@ -216,9 +196,8 @@ def print_tables(
     columns = ["graph", "system", "reference", "difference", "error", "allowed", "is it"]
     rows = [
         [
-            *(each.row, each.system, each.reference),
-            *(f"{each.points:+.2f}", f"{each.standard_error:.2f}"),
-            *(each.limits, "yes" if each.allowed else "NO"),
+            *(each.row, each.system, each.reference, f"{each.points:+.2f}"),
+            *(f"{each.standard_error:.2f}", each.limits, "yes" if each.allowed else "NO"),
         ]
         for each in found
     ]

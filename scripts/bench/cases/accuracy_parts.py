@@ -5,8 +5,6 @@ Every partitioner trains with the same seeds, split and hyper-parameters: those 
 seeds, in points. Exit status 1 says that a partitioner is further away than a point.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -19,13 +17,7 @@ from bench.cases.accuracy import ROWS
 from bench.runner import data_folder, gnnscale, show, take, tell
 
 PARTITIONERS: dict[str, tuple[str, ...]] = {
-    "hash": (),
-    "range": (),
-    "random": (),
-    "metis": (),
-    "mtkahypar": (),
-    "pagraph": (),
-    "p3": (),
+    **dict.fromkeys(["hash", "range", "random", "metis", "mtkahypar", "pagraph", "p3"], ()),
     "hierarchical": ("partitioner.nvlink=siton",),
 }
 #: How far a partitioner may be from no partitioning, in points.
@@ -63,15 +55,11 @@ def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             parts = metrics(chosen, options.seeds)
             differences = [mine - theirs for mine, theirs in zip(parts, whole, strict=True)]
             spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
-            found.append(
-                {
-                    **{"row": row, "devices": devices, "partitioner": name},
-                    "whole": statistics.fmean(whole),
-                    "parts": statistics.fmean(parts),
-                    "points": statistics.fmean(differences),
-                    "standard_error": spread / math.sqrt(len(differences)),
-                }
-            )
+            means = {"whole": whole, "parts": parts, "points": differences}
+            figures = {key: statistics.fmean(each) for key, each in means.items()}
+            error = spread / math.sqrt(len(differences))
+            label = {"row": row, "devices": devices, "partitioner": name}
+            found.append({**label, **figures, "standard_error": error})
             tell(json.dumps(found[-1]))
     return found
 

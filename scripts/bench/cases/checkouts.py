@@ -7,8 +7,6 @@ compares moments. Here both processes live side by side, who goes first alternat
 of rounds gives a ratio. The other checkout needs its own native extension, built in place.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -15,8 +15,6 @@ of the two around it, so that what else the machine does meets both; and the CPU
 themselves is shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -6,8 +6,6 @@ takes. A page counts as often as it was read; rows that straddle pages need both
 same file without advice, one row after the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,27 +9,24 @@ without; its module is also trained over this project's loader. Every figure is 
 the first of each round aside.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from bench import peers
-from bench.runner import composed, in_subprocess, installed, show, take, tell, train
+from bench.runner import composed, in_subprocess, installed, show, take, tell, timed, train
 
 HIDDEN = 256
 #: The systems, by library: in our runtime, and in a loop with the library's loader or with ours.
 SYSTEMS = {
-    "built-in": ["sage"],
+    **{"built-in": ["sage"], "DGL": ["dgl", "dgl-loop"]},
     "PyG": ["pyg", "pyg-loop", "pyg-our-loop"],
-    "DGL": ["dgl", "dgl-loop"],
 }
 MODULES = {"pyg": "torch_geometric.nn:GraphSAGE", "dgl": f"{peers.__file__}:DglExample"}
 _PLAIN = ("runtime.checkpoint=false", "runtime.inference=sampled")
@@ -59,17 +56,16 @@ def loop(system: str, epochs: int, options: list[str]) -> list[float]:
     with installed(system):
         model, batches = _of_library(system, graph, sizes, config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
-    seconds = []
-    for _ in range(epochs):
-        start = time.perf_counter()
+
+    def epoch() -> None:
         for logits, labels in batches():
             loss = nn.functional.cross_entropy(logits, labels)
             optimizer.zero_grad()
             loss.backward()
             loss.item()
             optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+
+    return [timed(epoch)[0] for _ in range(epochs)]
 
 
 def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: Any) -> Any:
@@ -88,22 +84,21 @@ def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: An
 
         def of_pyg() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
             for batch in loader:
+                what = ("nodes", "edges")
                 hops = {
-                    "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
-                    "num_sampled_edges_per_hop": batch.num_sampled_edges,
+                    f"num_sampled_{w}_per_hop": getattr(batch, f"num_sampled_{w}") for w in what
                 }
-                logits = model(batch.x, batch.edge_index, **hops)[: batch.batch_size]
-                yield logits, batch.y[: batch.batch_size]
+                logits = model(batch.x, batch.edge_index, **hops)
+                yield logits[: batch.batch_size], batch.y[: batch.batch_size]
 
         return model, of_pyg
     import dgl
 
     whole = peers.dgl_graph(graph)
     whole.ndata["feat"], whole.ndata["label"] = peers.features(graph), peers.labels(graph)
+    ahead = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"]}
     # DGL counts fan-outs from the inputs.
-    sampler = dgl.dataloading.NeighborSampler(
-        fanouts[::-1], prefetch_node_feats=["feat"], prefetch_labels=["label"]
-    )
+    sampler = dgl.dataloading.NeighborSampler(fanouts[::-1], **ahead)
     loader = dgl.dataloading.DataLoader(whole, seeds, sampler, **arguments)
     model = peers.DglExample(*sizes)
 
@@ -120,10 +115,9 @@ def run(options: argparse.Namespace) -> Any:
         for system in [each for systems in SYSTEMS.values() for each in systems]:
             tell(f"round {number + 1} of {options.rounds}: {system}")
             arguments = (system, options.epochs, options.options)
+            own = partial(in_subprocess, loop) if "loop" in system else in_runtime
             try:
-                found = (
-                    in_subprocess(loop, *arguments) if "loop" in system else in_runtime(*arguments)
-                )
+                found = own(*arguments)
             except subprocess.CalledProcessError:
                 tell(f"{system} is left out")
                 continue

@@ -5,10 +5,9 @@ Each system runs in its own process, as its users run it; one that is not instal
 samples with pyg-lib or with torch-sparse.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,7 +87,7 @@ def dgl(graph: Any, threads: int) -> Trainer:
     return model, loss_of
 
 
-def pyg(graph: Any, library: str) -> Trainer:
+def pyg(graph: Any, threads: int, library: str) -> Trainer:
     from bench.peers import pyg_loader, pyg_loss, pyg_sage, sample_with
 
     sample_with(library)
@@ -100,17 +99,14 @@ def pyg(graph: Any, library: str) -> Trainer:
 
 TRAINERS = {
     "gnnscale": gnnscale,
-    "gnnscale-bf16": lambda graph, threads: gnnscale(graph, threads, torch.bfloat16),
+    "gnnscale-bf16": partial(gnnscale, dtype=torch.bfloat16),
     "dgl": dgl,
-    "pyg-lib": lambda graph, threads: pyg(graph, "pyg-lib"),
-    "torch-sparse": lambda graph, threads: pyg(graph, "torch-sparse"),
+    **{name: partial(pyg, library=name) for name in ("pyg-lib", "torch-sparse")},
 }
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = interleave(
-        list(TRAINERS), rounds=options.rounds, threads=options.threads, avx2=options.avx2
-    )
+    figures = interleave(TRAINERS, options)
     seconds = {name: each["s"] for name, each in figures.items()}
     own = seconds["gnnscale"]
     rows = [[name, f"{s * 1e3:.1f}", f"{s / own:.2f}x"] for name, s in seconds.items()]

@@ -5,8 +5,6 @@ mini-batch of it, fan-outs 25 and 10, goes through one compute unit of each desi
 published 1,024 seeds, as one of a U250's four dies gets it. Nothing here was measured on hardware.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

@@ -7,8 +7,6 @@ own, whose peak memory it prints, with every vertex wanted. ``cores`` is how man
 the mean: on a machine that others use too, edges a second are to be read beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource
@@ -64,7 +62,7 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
 class DiskUse:
     """The most that the disk of temporary files held while the block ran, seen every 50 ms."""
 
-    def __enter__(self) -> DiskUse:
+    def __enter__(self) -> "DiskUse":
         self._folder = tempfile.gettempdir()
         self._before, self.most = self._used(), 0
         self._done = threading.Event()

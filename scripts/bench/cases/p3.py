@@ -8,8 +8,6 @@
 device has sent meanwhile: nothing else on the machine may use it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

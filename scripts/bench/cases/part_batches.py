@@ -6,8 +6,6 @@ making the parts took beside what was forecast, how even they are, and how much 
 The stores of parts are removed at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -8,8 +8,6 @@ looked at every 5 ms; "forecast" is the prediction. Figures are medians of the r
 part over the mean, in vertices, edges (in-degrees) and training vertices.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

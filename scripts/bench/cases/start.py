@@ -9,8 +9,6 @@ An epoch of this run has one step. "First step" is seen from outside, when ``met
 first line: the first step is done by then, and validated.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

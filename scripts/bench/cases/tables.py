@@ -9,8 +9,6 @@ and are in the page cache as far as that has room. Figures are the medians of al
 largest peak.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

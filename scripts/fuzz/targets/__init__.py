@@ -1,7 +1,5 @@
 """What is fuzzed, by name. Only the module of the target that is meant is imported."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from ..case import Target

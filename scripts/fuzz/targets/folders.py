@@ -1,7 +1,5 @@
 """What targets share whose cases are valid folders, some of whose files are damaged and used."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -10,10 +8,10 @@ import tempfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +20,10 @@ from gnnscale.graph import Graph
 
 from ..case import (
     ASIDE,
+    Edited,
+    Files,
     Input,
+    Keep,
     Outcome,
     WrongResultError,
     case_rng,
@@ -38,14 +39,9 @@ _AGREEING = 0.4
 
 
 class Valid(NamedTuple):
-    """A folder as the program makes it.
+    """A folder as the program makes it, and what the target needs to use it."""
 
-    Attributes:
-        files: content by path below the folder.
-        made_for: what the target needs to use it.
-    """
-
-    files: Mapping[str, bytes]
+    files: Files
     made_for: Any = None
 
 
@@ -61,21 +57,19 @@ class Artefact(ABC):
         writes: whether using it may write into the folder.
     """
 
-    name: ClassVar[str]
-    batch = 64
-    limit_s = 20.0
-    uses_files = True
-    place: ClassVar[str] = "store"
-    kinds: ClassVar[tuple[str, ...]] = ("",)
-    refusals: ClassVar[tuple[type[Exception], ...]] = (GraphError, ConfigError)
-    names: ClassVar[tuple[str, ...]] = ()
-    leaves: ClassVar[frozenset[str]] = frozenset()
-    writes: ClassVar[bool] = False
+    name: str
+    batch, limit_s, uses_files = 64, 20.0, True
+    place = "store"
+    kinds: tuple[str, ...] = ("",)
+    refusals: tuple[type[Exception], ...] = (GraphError, ConfigError)
+    names: tuple[str, ...] = ()
+    leaves: frozenset[str] = frozenset()
+    writes = False
 
     def __init__(self) -> None:
         self._valid: list[Valid] = []
         #: Files of the home folder that every case has.
-        self._home: Mapping[str, bytes] = {}
+        self._home: Files = {}
 
     @abstractmethod
     def valid(self, folder: Path) -> list[Valid]:
@@ -86,29 +80,22 @@ class Artefact(ABC):
         """Use the folder of a case, which was ``valid`` before.
 
         If what is wrong agrees with itself (the case's option ``agreeing``), it may go unnoticed.
-
-        Raises:
-            WrongResultError: it was let in, and comes to what cannot be right.
         """
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
-        """Return the files with some of them damaged, and which edits these were."""
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         count = case_rng(key, number, "edits").choice((0, 1, 1, 1, 2, 3))
         return damaged(files, key, number, count, keep)
 
-    def agreeing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    def agreeing(self, files: Files) -> dict[str, bytes]:
         """Return the files, of which one says what the others hold, as bad intent would."""
         return dict(files)
 
     def prepare(self) -> None:
-        """Make the valid folders that are damaged later."""
         with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
             os.environ["GNNSCALE_HOME"] = folder
             self._valid = self.valid(Path(folder))
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+    def make(self, key: str, number: int, keep: Keep = None) -> Input:
         """Damage a valid folder; what describes other files may then be made to agree with them."""
         rng = case_rng(key, number)
         which = number % len(self._valid)
@@ -135,9 +122,8 @@ class Artefact(ABC):
         Input(kind="", files=self._home).write(folder / "home")
         os.environ["GNNSCALE_HOME"] = str(folder / "home")
         before = {each: regular_files(folder / each) for each in (self.place, ASIDE)}
-        outcome = guarded(
-            lambda: self.use(path, valid, made), self.refusals, [str(path), *self.names]
-        )
+        names = [str(path), *self.names]
+        outcome = guarded(lambda: self.use(path, valid, made), self.refusals, names)
         if outcome.is_finding:
             return outcome
         for each in (ASIDE,) if self.writes else before:
@@ -165,13 +151,11 @@ class Stored(Artefact):
         checksums: whether arrays are refused for their checksums when they are read.
     """
 
-    record: ClassVar[str]
-    entries: ClassVar[str] = "arrays"
-    checksums: ClassVar[bool] = False
+    record: str
+    entries = "arrays"
+    checksums = False
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         """Damage any file, overwrite elements of arrays, or put other values into the JSON file."""
         kind = case_rng(key, number, "kind").random()
         if kind < 0.3 and self.record in files:
@@ -181,7 +165,7 @@ class Stored(Artefact):
             return overwritten(files, key, number, keep)
         return super().spoiled(files, key, number, keep)
 
-    def agreeing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    def agreeing(self, files: Files) -> dict[str, bytes]:
         """Write into the JSON file what the others say."""
         try:
             said = json.loads(files[self.record])
@@ -193,49 +177,25 @@ class Stored(Artefact):
 
 def small_graph(num_vertices: int, num_edges: int) -> Graph:
     """Return a graph of random edges, half of whose vertices train."""
-    rng = np.random.default_rng(0)
+    rng, v = np.random.default_rng(0), np.arange(num_vertices, dtype=np.int32)
     ends = np.sort(rng.integers(0, num_edges + 1, num_vertices - 1))
-    vertices = np.arange(num_vertices, dtype=np.int32)
-    return Graph(
-        name="fuzzed",
-        indptr=np.concatenate([[0], ends, [num_edges]]).astype(np.int64),
-        indices=rng.integers(0, num_vertices, num_edges, dtype=np.int32),
-        features=np.zeros((num_vertices, 5), np.float32),
-        feature_dtype="float32",
-        labels=np.zeros(num_vertices, np.int64),
-        num_classes=1,
-        train_idx=vertices[::2],
-        valid_idx=vertices[1::4],
-        test_idx=vertices[3::4],
-        content="0" * 32,
-    )
+    lists = {
+        "indptr": np.concatenate([[0], ends, [num_edges]]).astype(np.int64),
+        "indices": rng.integers(0, num_vertices, num_edges, dtype=np.int32),
+    }
+    rows = {"features": np.zeros((num_vertices, 5), np.float32), "feature_dtype": "float32"}
+    labels = {"labels": np.zeros(num_vertices, np.int64), "num_classes": 1}
+    split = {"train_idx": v[::2], "valid_idx": v[1::4], "test_idx": v[3::4]}
+    return Graph(name="fuzzed", content="0" * 32, **lists, **rows, **labels, **split)
 
 
-def without_times(archive: bytes) -> bytes:
-    """Return an archive that says nothing of when it was written."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(packed, "w") as copy:
-        for info in source.infolist():
-            copy.writestr(zipfile.ZipInfo(info.filename), source.read(info))
-    return packed.getvalue()
-
-
-def tell_files(
-    entries: dict[str, Any], files: Mapping[str, bytes], *, checksums: bool = False
-) -> None:
-    """Write into entries of arrays, or the only one, what their files or archives say.
-
-    Args:
-        entries: by name.
-        files: by name.
-        checksums: write those of ``.npy`` files, too.
-    """
+def tell_files(entries: dict[str, Any], files: Files, *, checksums: bool = False) -> None:
+    """Write into entries of arrays, or the only one, what their files or archives say."""
     for name, content in files.items():
         if name.endswith(".npz"):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 for info in archive.infolist():
-                    entry = entries.get(info.filename.removesuffix(".npy"))
-                    if entry:
+                    if entry := entries.get(info.filename.removesuffix(".npy")):
                         entry.update(bytes=info.file_size, crc32=info.CRC)
         entry = entries if "bytes" in entries else entries.get(name.removesuffix(".npy"))
         found = _FORM.search(content[:256])
@@ -249,9 +209,7 @@ def tell_files(
                 entry["dtype"] = str(np.dtype(found[1].decode()))
 
 
-def overwritten(
-    files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-) -> tuple[dict[str, bytes], list[str]]:
+def overwritten(files: Files, key: str, number: int, keep: Keep) -> Edited:
     """Overwrite elements of arrays, which no size and no header shows."""
     changed, edits = dict(files), []
     arrays = [name for name in sorted(files) if name.endswith(".npy")]
@@ -268,15 +226,17 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """Return the content of all files below a folder; archives have no times."""
     found = {}
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-        content = path.read_bytes()
-        name = str(path.relative_to(folder))
-        found[name] = without_times(content) if path.suffix == ".npz" else content
+        found[str(path.relative_to(folder))] = content = path.read_bytes()
+        if path.suffix == ".npz":
+            source, packed = zipfile.ZipFile(io.BytesIO(content)), io.BytesIO()
+            with zipfile.ZipFile(packed, "w") as copy:
+                for info in source.infolist():
+                    copy.writestr(zipfile.ZipInfo(info.filename), source.read(info))
+            found[str(path.relative_to(folder))] = packed.getvalue()
     return found
 
 
-def odd_values(
-    said: Any, name: str, key: str, number: int, keep: frozenset[int] | None
-) -> tuple[Any, list[str]]:
+def odd_values(said: Any, name: str, key: str, number: int, keep: Keep) -> tuple[Any, list[str]]:
     """Put other values here and there into nested lists and mappings, and say which.
 
     Every edit has random numbers of its own, so that one can be left out and the others stay.
@@ -301,11 +261,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def check_shown(draw: Callable[[], str], show: Callable[[Any], None]) -> None:
-    """Look at what a picture and a table print.
-
-    Raises:
-        WrongResultError: they have control characters.
-    """
+    """Look at what a picture and a table print."""
     from rich.console import Console
 
     stream = io.StringIO()

@@ -1,11 +1,9 @@
 """Configuration files with code, or the beginning of it, in every place that YAML offers."""
 
-from __future__ import annotations
-
 import random
 
+from ..formats import COMMAND
 from ..mutate import NUMBERS, TEXT, words
-from ..pickles import COMMAND
 
 
 def _lines(text: str) -> tuple[str, ...]:
@@ -32,13 +30,11 @@ _TAGS = (
 [[1], [2, [3]]]
 {a: {b: {c: 1}}}
 """),
-    *words(
-        "!!python/name:os.system !!python/module:os 2001-01-01 .nan .inf 0o17 1:30 ~ << *nowhere"
-    ),
-    *words(
-        "${oc.env:PATH} ${oc.decode:'[1]'} ${seed ${seed} ${hydra:run.dir} ${now:%Y} ${nowhere}"
-    ),
-    *words("${oc.create:{a:1}} ${usable_cores:} ${x:${x:${x:1}}} ${oc.select:hydra,1}"),
+    *words("""
+    !!python/name:os.system !!python/module:os 2001-01-01 .nan .inf 0o17 1:30 ~ << *nowhere
+    ${oc.env:PATH} ${oc.decode:'[1]'} ${seed ${seed} ${hydra:run.dir} ${now:%Y} ${nowhere}
+    ${oc.create:{a:1}} ${usable_cores:} ${x:${x:${x:1}}} ${oc.select:hydra,1}
+    """),
     *(_CALL, _COPY, "'\\e[31m'", '"\\0"', "'" + "x" * 70_000 + "'", "[" * 2000 + "]" * 2000),
 )
 _HYDRA = (
@@ -60,11 +56,8 @@ help: 3
 """),
 )
 _WHOLE = (
-    *(
-        f"{line}\n"
-        for line in (
-            "",
-            *_lines("""
+    "\n",
+    *_lines("""
 7
 just words
 null
@@ -77,8 +70,6 @@ defaults: 3
 defaults: [a: b: c]
 'a.b': 1
 """),
-        )
-    ),
     *("- a\n- b\n", "---\na: 1\n---\nb: 2\n", "a: 1\na: 2\n", "? [a, b]\n: c\n", "a:\n\tb: 1\n"),
     *("\ufeffseed: 1\n", "seed: 1\x00\n", "# @package hydra\nrun: {dir: executed}\n"),
     *("# @package hydra.callbacks\nx: " + _COPY, "\x1b[31m: 1\n", ""),

@@ -1,7 +1,5 @@
 """Calls of ``gnnscale.ops`` and of the samplers: valid ones, and such with spoilt arguments."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from dataclasses import dataclass
@@ -13,9 +11,9 @@ import torch
 
 from gnnscale.graph import Graph
 
-from ..case import OK, REFUSED, Outcome, case_rng, failure, line_fault
+from ..case import OK, REFUSED, Keep, Outcome, case_rng, failure, line_fault
 from .calls import CALLS, MAKERS, valid_call
-from .reference import REFERENCES, wrong
+from .reference import expected_of, found_of, wrong
 from .spoil import ANY, BAD, SAME, Spoilt, spoil
 
 _REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
@@ -40,30 +38,22 @@ class Call:
 
 
 class Ops:
-    """Every public function in turn.
+    """Every public function in turn, or ``only`` one."""
 
-    Args:
-        only: one function; None takes them in turn.
-    """
-
-    name = "ops"
-    batch = 4000
-    limit_s = 10.0
-    uses_files = False
+    batch, limit_s, uses_files = 4000, 10.0, False
 
     def __init__(self, only: str | None = None) -> None:
         self.functions = [name for name in MAKERS if only in (None, name)]
         if not self.functions:
             raise ValueError(f"{only}: functions are {', '.join(MAKERS)}")
-        if only is not None:
-            self.name = f"ops-{only}"
+        self.name = "ops" if only is None else f"ops-{only}"
 
     def prepare(self) -> None:
         torch.set_num_threads(1)
-        for number in range(len(self.functions)):
-            valid_call(self.functions[number], case_rng("", number))
+        for number, function in enumerate(self.functions):
+            valid_call(function, case_rng("", number))
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Call:
+    def make(self, key: str, number: int, keep: Keep = None) -> Call:
         rng = case_rng(key, number)
         function = self.functions[number % len(self.functions)]
         args = valid_call(function, rng)
@@ -82,17 +72,13 @@ class Ops:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outcome = _judged(made)
-        if outcome.is_finding:
-            return outcome._replace(message=f"{made}\n{outcome.message}")
-        return outcome
+        message = f"{made}\n{outcome.message}" if outcome.is_finding else ""
+        return outcome._replace(message=message)
 
 
 def _judged(call: Call) -> Outcome:
     kinds = {spoilt.kind for spoilt in call.spoilt.values()}
-    expected, read = None, None
-    if kinds <= {SAME} and call.function in REFERENCES:
-        answer_of, read = REFERENCES[call.function]
-        expected = answer_of(call.args)
+    expected = expected_of(call.function, call.args) if kinds <= {SAME} else None
     cause = ", ".join(sorted(call.spoilt))
     if len(call.spoilt) == 1:
         cause += " " + re.sub(r"\d{3,}", "N", call.spoilt[cause].what)
@@ -100,39 +86,28 @@ def _judged(call: Call) -> Outcome:
         answer = CALLS[call.function](**call.args)
     except _REFUSALS as error:
         return _refused(call, error, cause)
-    except OSError as error:
-        if call.function == "write_metis":
-            return Outcome(REFUSED)
-        return failure(error)
     except BaseException as error:
-        return failure(error)
+        refused = isinstance(error, OSError) and call.function == "write_metis"
+        return Outcome(REFUSED) if refused else failure(error)
     if BAD in kinds and ANY not in kinds:  # another odd argument may keep it from being read
         return Outcome("accepted", f"{call.function}: {cause}", f"returned {answer!r:.300}")
-    if (
-        expected is not None
-        and read is not None
-        and wrong(expected, found := read(call.args, answer))
-    ):
-        return Outcome("wrong result", f"{call.function}: {cause}", f"{found}\nnot {expected}")
+    if expected is not None:
+        found = found_of(call.function, call.args, answer)
+        if wrong(expected, found):
+            return Outcome("wrong result", f"{call.function}: {cause}", f"{found}\nnot {expected}")
     return Outcome(OK)
 
 
 def _refused(call: Call, error: Exception, cause: str) -> Outcome:
     text = str(error)
-    detail = f"{call.function}: {cause}"
     if not call.spoilt:
         return Outcome("refused a valid call", f"{call.function}: {text[:80]}", text)
-    fault = line_fault(text)
-    if fault:
-        return Outcome(fault, detail, text)
-    names = list(call.spoilt)
-    if any(isinstance(value, Graph) for value in call.args.values()) and "graph" in names:
-        names += _GRAPH_NAMES
+    names = [*call.spoilt, *(_GRAPH_NAMES if "graph" in call.spoilt else ())]
     if len(call.spoilt) > 1 or any(spoilt.kind != BAD for spoilt in call.spoilt.values()):
         names = [*call.args, *_GRAPH_NAMES]  # lengths and types that differ are of either
-    if not any(re.search(rf"\b{name}\b", text) for name in names):
-        return Outcome("unnamed", detail, text)
-    return Outcome(REFUSED)
+    named = any(re.search(rf"\b{name}\b", text) for name in names)
+    fault = line_fault(text) or ("" if named else "unnamed")
+    return Outcome(fault, f"{call.function}: {cause}", text) if fault else Outcome(REFUSED)
 
 
 def _alias(args: dict[str, Any], spoilt: dict[str, Spoilt]) -> None:

@@ -1,7 +1,5 @@
 """Published layouts: files are damaged, prepared, and trained one step on if they were let in."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path
@@ -14,6 +12,7 @@ from gnnscale.dataset import verify_store
 from ..case import (
     ASIDE,
     Input,
+    Keep,
     Outcome,
     WrongResultError,
     case_rng,
@@ -30,29 +29,21 @@ _REAL = 100
 
 
 class Readers:
-    """``prepare``, ``open`` and a step of training on damaged files.
+    """``prepare``, ``open`` and a step of training on damaged files, of one layout or all."""
 
-    Args:
-        only: one layout; None takes them in turn.
-    """
-
-    name = "readers"
-    batch = 64
-    limit_s = 20.0
-    uses_files = True
+    batch, limit_s, uses_files = 64, 20.0, True
 
     def __init__(self, only: str | None = None) -> None:
         self.kinds = [name for name in SAMPLES if only in (None, name, name.lower())]
         if not self.kinds:
             raise ValueError(f"{only}: readers are {', '.join(SAMPLES)}")
-        if only is not None:
-            self.name = f"readers-{self.kinds[0].lower()}"
+        self.name = "readers" if only is None else f"readers-{self.kinds[0].lower()}"
         self._real: dict[str, Sample] = {}
 
     def prepare(self) -> None:
         self._real = real_samples()
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+    def make(self, key: str, number: int, keep: Keep = None) -> Input:
         rng = case_rng(key, number)
         layout = self.kinds[number % len(self.kinds)]
         sample = rng.choice(SAMPLES[layout])
@@ -94,12 +85,9 @@ class Readers:
 def reader_options(rng: random.Random) -> dict[str, Any]:
     """Return some of the options that every layout has."""
     choices: dict[str, tuple[Any, ...]] = {
-        "undirected": (True, False),
-        "drop_duplicates": (True, False),
-        "self_loops": ("keep", "remove", "add"),
+        **dict.fromkeys(("undirected", "drop_duplicates", "normalize_features"), (True, False)),
+        **{"self_loops": ("keep", "remove", "add"), "memory_bytes": (64, 1 << 20)},
         "feature_dtype": ("float32", "float16", "bfloat16", "uint8"),
-        "normalize_features": (True, False),
-        "memory_bytes": (64, 1 << 20),
     }
     names = rng.sample(sorted(choices), rng.choice((0, 0, 0, 1, 2)))
     picked = {name: rng.choice(choices[name]) for name in names}

@@ -1,11 +1,9 @@
 """Run directories and checkpoints from somebody else: gone on with, evaluated, reported."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -34,7 +32,7 @@ from gnnscale.runtime.state.train_state import Progress
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout
 
-from ..case import Input, WrongResultError, case_rng
+from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import damaged, packed_value
 from .commands import PROGRESS
 from .folders import Artefact, Valid, files_of, home_of, odd_values
@@ -56,10 +54,9 @@ class Checkpoints(Artefact):
     writes = True
 
     def valid(self, folder: Path) -> list[Valid]:
-        plain = TinyRun.of()
-        norms = TinyRun.of(model__norm="batch")
-        shared = TinyRun.of(device_plan="cpu_x2", runtime__drm=True)
-        found, runs = [], ((plain, {}), (norms, {"inside": True}), (shared, {"manages": True}))
+        norms, shared = {"model__norm": "batch"}, {"device_plan": "cpu_x2", "runtime__drm": True}
+        asked = (({}, {}), (norms, {"inside": True}), (shared, {"manages": True}))
+        found, runs = [], [(TinyRun.of(**chosen), options) for chosen, options in asked]
         for number, (run, options) in enumerate(runs):
             directory = folder / str(number)
             run.write(directory, **options)
@@ -67,9 +64,7 @@ class Checkpoints(Artefact):
         self._home = home_of(folder)
         return found
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
         own = {name: files[name] for name in (_LAST, "metrics.jsonl")}
         if rng.random() < 0.5:
@@ -84,39 +79,29 @@ class Checkpoints(Artefact):
             return
         run: TinyRun = valid.made_for
         model, optimizer = run.build()
+        learning = Learning(model=model, trained=model, optimizer=optimizer)
+        progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
         state: Any = SimpleNamespace(
-            config=run.config,
-            group=ALONE,
-            learning=Learning(model=model, trained=model, optimizer=optimizer),
-            checkpoint=run.checkpoint(path),
-            progress=Progress(steps_per_epoch=run.steps_per_epoch),
-            metric=run.graph.metric,
+            **{"config": run.config, "group": ALONE, "learning": learning, "progress": progress},
+            **{"checkpoint": run.checkpoint(path), "metric": run.graph.metric, "layout": layout},
             step=SimpleNamespace(rows={}),
-            layout=RunLayout(plan=run.plan),
         )
         saved = resume(state)
         if saved is None:
             return
-        kept = saved.plan_under(state.checkpoint.options)
-        if kept is not None:
+        if (kept := saved.plan_under(state.checkpoint.options)) is not None:
             plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
             state.layout = RunLayout(plan=plan)
         kept_management(state, saved)
         history = state.progress.history
         if not all(isinstance(each, EpochRecord) for each in history):
             raise WrongResultError("something else in place of an epoch")
-        if [each.epoch for each in history] != list(range(1, len(history) + 1)):
-            raise WrongResultError("epochs do not follow each other")
+        _check_epochs(history)
         run.step(model, optimizer)
 
 
 def _command(path: Path) -> None:
-    """Resume as a user does.
-
-    Raises:
-        ConfigError: it is refused, with what the command says.
-        WrongResultError: it ends otherwise.
-    """
+    """Resume as a user does."""
     command = [sys.executable, "-m", "gnnscale", "train", f"resume={path}", f"epochs={EPOCHS + 1}"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
     if "Traceback" in ended.stderr or ended.returncode not in (0, 1):
@@ -127,20 +112,17 @@ def _command(path: Path) -> None:
 
 
 _CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
-_JOB = {
-    ".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n",
-    ".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n",
-}
+_JOB = {".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n"}
+_JOB |= {".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n"}
 _VERTICES = "vertices.npy"
 
 
 class RunDirectories(Artefact):
     """``run=DIR`` of every command that reads one, and what a sweep and a report read."""
 
-    name = "run"
+    name = place = "run"
     #: A graph that is generated may be larger than this machine takes.
     names = ("dataset.",)
-    place = "run"
     leaves = frozenset(
         {"home", "rows.npy", "rows.ids.npy", "rows.parquet", "model.safetensors"}
         | {f"results.{kind}" for kind in ("json", "csv", "svg")}
@@ -163,9 +145,7 @@ class RunDirectories(Artefact):
         self._home = home_of(folder)
         return found
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
         kind = rng.random()
         if kind < 0.25:
@@ -184,23 +164,16 @@ class RunDirectories(Artefact):
 
 def _evaluate(path: Path, run: TinyRun) -> None:
     found = evaluate(EvaluateConfig(run=path, num_threads=1))
-    if not all(
-        0 <= (value or 0) <= 1 for each in found.metrics.values() for value in each.values()
-    ):
+    shares = [value or 0 for each in found.metrics.values() for value in each.values()]
+    if not all(0 <= share <= 1 for share in shares):
         raise WrongResultError("a share below 0 or above 1")
 
 
-def _predict(path: Path, run: TinyRun, suffix: str) -> None:
-    predict.predict(
-        predict.PredictConfig(run=path, out=path.parent / f"rows{suffix}", num_threads=1)
-    )
-
-
-def _predict_some(path: Path, run: TinyRun) -> None:
-    """Predict the vertices of a file, which lies in the directory to be damaged as well."""
-    out, vertices = path.parent / "rows.npy", str(path / _VERTICES)
-    config = predict.PredictConfig(run=path, out=out, vertices=vertices, num_threads=1)
-    predict.predict(config)
+def _predict(path: Path, run: TinyRun, suffix: str, *, some: bool = False) -> None:
+    """Predict all vertices, or those of a file, which lies in the directory to be damaged, too."""
+    chosen = {"vertices": str(path / _VERTICES)} if some else {}
+    out = path.parent / f"rows{suffix}"
+    predict.predict(predict.PredictConfig(run=path, out=out, num_threads=1, **chosen))
 
 
 def _export(path: Path, run: TinyRun, names: str) -> None:
@@ -208,10 +181,14 @@ def _export(path: Path, run: TinyRun, names: str) -> None:
     weights.export(weights.ExportConfig(run=path, out=out, format=names))
 
 
+def _check_epochs(history: Any) -> None:
+    if [each.epoch for each in history] != list(range(1, len(history) + 1)):
+        raise WrongResultError("epochs do not follow each other")
+
+
 def _load(path: Path, run: TinyRun) -> None:
     found = results.load(path)
-    if [each.epoch for each in found.history] != list(range(1, len(found.history) + 1)):
-        raise WrongResultError("epochs do not follow each other")
+    _check_epochs(found.history)
     if len(found.predict("test")) != len(found.graph.test_idx):
         raise WrongResultError("a vertex is not predicted")
 
@@ -220,10 +197,9 @@ def _report(path: Path, run: TinyRun) -> None:
     """Draw the page of a run that goes on here; its options have been read before."""
     results.load(path)
     run.go_on(path)
-    steps = read_steps(path / STEPS_FILE, num_devices=1)
-    nothing = np.empty(0, SPAN)
-    result = run.result()
-    page = render(result, summarise(result, status="completed"), steps, nothing, run.options)
+    steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
+    summary = summarise(result, status="completed")
+    page = render(result, summary, steps, np.empty(0, SPAN), run.options)
     if "\x1b" in page:
         raise WrongResultError("control characters are drawn")
 
@@ -245,7 +221,7 @@ _USES: dict[str, Callable[[Path, TinyRun], None]] = {
     "evaluate": _evaluate,
     "predict npy": partial(_predict, suffix=".npy"),
     "predict parquet": partial(_predict, suffix=".parquet"),
-    "predict some": _predict_some,
+    "predict some": partial(_predict, suffix=".npy", some=True),
     "export": partial(_export, names="safetensors"),
     "export pyg": partial(_export, names="pyg"),
     "load": _load,

@@ -1,11 +1,10 @@
 """Spoiling one argument of a valid call: its type, shape, strides, length, or values."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,13 +45,14 @@ _FREE = ("seed", "step", "key", "first_dst")
 _OPTIONAL = ("max_bytes", "self_term", "backward_tile_rows", "num_columns_words")
 #: They read some of the lists only; a lie that they do not come across does no harm.
 _READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
-_IN_RANGE = (
-    *("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows"),
-    "RankedSlots.gather_cached",
-)
-_CHECKED = (
-    *("ids", "self_ids", "out_ids", "seeds", "community", "slots_of_target", "destinations"),
-)
+_IN_RANGE = ("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows")
+#: Arguments whose values are held against what they count or number.
+_CHECKED_OF = {
+    **dict.fromkeys((*_IN_RANGE, "RankedSlots.gather_cached"), ("vertices",)),
+    **dict.fromkeys(("edge_dot", "transpose_block", "arrange_block"), ("indices",)),
+    **{"count_in_degrees": ("dst",), "NativeReplacement.advance": ("vertices", "then")},
+}
+_CHECKED = ("ids", "self_ids", "out_ids", "seeds", "community", "slots_of_target", "destinations")
 _COUNTED = ("weights", "dst_scale", "self_scale", "bias", "gate")
 
 
@@ -114,22 +114,17 @@ def _values(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     fits = [number for number in _VALUES if limits.min <= number <= limits.max]
     number = rng.choice(fits)
     changed.reshape(-1)[at] = number
-    checked = name in _CHECKED or (name == "vertices" and function in _IN_RANGE)
-    checked = checked and not function.startswith("IntegerIds")  # whose ids are the user's own
-    checked = checked or (function, name) in (
-        *(("edge_dot", "indices"), ("transpose_block", "indices"), ("count_in_degrees", "dst")),
-        ("arrange_block", "indices"),
-        *(("NativeReplacement.advance", "vertices"), ("NativeReplacement.advance", "then")),
-    )
+    checked = name in _CHECKED_OF.get(function, ()) or name in _CHECKED
+    if function.startswith("IntegerIds"):  # whose ids are the user's own
+        checked = False
     return Spoilt(changed, f"[{at}] = {number}", BAD if checked else ANY)
 
 
 def _length(name: str, value: Any, rng: random.Random) -> Spoilt:
     how = rng.randrange(4)
-    if how == 0 and len(value):
-        return Spoilt(value[:-1].copy(), "one less", BAD if name in _COUNTED else ANY)
-    if how == 1:
-        return Spoilt(value[:0].copy(), "empty", ANY)
+    if how < 2:
+        less, what = (value[:0], "empty") if how or not len(value) else (value[:-1], "one less")
+        return Spoilt(less.copy(), what, BAD if what != "empty" and name in _COUNTED else ANY)
     return Spoilt(np.concatenate([value, value[-1:]]), "one more", ANY)
 
 
@@ -145,12 +140,8 @@ def _read_only(value: Any) -> Any:
     return changed
 
 
-def _reshaped(form: tuple[int, ...], value: Any) -> Any:
-    return value.reshape(form) if value.size else value
-
-
-def _broadcast(value: Any) -> Any:
-    return np.broadcast_to(value.reshape(-1)[:1], value.shape) if value.size else value
+def _if_any(change: Callable[[Any], Any], value: Any) -> Any:
+    return change(value) if value.size else value
 
 
 #: Other forms of an array, and whether the call may go on.
@@ -158,12 +149,16 @@ _FORMS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "step 2": (lambda value: np.repeat(value, 2, axis=-1)[..., ::2], SAME),
     "reversed": (lambda value: value[..., ::-1].copy()[..., ::-1], SAME),
     **{"unaligned": (_unaligned, SAME), "read-only": (_read_only, SAME)},
-    **{"stride 0": (_broadcast, ANY), "Fortran": (np.asfortranarray, SAME)},
+    "stride 0": (lambda v: _if_any(lambda v: np.broadcast_to(v.ravel()[:1], v.shape), v), ANY),
+    "Fortran": (np.asfortranarray, SAME),
     "0-d": (lambda value: np.zeros((), value.dtype), BAD),
     "structured": (lambda value: np.zeros(value.shape, [("a", value.dtype)]), BAD),
     "list": (lambda value: value.tolist(), SAME),
     "torch tensor": (lambda value: torch.from_numpy(np.array(value)), SAME),
-    **{f"axes {form}": (partial(_reshaped, form), BAD) for form in ((1, -1), (-1, 1), (1, 1, -1))},
+    **{
+        f"axes {form}": (partial(_if_any, methodcaller("reshape", form)), BAD)
+        for form in ((1, -1), (-1, 1), (1, 1, -1))
+    },
 }
 
 
@@ -183,7 +178,7 @@ def _tensor_dtype(value: torch.Tensor, rng: random.Random) -> Spoilt:
 def _tensor_form(value: torch.Tensor, rng: random.Random) -> Spoilt:
     forms: tuple[tuple[str, Callable[[], Any], str], ...] = (
         ("transposed", lambda: value.t().contiguous().t() if value.ndim == 2 else value, SAME),
-        ("requires grad", lambda: _graded(value), ANY),
+        ("requires grad", lambda: value.clone().requires_grad_(value.is_floating_point()), ANY),
         ("sparse", lambda: value.to_sparse(), BAD),
         ("meta", lambda: value.to("meta"), BAD),
         ("flat", lambda: value.reshape(-1), ANY),
@@ -201,10 +196,6 @@ def _tensor_form(value: torch.Tensor, rng: random.Random) -> Spoilt:
     )
     what, make, kind = rng.choice(forms)
     return Spoilt(make(), what, kind)
-
-
-def _graded(value: torch.Tensor) -> torch.Tensor:
-    return value.clone().requires_grad_() if value.is_floating_point() else value
 
 
 _TENSORS = (_tensor_dtype, _tensor_form, _tensor_form)

@@ -1,7 +1,5 @@
 """Tables of edges and vertices: columns of any type, odd cells, and files that lie."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections.abc import Callable, Mapping
@@ -11,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from ..case import Input, case_rng, odd_places
+from ..case import Input, Keep, case_rng, odd_places
 from ..formats import damaged
 from .readers import Readers, reader_options
 from .samples import SPLIT
 
-_NUM_VERTICES, _NUM_EDGES = 12, 40
+_NUM_VERTICES, _NUM_EDGES, _ENDS = 12, 40, ("source", "target")
 #: Bytes that are no UTF-8, and text that a terminal or a page would follow.
 _TEXTS = (
     *(b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"a\x00b", b"\x1b[31m", b"", b" ", b"nan"),
@@ -32,13 +30,11 @@ _MANY, _SELDOM = 30_000, 200
 class TableFiles(Readers):
     """``dataset=tables``: columns of odd types and cells, files that say what does not hold."""
 
-    name = "tables"
-
     def __init__(self) -> None:
         super().__init__("Tables")
         self.name = "tables"
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+    def make(self, key: str, number: int, keep: Keep = None) -> Input:
         rng = case_rng(key, number)
         files, edits = damaged(_files(rng), key, number, rng.choice((0, 0, 1, 1, 2)), keep)
         options = {"name": "tiny", **_options(rng), **reader_options(rng)}
@@ -54,10 +50,8 @@ def _options(rng: random.Random) -> dict[str, Any]:
         picked["label"] = None
         picked.pop("split", None)
     choices: dict[str, tuple[Any, ...]] = {
-        "id_type": ("auto", "integer", "string"),
-        "label_kind": ("auto", "classes", "values"),
-        "features": (["a"], ["a", "b"], ["x"]),
-        "weight": (None, "weight"),
+        **{"id_type": ("auto", "integer", "string"), "label_kind": ("auto", "classes", "values")},
+        **{"features": (["a"], ["a", "b"], ["x"]), "weight": (None, "weight")},
         "delimiter": ("tab", ";"),
     }
     for name in rng.sample(sorted(choices), rng.choice((0, 0, 1, 2))):
@@ -72,19 +66,11 @@ def _files(rng: random.Random) -> dict[str, bytes]:
     part = (["train"] * 5 + ["valid"] * 3 + ["test"] * 4)[:_NUM_VERTICES]
     rows = np.arange(_NUM_VERTICES * 3, dtype=np.float32).reshape(_NUM_VERTICES, 3)
     ends = np.random.default_rng(1).integers(_NUM_VERTICES, size=(2, _NUM_EDGES))
-    vertices = {
-        "id": keys,
-        "label": pa.array(np.arange(_NUM_VERTICES) % 3),
-        "split": pa.array(part),
-        "a": pa.array(rows[:, 0]),
-        "b": pa.array(rows[:, 1].astype(np.int32)),
-        "x": pa.array(rows.tolist()),
-    }
-    edges = {
-        "source": keys.take(pa.array(ends[0])),
-        "target": keys.take(pa.array(ends[1])),
-        "weight": pa.array(ends[0] / 8),
-    }
+    vertices = {"id": keys, "label": pa.array(np.arange(_NUM_VERTICES) % 3)}
+    vertices |= {"split": pa.array(part), "x": pa.array(rows.tolist())}
+    vertices |= {"a": pa.array(rows[:, 0]), "b": pa.array(rows[:, 1].astype(np.int32))}
+    edges = {name: keys.take(pa.array(each)) for name, each in zip(_ENDS, ends, strict=True)}
+    edges["weight"] = pa.array(ends[0] / 8)
     for table in rng.choice(((), (vertices,), (vertices,), (edges,), (vertices, edges))):
         for name in rng.sample(sorted(table), rng.choice((1, 1, 2))):
             table[name] = _odd(table[name], rng)
@@ -104,23 +90,15 @@ def _parquet(name: str, columns: Mapping[str, pa.Array], rng: random.Random) -> 
     half = len(table) // 2 if rng.random() < 0.15 else len(table)
     parts = {f"{name}.parquet": table}
     if half < len(table):
-        parts = {
-            f"{name}/0.parquet": table.slice(0, half),
-            f"{name}/1.parquet": table.slice(half),
-        }
+        parts = {f"{name}/0.parquet": table.slice(0, half), f"{name}/1.parquet": table.slice(half)}
     files = {}
     for file, part in parts.items():
-        out = io.BytesIO()
-        parquet.write_table(
-            part,
-            out,
-            compression=rng.choice(("none", "snappy", "gzip", "zstd", "lz4")),
-            use_dictionary=rng.random() < 0.7,
-            row_group_size=rng.choice((1, 5, 1000, 1 << 20)),
-            data_page_version=rng.choice(("1.0", "2.0")),
-            write_statistics=rng.random() < 0.5,
-            store_schema=rng.random() < 0.8,
-        )
+        out, packing = io.BytesIO(), rng.choice(("none", "snappy", "gzip", "zstd", "lz4"))
+        chosen = {"compression": packing, "use_dictionary": rng.random() < 0.7}
+        chosen |= {"row_group_size": rng.choice((1, 5, 1000, 1 << 20))}
+        chosen |= {"data_page_version": rng.choice(("1.0", "2.0"))}
+        chosen |= {"write_statistics": rng.random() < 0.5, "store_schema": rng.random() < 0.8}
+        parquet.write_table(part, out, **chosen)
         files[file] = out.getvalue()
     return files
 
@@ -198,9 +176,7 @@ def _nested(column: pa.Array, rng: random.Random) -> pa.Array:
         lambda: pa.array([[each] * (each % 3) for each in range(count)]),
         lambda: pa.array([[[1.0], [2.0]]] * count),
         lambda: pa.array([{"a": each, "b": [each]} for each in range(count)]),
-        lambda: pa.array(
-            [[("k", each)] for each in range(count)], pa.map_(pa.string(), pa.int64())
-        ),
+        lambda: pa.array([[("k", 1)]] * count, pa.map_(pa.string(), pa.int64())),
         lambda: pa.array([[0.5, None]] * count, pa.list_(pa.float32(), 2)),
         lambda: pa.array([None, *[[1.0, 2.0]] * (count - 1)]),
         lambda: pa.array([[]] * count, pa.large_list(pa.float32())),

@@ -1,8 +1,6 @@
 """A small run, as its directory holds it: with figures that are the same each time."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,33 +32,27 @@ from gnnscale.runtime.telemetry.records import (
     StepRecord,
     TrainResult,
 )
-from gnnscale.sampler import NeighborSampler
 
 from .training import train_on
 from .words import TINY
 
 #: Epochs that are trained; the run has one more, so that it can go on.
 EPOCHS = 2
+_THREADS = Threads(sample=1, load=1, propagate=1)
 _TIMES = StageTimes(sample=0.5, load=0.25)
 _TRAFFIC = Traffic(rows=Access(host_bytes=1000), lists=Access(host_bytes=10))
 
 
 @dataclass(kw_only=True)
 class TinyRun:
-    """A run on the graph of ``TINY``, trained a step.
-
-    Attributes:
-        config: its options.
-        options: the same as plain values.
-        graph: its graph.
-    """
+    """A run on the graph of ``TINY``, trained a step: its options, also as plain values."""
 
     config: TrainConfig
     options: Mapping[str, Any]
     graph: Graph
 
     @classmethod
-    def of(cls, **asked: Any) -> TinyRun:
+    def of(cls, **asked: Any) -> "TinyRun":
         """Choose options beside ``TINY``, double underscores for dots; make the graph's store."""
         torch.set_num_threads(1)  # children would lack the others, and wait for them
         given = dict(each.split("=") for each in TINY)
@@ -73,39 +65,28 @@ class TinyRun:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of an epoch."""
         return -(-len(self.graph.train_idx) // self.config.batch_size)
 
     @property
     def plan(self) -> DevicePlan:
-        """A plan for its devices."""
         devices = self.config.device_plan.parsed()
-        seeds = self.config.batch_size // len(devices)
-        threads = Threads(sample=1, load=1, propagate=1)
-        return DevicePlan(
-            shares=tuple(
-                DeviceShare(device=each, num_seeds=seeds, threads=threads, prefetch="none")
-                for each in devices
-            )
-        )
+        same = {"num_seeds": self.config.batch_size // len(devices), "threads": _THREADS}
+        shares = (DeviceShare(device=each, prefetch="none", **same) for each in devices)
+        return DevicePlan(shares=tuple(shares))
 
     @property
     def history(self) -> list[EpochRecord]:
-        """Records of its epochs."""
         return [_epoch(number, self.plan) for number in range(1, EPOCHS + 1)]
 
     def build(self) -> tuple[TrainableModel, torch.optim.Optimizer]:
-        """Return its model and optimizer."""
         torch.manual_seed(0)
         sizes = {"num_features": self.graph.num_features, "num_classes": self.graph.num_classes}
         model = self.config.model.build(**sizes)
         return model, self.config.optimizer.build(model)
 
     def checkpoint(self, directory: Path) -> RunCheckpoint:
-        """Return where its checkpoints are."""
-        options = {**self.options, "resume": None}
-        of_graph = {"graph": self.graph, "metric": self.graph.metric}
-        return RunCheckpoint(directory=directory, config=self.config, options=options, **of_graph)
+        same = {"config": self.config, "graph": self.graph, "metric": self.graph.metric}
+        return RunCheckpoint(directory=directory, options={**self.options, "resume": None}, **same)
 
     def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
         """Write the directory; it stopped ``inside`` an epoch, or resource management decided."""
@@ -114,10 +95,7 @@ class TinyRun:
         (directory / CONFIG_FILE).write_text(yaml.safe_dump(options, sort_keys=False))
         self._write_checkpoints(directory, inside=inside, manages=manages)
         write_metrics(directory, self.history)
-        log = StepLog(directory / STEPS_FILE)
-        for step in range(EPOCHS * self.steps_per_epoch):
-            log.add(_step(step, self.steps_per_epoch, len(self.plan.shares)))
-        log.flush()
+        self._log(directory, range(EPOCHS * self.steps_per_epoch))
         write_json(directory / SUMMARY_FILE, summarise(self.result(), status="completed"))
 
     def _write_checkpoints(self, directory: Path, *, inside: bool, manages: bool) -> None:
@@ -131,14 +109,10 @@ class TinyRun:
             history[-1] = replace(history[-1], valid_metric=None, eval_time_s=None)
         buffers = {name: each.clone() for name, each in model.named_buffers()}
         part = WorkerPart(buffers=buffers, rows={0: 7, 1: 5}, counters={"late_s": 0.5})
-        checkpoint = self.checkpoint(directory)
+        checkpoint, step = self.checkpoint(directory), EPOCHS * self.steps_per_epoch + inside
+        state = {"model": model, "optimizer": optimizer_state(optimizer), "best_weights": best}
         checkpoint.save(
-            model=model,
-            optimizer=optimizer_state(optimizer),
-            step=EPOCHS * self.steps_per_epoch + inside,
-            history=history,
-            best_weights=best,
-            plan=self.plan,
+            **{"step": step, "history": history, "plan": self.plan, **state},
             management=self._management() if manages else None,
             sums=_sums(num_devices) if inside else None,
             workers=[part.packed()] * num_devices if inside else (),
@@ -148,18 +122,13 @@ class TinyRun:
         checkpoint.close()
 
     def _management(self) -> dict[str, Any]:
-        num_devices = len(self.plan.shares)
+        num_devices, step = len(self.plan.shares), EPOCHS * self.steps_per_epoch
         damping = RebalancerState().damping.observe(self.plan, [0.5] * num_devices)
-        step = EPOCHS * self.steps_per_epoch
-        return RebalancerState(
-            applies_from=step,
-            window=((_TIMES,) * num_devices,),
-            damping=damping,
-            pending=((step + 2, self.plan),),
-        ).to_values()
+        window, pending = ((_TIMES,) * num_devices,), ((step + 2, self.plan),)
+        state = RebalancerState(applies_from=step, window=window, damping=damping, pending=pending)
+        return state.to_values()
 
     def result(self) -> TrainResult:
-        """Return what came of it."""
         metric, steps = self.graph.metric, self.steps_per_epoch
         return TrainResult(
             **{"dataset": self.graph.name, "model": self.config.model.name, "seed": 0},
@@ -170,16 +139,17 @@ class TinyRun:
 
     def go_on(self, directory: Path) -> None:
         """Write the step after the last of the first epoch, as if the run went on from there."""
+        self._log(directory, [self.steps_per_epoch])
+
+    def _log(self, directory: Path, steps: Iterable[int]) -> None:
         log = StepLog(directory / STEPS_FILE)
-        log.add(_step(self.steps_per_epoch, self.steps_per_epoch, len(self.plan.shares)))
+        for step in steps:
+            log.add(_step(step, self.steps_per_epoch, len(self.plan.shares)))
         log.flush()
 
     def step(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> None:
-        """Train one step."""
-        seeds = self.graph.train_idx[:16]
-        batch = NeighborSampler(self.graph, fanouts=[3, 2]).sample(seeds, 0)
         optimizer.zero_grad()
-        train_on(self.graph, model, batch)
+        train_on(self.graph, model)
         optimizer.step()
 
 
@@ -200,8 +170,7 @@ def _epoch(number: int, plan: DevicePlan) -> EpochRecord:
 
 def _step(number: int, steps_per_epoch: int, num_devices: int) -> StepRecord:
     epoch, step = divmod(number, steps_per_epoch)
-    threads = Threads(sample=1, load=1, propagate=1)
-    device = DeviceStep(num_seeds=16, threads=threads, stages=_TIMES, traffic=_TRAFFIC)
+    device = DeviceStep(num_seeds=16, threads=_THREADS, stages=_TIMES, traffic=_TRAFFIC)
     done = {"num_edges": 100 * (step + 1), "seconds": 0.5 * (step + 1), "global_step": number}
     return StepRecord(
         **{"epoch": epoch + 1, "step": step + 1, "num_steps": steps_per_epoch, **done},

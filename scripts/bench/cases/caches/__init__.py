@@ -13,8 +13,6 @@ Mini-batches are drawn again as the run would draw them. Graphs are R-MAT produc
 ``--store`` names.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hit rates and traffic of all policies, each over the partition of its publication."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any

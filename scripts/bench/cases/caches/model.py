@@ -1,7 +1,5 @@
 """What plans foretell against counts: hit rates, transactions, and the division of memory."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from dataclasses import dataclass
@@ -50,7 +48,7 @@ class Counted:
     visits: dict[int, Any]
 
     @classmethod
-    def of(cls, run: CacheTask) -> Counted:
+    def of(cls, run: CacheTask) -> "Counted":
         """Draw the run, and count."""
         empty = [
             {each.position: np.zeros(run.graph.num_vertices, np.int32) for each in run.devices}

@@ -1,7 +1,5 @@
 """Seconds and memory of planning Legion's caches for a large graph of synthetic hotness."""
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

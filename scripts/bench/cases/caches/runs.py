@@ -1,7 +1,5 @@
 """What caches are measured on: runs of several devices over parts of a graph, never trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial

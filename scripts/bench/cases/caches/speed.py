@@ -1,7 +1,5 @@
 """Seconds of pre-sampling against sampling, and of reading rows through a cache against none."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time
