@@ -2,9 +2,9 @@
 
     python scripts/bench checkouts ../before epoch --system gnnscale-bf16 --rounds 20
 
-The speed of a machine changes by more than most changes of code do, so that one run after the other
-compares moments. Here both processes live side by side, who goes first alternates, and every pair
-of rounds gives a ratio. The other checkout needs its own native extension, built in place.
+Both processes live side by side, who goes first alternates, and every pair of rounds gives a ratio,
+since the speed of a machine changes by more than most changes of code do. The other checkout needs
+its own native extension, built in place.
 """
 
 import argparse

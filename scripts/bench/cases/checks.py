@@ -87,10 +87,8 @@ def measure(graph: Any, systems: dict[str, Stages], steps: range) -> Any:
 
 
 def run(options: argparse.Namespace) -> Any:
-    extensions, graph = (
-        {"checked": _native, "unchecked": build_unchecked()},
-        open_graph(options.store),
-    )
+    extensions = {"checked": _native, "unchecked": build_unchecked()}
+    graph = open_graph(options.store)
     torch.set_num_threads(options.threads)
     systems = {name: Stages(each, graph, options.threads) for name, each in extensions.items()}
     measure(graph, systems, range(4))  # what is first touched does not count

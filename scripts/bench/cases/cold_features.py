@@ -12,15 +12,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.runner import in_subprocess, medians, show, take
+from bench.runner import in_subprocess, medians, show, take, timed
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -86,14 +86,10 @@ def graph_of(path: Path) -> Any:
     from gnnscale.graph import Graph
 
     features, one = map_npy(path), np.zeros(1, np.int32)
+    zeros = np.zeros(len(features) + 1, np.int64)
     return Graph(
-        name="bench",
-        indptr=np.zeros(len(features) + 1, np.int64),
-        indices=one[:0],
-        features=features,
-        feature_dtype="float32",
-        labels=np.zeros(len(features), np.int64),
-        num_classes=1,
+        **{"name": "bench", "indptr": zeros, "indices": one[:0], "features": features},
+        **{"feature_dtype": "float32", "labels": zeros[1:], "num_classes": 1},
         **dict.fromkeys(("train_idx", "valid_idx", "test_idx"), one),
     )
 
@@ -107,19 +103,18 @@ def measure(system: str, file: str, round_number: int, threads: int) -> dict[str
     path = Path(file)
     forget(path)
     graph = graph_of(path)
-    if system == "gnnscale":
-        store = HostFeatures.of(graph)
-    else:
-        store = HostFeatures(graph.features, "float32")
+    mapped = HostFeatures(graph.features, "float32")
+    store = HostFeatures.of(graph) if system == "gnnscale" else mapped
     row_bytes = graph.features[:1].nbytes
     generator = np.random.Generator(np.random.Philox(round_number))
     ids = generator.integers(graph.num_vertices, size=_NUM_ROWS[system])
     start_bytes = path.stat().st_size - graph.feature_bytes + ids * row_bytes
     pages = int(((start_bytes + row_bytes - 1) // _PAGE - start_bytes // _PAGE + 1).sum())
     store.gather(ids[:0], dtype=torch.float32, num_threads=threads)
-    before, start = bytes_read(), time.perf_counter()
-    rows, _ = store.gather(ids, dtype=torch.float32, num_threads=threads)
-    seconds, read = time.perf_counter() - start, bytes_read() - before
+    before = bytes_read()
+    gather = partial(store.gather, ids, dtype=torch.float32, num_threads=threads)
+    seconds, (rows, _) = timed(gather)
+    read = bytes_read() - before
     assert np.array_equal(rows[-5:].numpy(), graph.features[ids[-5:]])
     return {"rows_per_s": len(ids) / seconds, "pages_per_page": read / _PAGE / pages}
 
@@ -150,13 +145,9 @@ def run(options: argparse.Namespace) -> Any:
         for number in range(options.rounds):
             for name in systems:
                 forget(path)
-                if name == "fio":
-                    found = disk_rate(path)
-                else:
-                    found = in_subprocess(
-                        measure, name, path, number, options.threads, prefix=enter
-                    )
-                answers[name].append(found)
+                given = (name, path, number, options.threads)
+                own = partial(in_subprocess, measure, *given, prefix=enter)
+                answers[name].append(disk_rate(path) if name == "fio" else own())
     figures = {name: medians(found) for name, found in answers.items()}
     rate = figures["gnnscale"]["rows_per_s"]
     rows = [

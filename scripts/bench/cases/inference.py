@@ -1,10 +1,9 @@
 """Exact inference of two layers, with the hidden one in memory and in a temporary file.
 
-The topology is made cheaply: ends of edges are drawn with a power law and scattered over all ids by
-a multiplication, lists are sorted. Features are one row seen as many, so that the first layer's
-figure is one of arithmetic and topology. Each place of the hidden layer runs in a process of its
-own, whose peak memory it prints, with every vertex wanted. ``cores`` is how many the process had in
-the mean: on a machine that others use too, edges a second are to be read beside it.
+Ends of edges are drawn with a power law, and scattered over all ids. Features are one row seen as
+many, so that the first layer's figure is one of arithmetic and topology. Each place of the hidden
+layer runs in a process of its own, whose peak memory it prints, with every vertex wanted. ``cores``
+is how many the process had in the mean.
 """
 
 import argparse
@@ -45,17 +44,12 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
         scattered = rank.astype(np.int64) * 2_654_435_761 % num_vertices
         part[:] = np.sort(scattered, axis=1)
     row = generator.random(num_features, np.float32)
+    rows = np.lib.stride_tricks.as_strided(row, (num_vertices, num_features), (0, 4))
     return Graph(
-        name="scattered",
+        **{"name": "scattered", "indices": indices.reshape(-1), "features": rows},
         indptr=np.arange(0, num_vertices * degree + 1, degree, dtype=np.int64),
-        indices=indices.reshape(-1),
-        features=np.lib.stride_tricks.as_strided(row, (num_vertices, num_features), (0, 4)),
-        feature_dtype="float32",
-        labels=np.zeros(num_vertices, np.int8),
-        num_classes=2,
-        train_idx=np.array([0]),
-        valid_idx=np.array([1]),
-        test_idx=np.array([2]),
+        **{"feature_dtype": "float32", "labels": np.zeros(num_vertices, np.int8), "num_classes": 2},
+        **{f"{part}_idx": np.array([k]) for k, part in enumerate(("train", "valid", "test"))},
     )
 
 
@@ -96,11 +90,8 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     graph = make_graph(given.vertices, given.degree, given.features)
     config = getattr(gnnscale.model, given.model)(hidden=given.hidden, num_layers=2, dropout=0.0)
     model = config.build(num_features=given.features, num_classes=given.classes)
-    limits = Limits(
-        hidden_bytes=0 if place == "file" else sys.maxsize,
-        stream_bytes=given.stream_mib << 20 or None,
-        kept_bytes=0,
-    )
+    hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
+    limits = Limits(hidden_bytes=hidden, stream_bytes=stream, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
     predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer

@@ -1,8 +1,5 @@
 """P3 against data parallelism: losses, seconds and bytes of a step.
 
-    python scripts/bench p3 losses     the same losses, whichever way the first layer is trained
-    python scripts/bench p3 bytes      bytes that P3 moves: by the kernel's count, ours, computed
-
 ``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps.
 ``bytes`` lets processes trade mini-batches as a run does, and reads how many bytes the loopback
 device has sent meanwhile: nothing else on the machine may use it.
@@ -79,13 +76,11 @@ def losses(options: argparse.Namespace) -> dict[str, Any]:
                 "max_difference": max(abs(b / a - 1) for a, b in pairs),
                 **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
             }
-    rows = [
-        [
-            *(name, f"{each['max_difference']:.1e}"),
-            *(f"{1000 * each[f'{way}_step_s']:.0f} ms" for way in ("data_parallel", "p3")),
-        ]
-        for name, each in found.items()
-    ]
+    rows = []
+    for name, each in found.items():
+        seconds = (each[f"{way}_step_s"] for way in ("data_parallel", "p3"))
+        cells = (f"{1000 * step_s:.0f} ms" for step_s in seconds)
+        rows.append([name, f"{each['max_difference']:.1e}", *cells])
     title = f"{options.steps} steps, dropout {DROPOUT}, R-MAT products"
     columns = ["model", "max relative difference of losses", "data-parallel step", "P3 step"]
     show(title, columns, rows)
@@ -124,9 +119,8 @@ def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -
     kind = {"sage": GraphSAGE, "gcn": GCN}[model_name]
     with join(rank, size, Path(meeting), backend="gloo") as group:
         torch.manual_seed(0)
-        whole = kind(hidden=HIDDEN, dropout=DROPOUT).build(
-            num_features=graph.num_features, num_classes=graph.num_classes
-        )
+        widths = {"num_features": graph.num_features, "num_classes": graph.num_classes}
+        whole = kind(hidden=HIDDEN, dropout=DROPOUT).build(**widths)
         bounds = [graph.num_features * part // size for part in range(size + 1)]
         split = SplitRun(whole, list(pairwise(bounds)), group)
         loader = FeatureLoader(graph, split.model, num_threads=1, store=split.store(graph))
@@ -161,29 +155,21 @@ def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -
     os._exit(0)
 
 
-def computed_bytes(whole: Any, sizes: list[list[list[list[int]]]]) -> dict[str, float]:
+def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, float]:
     """Return the computed bytes of a step, the mean over steps.
 
-    Args:
-        whole: the model.
-        sizes: of each device and step, vertices and edges of the mini-batch.
+    ``sizes`` has vertices and edges of the mini-batch of each device and step.
     """
     from gnnscale.plan.perf.equations import BatchSize
     from gnnscale.plan.perf.step_bytes import step_bytes
 
-    computed = [
-        step_bytes(
-            [BatchSize(vertices=tuple(v), edges=tuple(e)) for v, e in of_devices],
-            widths=whole.widths,
-            feature_bytes=4,
-            num_first_weights=whole.layer(0).linear.weight.numel(),
-        )
-        for of_devices in zip(*sizes, strict=True)
-    ]
-    return {
-        "computed": statistics.fmean(each.p3 for each in computed),
-        "data_parallel": statistics.fmean(each.data_parallel for each in computed),
-    }
+    first, computed = model.layer(0).linear.weight.numel(), []
+    layers: Any = {"widths": model.widths, "feature_bytes": 4, "num_first_weights": first}
+    for of_devices in zip(*sizes, strict=True):
+        batches = [BatchSize(vertices=tuple(v), edges=tuple(e)) for v, e in of_devices]
+        computed.append(step_bytes(batches, **layers))
+    names = {"computed": "p3", "data_parallel": "data_parallel"}
+    return {k: statistics.fmean(getattr(e, name) for e in computed) for k, name in names.items()}
 
 
 def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
@@ -192,10 +178,8 @@ def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
     for model in MODELS:
         for devices in (2, 4):
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
-                common = (devices, f"{folder}/meeting", model, options.steps)
-                ranks = [
-                    pool.submit(in_subprocess, trade, rank, *common) for rank in range(devices)
-                ]
+                given = (devices, f"{folder}/meeting", model, options.steps)
+                ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
                 found[f"{model}, {devices} devices"] = ranks[0].result()
     rows = [
         [

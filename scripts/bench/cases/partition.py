@@ -13,11 +13,11 @@ import json
 import os
 import subprocess
 import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.runner import call_of, data_folder, medians, prepared, show, take, tell
+from bench.runner import call_of, data_folder, medians, prepared, show, take, tell, timed
 
 #: How each graph is prepared.
 GRAPHS = {
@@ -64,14 +64,10 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     partitioner = partitioner_named(name)
     arguments = {"num_parts": num_parts, "num_hops": 2, "num_threads": num_threads}
     forecast = partitioner.forecast(graph, **arguments)
-    figures = {
-        "forecast": forecast.memory_bytes + resident(os.getpid()),
-        "forecast_s": forecast.seconds,
-    }
-    print(json.dumps(figures), flush=True)
-    start = time.perf_counter()
-    parts = partitioner.assign(graph, **arguments)
-    print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
+    memory = forecast.memory_bytes + resident(os.getpid())
+    print(json.dumps({"forecast": memory, "forecast_s": forecast.seconds}), flush=True)
+    seconds, parts = timed(partial(partitioner.assign, graph, **arguments))
+    print(json.dumps({"seconds": seconds}), flush=True)
     crossing = 0
     for first in range(0, graph.num_edges, _SLICE):
         src = graph.indices[first : first + _SLICE]
@@ -83,11 +79,9 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     weights = np.stack([ones, np.diff(graph.indptr), trained], axis=1)
     found = balances(weights, parts.owner, parts.num_parts)
     return {
-        "cut": crossing / 2,
-        "fraction": crossing / max(1, graph.num_edges),
+        **{"cut": crossing / 2, "fraction": crossing / max(1, graph.num_edges)},
         **dict(zip(("vertices", "edges", "train"), found, strict=True)),
-        "topology": graph.topology_bytes,
-        "notes": parts.notes,
+        **{"topology": graph.topology_bytes, "notes": parts.notes},
     }
 
 
@@ -132,12 +126,11 @@ def measured(partitioner: str, store: Path, parts: int, threads: int) -> dict[st
 
 
 def row(label: list[str], figures: dict[str, Any]) -> list[str]:
-    megabytes = [f"{figures[key] / 1e6:,.0f}" for key in ("memory", "forecast")]
     return [
-        *label,
-        *(f"{figures['cut']:,.0f}", f"{figures['fraction']:.2%}"),
+        *(*label, f"{figures['cut']:,.0f}", f"{figures['fraction']:.2%}"),
         *(f"{figures[key]:.3f}" for key in ("vertices", "edges", "train")),
-        *(f"{figures['seconds']:.1f}", f"{figures['forecast_s']:.1f}", *megabytes),
+        *(f"{figures[key]:.1f}" for key in ("seconds", "forecast_s")),
+        *(f"{figures[key] / 1e6:,.0f}" for key in ("memory", "forecast")),
         f"{figures['memory'] / figures['topology']:.1f}",
     ]
 

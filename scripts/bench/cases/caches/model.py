@@ -27,12 +27,9 @@ COARSE, FINE = range(0, 101, 10), range(101)
 #: A hit rate may be so far off, and so may transactions, and those above the best division.
 MAX_POINTS, MAX_ERROR, MAX_EXCESS = 0.01, 0.05, 0.01
 #: Policies whose rows stay, and Legion with lists, by expectation and by counts.
+_STATIC = ("pagraph", "aligraph", "gnnlab", "pagerank", "inclusion", "random", "legion")
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{
-        name: (name, {})
-        for name in ("pagraph", "aligraph", "gnnlab", "pagerank", "inclusion", "random")
-    },
-    "legion": ("legion", {}),
+    **{name: (name, {}) for name in _STATIC},
     "legion, by counts": ("legion", {"hotness": "presampled"}),
 }
 
@@ -93,15 +90,9 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
     found, failed = [], []
     machine = options.machines[0]
     for graph in graphs(options.store):
-        run = draw(
-            run_of(
-                *(graph, "hierarchical"),
-                machine=machine,
-                num_devices=options.devices,
-                num_epochs=options.epochs or 3,
-                num_threads=options.threads,
-            )
-        )
+        sizes = {"num_devices": options.devices, "num_epochs": options.epochs or 3}
+        sizes["num_threads"] = options.threads
+        run = draw(run_of(graph, "hierarchical", machine=machine, **sizes))
         counted = Counted.of(run)
         for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
             task = with_caches(run, ratio, cliques_of(machine, options.devices))
@@ -130,27 +121,17 @@ def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
     best = min(FINE, key=lambda step: counts[step])
     chosen = policy("legion").plan(task)
     picked = counted.transactions(task, chosen)
+    # Spearman's rank correlation; values are distinct, or nearly so.
+    coarse = ([each[step] for step in COARSE] for each in (predicted, counts))
+    ranks = [np.argsort(np.argsort(values)) for values in coarse]
+    off = [abs(error) for error in errors.values()]
     return {
-        "mean_error": statistics.fmean(map(abs, errors.values())),
-        "max_error": max(map(abs, errors.values())),
-        "errors": errors,
-        "spearman": rank_correlation(
-            [predicted[step] for step in COARSE], [counts[step] for step in COARSE]
-        ),
-        "alpha": chosen.alpha,
-        "best_alpha": best / 100,
-        "excess": picked / counts[best] - 1,
-        "transactions": picked,
-        "rows_alone": counts[0],
-        "counted": counts,
-        "predicted": predicted,
+        **{"mean_error": statistics.fmean(off), "max_error": max(off), "errors": errors},
+        "spearman": float(np.corrcoef(*ranks)[0, 1]),
+        **{"alpha": chosen.alpha, "best_alpha": best / 100, "excess": picked / counts[best] - 1},
+        **{"transactions": picked, "rows_alone": counts[0]},
+        **{"counted": counts, "predicted": predicted},
     }
-
-
-def rank_correlation(first: list[float], second: list[float]) -> float:
-    """Return Spearman's rank correlation; values are distinct, or nearly so."""
-    ranks = [np.argsort(np.argsort(values)) for values in (first, second)]
-    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def show_model(title: str, found: list[dict[str, Any]]) -> None:
@@ -172,31 +153,23 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for graph in graphs(options.store):
         epochs = options.epochs or 5
-        run = draw(
-            run_of(graph, None, num_devices=1, num_epochs=epochs, num_threads=options.threads)
-        )
+        sizes = {"num_devices": 1, "num_epochs": epochs, "num_threads": options.threads}
+        run = draw(run_of(graph, None, **sizes))
         for ratio in options.ratios or [0.05, 0.2, 0.5]:
             task = with_caches(run, ratio)
             for label, (name, choices) in POLICIES.items():
                 made, counted = plan(task, name, **choices)
-                assert made.predicted is not None
                 transactions = sum(each.transactions for each in counted) / epochs
                 foreseen = sum(each.transactions for each in made.predicted)
-                found.append(
-                    {
-                        **{"graph": graph.path.name if graph.path else graph.name, "ratio": ratio},
-                        **{"policy": label, "epochs": epochs},
-                        "foretold": hit_rates(made.predicted)["hit_rate"],
-                        "counted": hit_rates(counted)["hit_rate"],
-                        "error": foreseen / transactions - 1 if transactions else 0.0,
-                    }
-                )
+                where = {"graph": graph.path.name if graph.path else graph.name, "ratio": ratio}
+                both = {"foretold": made.predicted, "counted": counted}
+                rates = {key: hit_rates(each)["hit_rate"] for key, each in both.items()}
+                error = foreseen / transactions - 1 if transactions else 0.0
+                found.append({**where, "policy": label, "epochs": epochs, **rates, "error": error})
     for ratio in dict.fromkeys(each["ratio"] for each in found):
-        show(
-            f"hit rates, foretold and counted, {100 * ratio:.4g} % of rows",
-            ["graph", *POLICIES, "transactions: legion", "by counts"],
-            [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)],
-        )
+        rows = [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)]
+        columns = ["graph", *POLICIES, "transactions: legion", "by counts"]
+        show(f"hit rates, foretold and counted, {100 * ratio:.4g} % of rows", columns, rows)
     missed = [
         f"{each['graph']}, {each['ratio']}, {each['policy']}: "
         f"{100 * (each['foretold'] - each['counted']):+.2f} points, {each['error']:+.1%}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.cases.caches.runs import gpus
-from bench.runner import in_subprocess, show
+from bench.runner import in_subprocess, show, timed
 from gnnscale.cache import CacheTask, Legion
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.cache.legion.cost_model import best_num_lists, curve
@@ -27,7 +27,8 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
     """Plan in processes of their own, so that their peak memory is that of the plan."""
     found, missed = [], []
     for ratio in options.ratios or [0.05, 0.1, 0.25, 0.5, 1]:
-        rounds = [measured(ratio, options) for _ in range(options.rounds)]
+        given = (ratio, options.vertices, options.clique, options.threads)
+        rounds = [in_subprocess(worker, *given) for _ in range(options.rounds)]
         best = sorted(rounds, key=lambda each: each["seconds"])[len(rounds) // 2]
         found.append({"ratio": ratio, **best, "rounds": rounds})
         if best["seconds"] > MAX_SECONDS:
@@ -35,27 +36,19 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
         if best["plan_bytes"] > MAX_BYTES:
             missed.append(f"{ratio}: {best['plan_bytes']:.1f} bytes a vertex")
     parts = [key for key in found[0] if key.startswith("s_")]
-    show(
-        f"planning {options.vertices:,} vertices, a clique of {options.clique}, "
-        f"medians of {options.rounds}",
+    columns = ["rows a device", "s", "CPU s", *(f"{key[2:]} CPU s" for key in parts)]
+    columns += ["bytes a vertex", "with degrees", "with hotness"]
+    rows = [
         [
-            *("rows a device", "s", "CPU s", *(f"{key[2:]} CPU s" for key in parts)),
-            *("bytes a vertex", "with degrees", "with hotness"),
-        ],
-        [
-            [
-                f"{100 * each['ratio']:.4g} %",
-                *(f"{each[key]:.2f}" for key in ("seconds", "cpu", *parts)),
-                *(f"{each[key]:.1f}" for key in ("plan_bytes", "degree_bytes", "all_bytes")),
-            ]
-            for each in found
-        ],
-    )
+            f"{100 * each['ratio']:.4g} %",
+            *(f"{each[key]:.2f}" for key in ("seconds", "cpu", *parts)),
+            *(f"{each[key]:.1f}" for key in ("plan_bytes", "degree_bytes", "all_bytes")),
+        ]
+        for each in found
+    ]
+    title = f"planning {options.vertices:,} vertices, a clique of {options.clique}"
+    show(f"{title}, medians of {options.rounds}", columns, rows)
     return {"figures": found, "missed": missed}
-
-
-def measured(ratio: float, options: argparse.Namespace) -> dict[str, float]:
-    return in_subprocess(worker, ratio, options.vertices, options.clique, options.threads)
 
 
 def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, float]:
@@ -64,9 +57,9 @@ def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, flo
     task = synthetic(num, ratio, tuple(range(size)), num_threads)
     inputs = resident()
     matrices = sum(each.rows.nbytes + each.lists.nbytes for each in task.presampled.reads.values())
-    began, cpu = time.perf_counter(), time.process_time()
-    Legion(nvlink="dgx_a100").plan(task)
-    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    cpu = time.process_time()
+    seconds, _ = timed(Legion(nvlink="dgx_a100").plan, task)
+    cpu = time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     figures = {
         **{"seconds": seconds, "cpu": cpu, "plan_bytes": (peak - inputs) / num},
@@ -137,7 +130,7 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process holds."""
+    """Return the bytes that this process holds."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024

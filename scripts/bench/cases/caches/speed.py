@@ -3,13 +3,15 @@
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
+from bench import runner
 from bench.cases.caches.runs import CacheTask, graphs, run_of
 from bench.runner import FANOUTS, medians, show
 from gnnscale.cache.cached_features import CachedFeatures, slots_of
@@ -31,10 +33,9 @@ def timed(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[st
     times: dict[str, list[dict[str, float]]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            began, cpu = time.perf_counter(), time.process_time()
-            work()
-            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-            times[name].append({"seconds": seconds, "cpu": cpu})
+            cpu = time.process_time()
+            seconds, _ = runner.timed(work)
+            times[name].append({"seconds": seconds, "cpu": time.process_time() - cpu})
     return {name: medians(each[1:]) for name, each in times.items()}  # the first warms up
 
 
@@ -50,21 +51,14 @@ def presampling(options: argparse.Namespace) -> dict[str, Any]:
                 "pre-sampling": partial(presample, run.draws, [1], devices=(0,)),
             }
             took = timed(works, options.rounds)
-            ratios = {
-                key: took["pre-sampling"][key] / took["sampling"][key] for key in ("seconds", "cpu")
-            }
+            ratios = {k: took["pre-sampling"][k] / took["sampling"][k] for k in ("seconds", "cpu")}
             steps = run.draws.steps_per_epoch
             label = {"graph": graph.name, "threads": num_threads, "steps": steps}
             found.append({**label, **took, "ratios": ratios})
-            rows.append(
-                [
-                    *(graph.name, str(num_threads), str(steps)),
-                    *(f"{took[name]['seconds']:.2f}" for name in works),
-                    f"{ratios['seconds']:.3f}",
-                    *(f"{took[name]['cpu']:.2f}" for name in works),
-                    f"{ratios['cpu']:.3f}",
-                ]
-            )
+            cells = [graph.name, str(num_threads), str(steps)]
+            for key, ratio in ratios.items():
+                cells += [*(f"{took[name][key]:.2f}" for name in works), f"{ratio:.3f}"]
+            rows.append(cells)
             if ratios["seconds"] > MAX_PRESAMPLING:
                 missed.append(f"{graph.name}, {num_threads} threads: {ratios['seconds']:.3f}")
     columns = ["threads", "steps", "sampling s", "pre-sampling s", "ratio"]
@@ -83,7 +77,8 @@ def lookup(options: argparse.Namespace) -> dict[str, Any]:
     found, rows, missed = [], [], []
     for graph in graphs(options.store):
         run = run_of(graph, None, num_devices=1, num_threads=2)
-        batches = [draw.batch.input_vertices[:_ROWS] for draw in first(run, _BATCHES)]
+        drawn = islice(run.draws.epoch(0), _BATCHES)
+        batches = [draw.batch.input_vertices[:_ROWS] for draw in drawn]
         host = HostFeatures.of(graph)
         cached, rate = half_cached(host, batches)
         for num_threads in (1, 2):
@@ -92,32 +87,18 @@ def lookup(options: argparse.Namespace) -> dict[str, Any]:
                 "cached": partial(gather, cached, batches, num_threads),
             }
             took = timed(works, options.rounds)
-            over = {
-                key: (took["cached"][key] - took["host"][key]) / (took["host"][key] / 2)
-                for key in ("seconds", "cpu")
-            }
+            over = {k: 2 * (took["cached"][k] / took["host"][k] - 1) for k in ("seconds", "cpu")}
             size = statistics.mean(map(len, batches))
             label = {"graph": graph.name, "threads": num_threads, "rows": size, "hit_rate": rate}
             found.append({**label, **took, "overhead": over})
-            rows.append(
-                [
-                    *(graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"),
-                    *(f"{1000 * took[name]['seconds'] / _BATCHES:.2f}" for name in works),
-                    *(f"{over[key]:+.1%}" for key in ("seconds", "cpu")),
-                ]
-            )
+            cells = [graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"]
+            cells += [f"{1000 * took[name]['seconds'] / _BATCHES:.2f}" for name in works]
+            rows.append([*cells, *(f"{each:+.1%}" for each in over.values())])
             if over["seconds"] > MAX_OVERHEAD:
                 missed.append(f"{graph.name}, {num_threads} threads: {over['seconds']:.1%}")
     columns = ["threads", "rows", "hits", "host ms", "cached ms", "of half a gather", "by CPU"]
     show(f"a gather, medians of {options.rounds} rounds", ["graph", *columns], rows)
     return {"figures": found, "missed": missed}
-
-
-def first(run: CacheTask, num_batches: int) -> Iterator[Any]:
-    for number, draw in enumerate(run.draws.epoch(0)):
-        if number == num_batches:
-            return
-        yield draw
 
 
 def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures, float]:
@@ -126,9 +107,8 @@ def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures,
     order = np.argsort(-counts, kind="stable")
     kept = order[: np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)]
     stored, _ = host.stored
-    store = CachedFeatures(
-        *(host, [np.ascontiguousarray(stored[kept])], slots_of(host.num_rows, [kept])), own=0
-    )
+    caches, slots = [np.ascontiguousarray(stored[kept])], slots_of(host.num_rows, [kept])
+    store = CachedFeatures(host, caches, slots, own=0)
     return store, counts[kept].sum() / counts.sum()
 
 
