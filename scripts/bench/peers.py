@@ -15,7 +15,6 @@ warnings.filterwarnings("ignore")
 
 
 def dgl_graph(graph: Any, dtype: torch.dtype = torch.int64) -> Any:
-    """Return the topology as a DGL graph in memory."""
     import dgl
 
     indptr, indices = (each.to(dtype) for each in csc(graph))
@@ -45,7 +44,6 @@ def sampling_library() -> str:
 
 
 def sample_with(library: str) -> None:
-    """Have PyG sample with ``library``."""
     from torch_geometric import typing
 
     if library == "torch-sparse":
@@ -55,7 +53,6 @@ def sample_with(library: str) -> None:
 
 
 def pyg_loader(graph: Any, **options: Any) -> Any:
-    """Return PyG's NeighborLoader over the graph."""
     from torch_geometric.loader import NeighborLoader
 
     sampling_library()
@@ -90,7 +87,6 @@ class DglSage(torch.nn.Module):
         self.dropout = torch.nn.Dropout(dropout) if dropout else torch.nn.Identity()
 
     def forward(self, blocks: Any, x: torch.Tensor) -> torch.Tensor:
-        """Return the rows of the last block's destinations."""
         for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             x = layer(block, self.dropout(x.relu()) if index else x)
         return x
@@ -128,5 +124,4 @@ def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Modul
 
 
 def pyg_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-    """Return the loss of a mini-batch of PyG's loader."""
     return torch.nn.functional.cross_entropy(model(batch), batch.y[: batch.batch_size])

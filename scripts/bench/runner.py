@@ -55,12 +55,10 @@ def take(parser: argparse.ArgumentParser, **defaults: Any) -> None:
 
 
 def data_folder() -> Path:
-    """Return where published files are if no option says so."""
     return Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a case; return 1 if it misses what it must reach."""
     if arguments[:1] == ["--call"]:
         module, _, function = arguments[1].partition(":")
         answer = getattr(import_module(module), function)(*json.loads(arguments[2]))
@@ -139,7 +137,6 @@ def gnnscale(*arguments: str, **variables: str) -> str:
 
 
 def train(*options: str, **variables: str) -> Run:
-    """Run ``gnnscale train`` and return what its directory holds."""
     with tempfile.TemporaryDirectory() as folder:
         gnnscale("train", *options, f"hydra.run.dir={folder}", **variables)
         epochs, steps = (
@@ -207,7 +204,6 @@ class Worker:
     """A system's process."""
 
     def __init__(self, system: str, command: Sequence[str], threads: int, **variables: str) -> None:
-        """Start ``command`` for ``system``, with further environment variables."""
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
         environment |= variables
         if system.startswith("gnnscale"):
@@ -268,7 +264,6 @@ def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 
 def clock(work: Callable[[int], Any], steps: range) -> float:
-    """Return the median seconds of ``work(step)``."""
     return statistics.median(timed(work, step)[0] for step in steps)
 
 

@@ -99,7 +99,6 @@ class Campaign:
 
     @property
     def num_findings(self) -> int:
-        """How many cases somebody has to look at."""
         return sum(group.count for group in self.groups.values())
 
     def _batches(self, num_cases: int) -> Iterator[range]:
@@ -209,7 +208,6 @@ def _end(pid: int, number: int) -> None:
 
 
 def run_alone(target: Target, made: Any, *, limits: bool = True) -> Outcome:
-    """Run a case in a child process and return how it ended."""
     names = ("name", "limit_s", "uses_files", "run")
     fixed: Any = SimpleNamespace(**{name: getattr(target, name) for name in names}, batch=1)
     fixed.make = lambda key, number: made

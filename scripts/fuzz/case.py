@@ -98,7 +98,6 @@ def case_rng(key: str, number: int, part: object = "") -> random.Random:
 
 
 def to_json(target: str, case: Input) -> str:
-    """Return a case as text to keep."""
     files = {name: _encoded(content) for name, content in case.files.items()}
     value = {"target": target, "kind": case.kind, "options": dict(case.options), "files": files}
     value |= {"edits": list(case.edits)} | ({"odd": dict(case.odd)} if case.odd else {})
@@ -106,7 +105,6 @@ def to_json(target: str, case: Input) -> str:
 
 
 def from_json(text: str) -> tuple[str, Input]:
-    """Return the target's name and the case that ``to_json`` wrote."""
     value = json.loads(text)
     files = {name: _decoded(content) for name, content in value["files"].items()}
     case = {"kind": value["kind"], "options": value["options"], "odd": value.get("odd", {})}
@@ -114,7 +112,6 @@ def from_json(text: str) -> tuple[str, Input]:
 
 
 def digest(case: Input) -> str:
-    """Return a short name of what a case holds."""
     return hashlib.blake2b(to_json("", case).encode(), digest_size=4).hexdigest()
 
 

@@ -65,7 +65,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _several(options: argparse.Namespace) -> int:
-    """Run a campaign of each target, in a process of its own."""
     status = 0
     for target, cases in CAMPAIGNS[options.target].items():
         command = [sys.executable, str(Path(__file__).parent), target, f"--cases={cases}"]

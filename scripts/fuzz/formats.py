@@ -50,7 +50,6 @@ Inner: TypeAlias = Callable[[str, bytes, random.Random], bytes]
 
 
 def npy_header(data: bytes, rng: random.Random) -> bytes:
-    """Change shape, type or order in the header of a .npy file."""
     found = _HEADER.match(data)
     if not found:
         return rng.choice(BYTES)(data, rng)
@@ -128,7 +127,6 @@ def _replace(value: Any, rng: random.Random) -> None:
 
 
 def json_lines(data: bytes, rng: random.Random) -> bytes:
-    """Edit a value in a line of JSON."""
     lines = data.split(b"\n")
     at = rng.randrange(len(lines))
     lines[at] = json_value(lines[at], rng)
@@ -369,7 +367,6 @@ def _hostile_one(rng: random.Random) -> bytes:
 
 
 def replace_whole(data: bytes, rng: random.Random) -> bytes:
-    """Return a hostile pickle in place of this one."""
     return _hostile_one(rng)
 
 
@@ -394,7 +391,6 @@ def edit_opcodes(data: bytes, rng: random.Random) -> bytes:
 
 
 def hostile_part(data: bytes, rng: random.Random) -> bytes:
-    """Put a hostile pickle in front of the end."""
     return data[:-1] + _hostile_one(rng)
 
 
@@ -428,7 +424,6 @@ _BY_SUFFIX: dict[str, tuple[Edit, ...]] = {
 
 
 def edits_for(name: str) -> tuple[Edit, ...]:
-    """Return the edits that suit a file of that name."""
     suffix = name[name.rfind(".") :] if "." in name else ""
     if name.rpartition("/")[2].startswith("ind.") and suffix != ".index":
         suffix = ".pkl"

@@ -15,7 +15,6 @@ INTEGERS = (
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text."""
     return tuple(text.split())
 
 
@@ -35,7 +34,6 @@ _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def flip_bits(data: bytes, rng: random.Random) -> bytes:
-    """Flip one to eight bits."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8)) if data else 0):
         changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -43,7 +41,6 @@ def flip_bits(data: bytes, rng: random.Random) -> bytes:
 
 
 def set_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Set one to eight bytes."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8)) if data else 0):
         changed[rng.randrange(len(data))] = rng.choice((0, 255, 127, 128, rng.randrange(256)))
@@ -51,7 +48,6 @@ def set_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def truncate(data: bytes, rng: random.Random) -> bytes:
-    """Leave out the end."""
     return data[: rng.choice((0, 1, len(data) // 2, max(0, len(data) - 1), _place(data, rng)))]
 
 
@@ -62,7 +58,6 @@ def insert(data: bytes, rng: random.Random) -> bytes:
 
 
 def delete(data: bytes, rng: random.Random) -> bytes:
-    """Leave out a piece."""
     begin, end = _piece(data, rng)
     return data[:begin] + data[end:]
 

@@ -21,7 +21,6 @@ _OPTIONS = {
 
 
 def active() -> bool:
-    """Whether this process has the sanitizers."""
     return _VARIABLE in os.environ
 
 

@@ -77,12 +77,10 @@ LIMITS: tuple[tuple[str, str, float, float | None], ...] = (
 
 
 def train_gnnscale(*options: str) -> Any:
-    """Train by ``gnnscale train`` and return the test metric."""
     return train(*options, "runtime.checkpoint=false").summary["test_metric"]
 
 
 def check_dgl_does_the_same(config: TrainConfig) -> None:
-    """Refuse options that ``train_dgl`` does not follow."""
     followed = {
         "model": isinstance(config.model, GraphSAGE) and config.model.norm == "none",
         "sampler": isinstance(config.sampler, NeighborSampling) and not config.sampler.replace,
@@ -112,7 +110,6 @@ class Best:
 
 
 def train_dgl(*options: str) -> float:
-    """Train GraphSAGE in DGL with the same hyper-parameters and return the test metric."""
     import dgl
 
     config, _ = composed(*options)
@@ -159,7 +156,6 @@ SYSTEMS: dict[str, tuple[Callable[..., float], list[str]]] = {
 
 
 def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
-    """Return a system's test metrics, in points, one for each seed."""
     points = []
     train_system, own = SYSTEMS[system]
     for seed in range(row.seeds):
@@ -170,7 +166,6 @@ def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
 
 
 def differences(name: str, figures: dict[str, list[float]]) -> list[Difference]:
-    """Compare the systems of a row, whose figures are test metrics in points."""
     found = []
     for system, reference, lowest, highest in LIMITS:
         if system in figures and reference in figures:

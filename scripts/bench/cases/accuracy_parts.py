@@ -33,7 +33,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics(options: list[str], seeds: int) -> list[float]:
-    """Return the test metric of a run for each seed, in points."""
     with tempfile.TemporaryDirectory() as folder:
         sweep = ["-m", f"seed={','.join(map(str, range(seeds)))}"] if seeds > 1 else ["seed=0"]
         run, place = ("sweep", "*/") if seeds > 1 else ("run", "")
@@ -44,7 +43,6 @@ def metrics(options: list[str], seeds: int) -> list[float]:
 
 
 def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return how far each partitioner is from no partitioning, for each number of devices."""
     experiment, raw = ROWS[row].experiment, options.data.absolute() / ROWS[row].raw
     found = []
     for devices in options.devices:

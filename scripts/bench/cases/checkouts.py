@@ -31,7 +31,6 @@ def base_python() -> str:
 
 
 def base_path(root: Path) -> str:
-    """Return what that interpreter imports: a checkout, and this environment's packages."""
     return os.pathsep.join([str(root), *(each for each in sys.path if "site-packages" in each)])
 
 

@@ -52,7 +52,6 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def kills(options: argparse.Namespace) -> dict[str, Any]:
-    """Kill and resume runs of every plan."""
     chance = random.Random(options.seed)
     names = options.plans.split(",")
     results: list[Killed] = []
@@ -162,8 +161,6 @@ class Meter:
         return due
 
     def timed(self, what: str, function: Any) -> Any:
-        """Return ``function``, with its CPU time noted."""
-
         def call(*arguments: Any) -> Any:
             begin = time.thread_time()
             try:

@@ -28,7 +28,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def build_unchecked() -> ModuleType:
-    """Build the extension without its checks and load it under another name."""
     import pybind11
 
     tree = ROOT / "build" / "unchecked"

@@ -67,7 +67,6 @@ def write_features(path: Path, num_rows: int, width: int) -> None:
 
 
 def forget(path: Path) -> None:
-    """Take a file out of the page cache."""
     with path.open("r+b") as file:
         os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -81,7 +80,6 @@ def bytes_read() -> int:
 
 
 def graph_of(path: Path) -> Any:
-    """Return a graph that has these features and no edge."""
     from gnnscale.artifact.arrays import map_npy
     from gnnscale.graph import Graph
 
@@ -120,7 +118,6 @@ def measure(system: str, file: str, round_number: int, threads: int) -> dict[str
 
 
 def disk_rate(path: Path) -> dict[str, float]:
-    """Return what fio reads of the same file, a page a row."""
     options = [
         *("--readonly", "--group_reporting", "--name=cold", f"--filename={path}", "--rw=randread"),
         *(f"--bs={_PAGE}", "--direct=1", "--ioengine=libaio", f"--iodepth={_FIO_DEPTH}"),

@@ -39,7 +39,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def in_runtime(system: str, epochs: int, options: list[str]) -> list[float]:
-    """Return the seconds of each epoch of ``gnnscale train``."""
     chosen = [f"model={system}"]
     if system in MODULES:
         chosen = ["model=custom", f"model.module={MODULES[system]}", f"model.hidden={HIDDEN}"]
@@ -48,7 +47,6 @@ def in_runtime(system: str, epochs: int, options: list[str]) -> list[float]:
 
 
 def loop(system: str, epochs: int, options: list[str]) -> list[float]:
-    """Return the seconds of each epoch of a library's own loop."""
     config, _ = composed(*options)
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()

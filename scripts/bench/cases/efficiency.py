@@ -33,7 +33,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def fastest(work: Callable[[], object], repeats: int = 3) -> float:
-    """Return the least processor seconds of this thread in ``work``."""
     times = []
     for _ in range(repeats):
         start = time.thread_time()

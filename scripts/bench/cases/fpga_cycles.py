@@ -58,7 +58,6 @@ class Point(NamedTuple):
 
 
 def random_graph(name: str, num_vertices: int) -> Graph:
-    """Make a graph whose edges have skewed ends, in both directions."""
     degree, width, _, classes = GRAPHS[name]
     generator = np.random.default_rng(0)
     ends = (generator.random((2, num_vertices * degree // 2)) ** 2 * num_vertices).astype(np.int64)
@@ -105,7 +104,6 @@ def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> int:
 
 
 def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
-    """Simulate all points."""
     for name, (_, _, hidden, _) in GRAPHS.items():
         graph = random_graph(name, num_vertices)
         seeds = np.random.default_rng(1).choice(num_vertices, num_seeds, replace=False)

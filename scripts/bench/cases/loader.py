@@ -42,7 +42,6 @@ def make_loader(system: str, graph: Any) -> Any:
 
 
 def endless(loader: Any) -> Iterator[Any]:
-    """Yield the batches of one epoch after another."""
     while True:
         yield from loader
 

@@ -57,7 +57,6 @@ def lines(file: Path) -> list[str]:
 
 
 def losses(options: argparse.Namespace) -> dict[str, Any]:
-    """Losses of the same steps, trained both ways."""
     found: dict[str, Any] = {}
     fanouts = f"sampler.fanouts={FANOUTS}".replace(" ", "")
     common = [
@@ -88,7 +87,6 @@ def losses(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def step_seconds(steps: list[dict[str, Any]]) -> float:
-    """Median seconds between the ends of two steps."""
     return statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(steps))
 
 
@@ -173,7 +171,6 @@ def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, 
 
 
 def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
-    """Bytes of a step, by the kernel's count, by ours, and computed."""
     found: dict[str, Any] = {}
     for model in MODELS:
         for devices in (2, 4):

@@ -166,7 +166,6 @@ def point(case: str, run: int, predicted: dict[str, Any], rates: str) -> Point:
 
 
 def summarise(points: Sequence[Point]) -> dict[str, Any]:
-    """Return medians over the runs of each configuration, and scores of each kind of plan."""
     by_case: dict[str, list[Point]] = {}
     by_kind: dict[str, list[Point]] = {}
     for each in points:
@@ -199,7 +198,6 @@ def _known(points: Sequence[Point], name: str) -> list[float]:
 
 
 def _scores(points: Sequence[Point]) -> dict[str, Any]:
-    """Mean absolute errors over ``points``, mean errors with signs, and how many there are."""
     scores: dict[str, Any] = {"num_runs": len(points)}
     for name in FIGURES:
         values = _known(points, name)
@@ -268,7 +266,6 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def report(found: dict[str, Any]) -> None:
-    """Show all points, medians and means."""
     rows = [
         [
             case,

@@ -157,7 +157,6 @@ def eq_6(steps: Steps, stage: str) -> float:
 
 
 def prefetch(options: argparse.Namespace) -> dict[str, Any]:
-    """Step times without, with one-stage and with two-stage prefetching."""
     found, seconds = {}, options.seconds
     for num in options.devices:
         slice_size = _BATCH // num

@@ -39,7 +39,6 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
 
 
 def edge_weights(graph: Any) -> Any:
-    """Return random weights ``[num_edges]``, float32 in (0, 1]."""
     return 1 - np.random.default_rng(0).random(graph.num_edges, np.float32)
 
 

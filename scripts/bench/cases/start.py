@@ -69,7 +69,6 @@ def _seconds_until_filled(file: Path, process: subprocess.Popen[str], begin: flo
 
 
 def figures(system: System, *, sweep: bool) -> dict[str, float]:
-    """Measure one round."""
     found = {}
     for who, chosen in (("", ()), (", four workers", ("device_plan=cpu_x4",))):
         found[f"first step{who}"], found[f"whole command{who}"] = system.run(*chosen)

@@ -33,7 +33,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def write_tables(folder: Path, form: str, num_edges: int, kind: str) -> int:
-    """Write both tables; return their size in bytes."""
     import pyarrow
     from pyarrow import csv, parquet
 
@@ -83,7 +82,6 @@ def measure(folder: str, num_edges: int, memory_bytes: int) -> dict[str, float]:
 
 
 def rounds_of(ids: str, form: str, options: argparse.Namespace) -> dict[str, float]:
-    """Write tables, and prepare them in each round."""
     with tempfile.TemporaryDirectory(dir=options.folder) as path:
         folder = Path(path) / "raw"
         num_bytes = write_tables(folder, form, options.edges, ids)

@@ -48,7 +48,6 @@ class Calls:
         return self.rng.random() < share
 
     def maybe(self, value: Any) -> Any:
-        """Return ``value`` or None."""
         return value if self.half() else None
 
     def seed(self) -> int:
@@ -94,7 +93,6 @@ class Calls:
         return Block(dict(indptr=indptr, indices=indices), num_dst, num_src, len(indices))
 
     def csc(self) -> Args:
-        """Return the topology of a whole graph."""
         n = self.size(1, 12)
         indptr = self.starts(n, self.pick((1, 4, 12)))
         return dict(indptr=indptr, indices=self.ids(int(indptr[-1]), n))
@@ -103,7 +101,6 @@ class Calls:
         return graph_of(**self.csc())
 
     def weighted(self) -> Args:
-        """Return an undirected graph with weights."""
         indptr, indices, *_ = ops.make_undirected(*self.csc().values(), 1)
         n, num_weights = len(indptr) - 1, self.size(1, 3)
         of_edges = self.maybe(self.ids(len(indices), 5, np.int32) + np.int32(1))
@@ -437,7 +434,6 @@ class Calls:
 
 
 def graph_of(indptr: Any, indices: Any) -> Graph:
-    """Return a graph whose topology is given."""
     splits = dict.fromkeys(("labels", "train_idx", "valid_idx", "test_idx"), _NOTHING)
     features = dict(features=_NOTHING[:, None], feature_dtype="float32", num_classes=2)
     return Graph(name="tiny", indptr=indptr, indices=indices, **features, **splits)
@@ -455,7 +451,6 @@ def _as_numpy(x: torch.Tensor) -> Any:
 
 @cache
 def _sink() -> int:
-    """Return a file that is written to."""
     return os.open(os.devnull, os.O_WRONLY)
 
 

@@ -145,7 +145,6 @@ def _judged(made: Input, status: int, errors: str, output: str) -> Outcome:
 
 
 def _left(folder: Path, made: Input, status: int) -> Outcome | None:
-    """Return the finding that a file is which should not be there."""
     if any((folder / place).exists() for place in ("executed", "cwd/executed", "home/executed")):
         return Outcome("executed", "code in the input ran")
     odd = {path.name for path in folder.iterdir()} - {"cwd", "home", "tmp", "stdout"}

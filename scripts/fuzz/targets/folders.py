@@ -87,7 +87,6 @@ class Artefact(ABC):
         return damaged(files, key, number, count, keep)
 
     def agreeing(self, files: Files) -> dict[str, bytes]:
-        """Return the files, of which one says what the others hold, as bad intent would."""
         return dict(files)
 
     def prepare(self) -> None:
@@ -166,7 +165,6 @@ class Stored(Artefact):
         return super().spoiled(files, key, number, keep)
 
     def agreeing(self, files: Files) -> dict[str, bytes]:
-        """Write into the JSON file what the others say."""
         try:
             said = json.loads(files[self.record])
             tell_files(said[self.entries], files, checksums=self.checksums)
@@ -271,5 +269,4 @@ def check_shown(draw: Callable[[], str], show: Callable[[Any], None]) -> None:
 
 
 def home_of(folder: Path) -> dict[str, bytes]:
-    """Return the graph stores of a home folder."""
     return {name: each for name, each in files_of(folder).items() if name.startswith("graphs/")}

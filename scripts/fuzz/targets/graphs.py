@@ -65,7 +65,6 @@ class Stores(Stored):
 
 
 def _check_names(graph: Graph) -> None:
-    """Read the ids of the user's and the names of classes, as predictions have them."""
     ids, classes = read_ids(graph), read_classes(graph)
     if ids is not None:
         rows = RowIds(vertices=None, own=ids).array(0, len(ids))

@@ -101,7 +101,6 @@ def _written(folder: Path, config: Any, parts: Any, made: Any, graph: Graph) -> 
 
 
 def _check(found: Any, graph: Graph) -> None:
-    """Use the parts as a run would."""
     if found.parts.owner is None:
         columns = [column for pair in found.parts.columns or () for column in range(*pair)]
         if columns and columns != list(range(graph.num_features)):
@@ -181,7 +180,6 @@ def _task(graph: Graph) -> cache.CacheTask:
 
 
 def _use(plan: cache.CachePlan, graph: Graph) -> None:
-    """Use the plan as a run would."""
     num_devices = 1 + max((each.device for each in plan.devices), default=0)
     if num_devices > _NUM_DEVICES:
         return  # check_given_plan refuses it

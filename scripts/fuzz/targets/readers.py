@@ -83,7 +83,6 @@ class Readers:
 
 
 def reader_options(rng: random.Random) -> dict[str, Any]:
-    """Return some of the options that every layout has."""
     choices: dict[str, tuple[Any, ...]] = {
         **dict.fromkeys(("undirected", "drop_duplicates", "normalize_features"), (True, False)),
         **{"self_loops": ("keep", "remove", "add"), "memory_bytes": (64, 1 << 20)},

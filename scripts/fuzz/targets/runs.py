@@ -101,7 +101,6 @@ class Checkpoints(Artefact):
 
 
 def _command(path: Path) -> None:
-    """Resume as a user does."""
     command = [sys.executable, "-m", "gnnscale", "train", f"resume={path}", f"epochs={EPOCHS + 1}"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
     if "Traceback" in ended.stderr or ended.returncode not in (0, 1):

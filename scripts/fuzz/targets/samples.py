@@ -128,7 +128,6 @@ def _ogb() -> list[Sample]:
 
 
 def _mag240m() -> Sample:
-    """Three arrays and a split that torch saved."""
     labels = np.where(_V < 8, _V * 19, np.nan).astype(np.float32)
     split = {"train": range(5), "valid": range(5, 8), "test-dev": [8, 9], "test-challenge": [10]}
     arrays = {name: np.array(ids) for name, ids in split.items()}
@@ -156,7 +155,6 @@ def _graphsaint() -> list[Sample]:
 
 
 def _heterophilous() -> Sample:
-    """Two splits."""
     part = np.stack([_V % 3, (_V + 1) % 3])
     masks = {f"{name}_masks": part == k for k, name in enumerate(("train", "val", "test"))}
     rows = {"node_features": _rows(2, "f4"), "node_labels": _V % 2}
@@ -165,7 +163,6 @@ def _heterophilous() -> Sample:
 
 
 def _gnn_benchmark() -> Sample:
-    """Two sparse matrices and labels."""
     adjacency = np.zeros((_N, _N), np.float32)
     adjacency[tuple(_EDGES.T)] = 1
     arrays = _csr_matrix(adjacency, "adj") | _csr_matrix(np.eye(_N, 5, dtype=np.float32), "attr")
@@ -173,7 +170,6 @@ def _gnn_benchmark() -> Sample:
 
 
 def _structures() -> list[Sample]:
-    """Structure alone, as arrays, as text, and as compressed text."""
     order = np.argsort(_EDGES[:, 0], kind="stable")
     indptr = np.cumsum([0, *np.bincount(_EDGES[:, 0], minlength=_N)])
     arrays = _npz(indptr=indptr, indices=_EDGES[order, 1].astype(np.int32))
@@ -183,7 +179,6 @@ def _structures() -> list[Sample]:
 
 
 def _arrays() -> Sample:
-    """A custom graph, with weights."""
     part = _V % 3
     found = {"edge_index": np.ascontiguousarray(_EDGES.T), "edge_weight": np.arange(40) / 4}
     found |= {"x": _rows(2, "f8"), "y": _V % 3}
@@ -192,7 +187,6 @@ def _arrays() -> Sample:
 
 
 def _tables() -> list[Sample]:
-    """As CSV with a split, and as Parquet."""
     parts = ["train"] * 5 + ["valid"] * 3 + ["test"] * 4
     vertices = "".join(f"v{i},{i % 2},{parts[i]},{i / 4},{1 - i}\n" for i in range(_N))
     edges = "".join(f"v{src},v{dst},{src / 8}\n" for src, dst in _EDGES.tolist())

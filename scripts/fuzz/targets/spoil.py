@@ -251,7 +251,6 @@ def _scalar(name: str, value: Any, rng: random.Random) -> Spoilt:
 
 
 def _graph(value: Graph, rng: random.Random) -> Spoilt:
-    """Let the topology lie."""
     name = rng.choice(("indptr", "indices", "indices"))
     inner = _array("graph", name, getattr(value, name), rng)
     # A lie that no batch comes across does no harm.

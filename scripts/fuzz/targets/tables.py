@@ -85,7 +85,6 @@ def _files(rng: random.Random) -> dict[str, bytes]:
 
 
 def _parquet(name: str, columns: Mapping[str, pa.Array], rng: random.Random) -> dict[str, bytes]:
-    """Return a file, or a folder of two."""
     table = pa.table(dict(columns))
     half = len(table) // 2 if rng.random() < 0.15 else len(table)
     parts = {f"{name}.parquet": table}
@@ -141,7 +140,6 @@ def _other_text(column: pa.Array, rng: random.Random) -> pa.Array:
 
 
 def _odd(column: pa.Array, rng: random.Random) -> pa.Array:
-    """Return another column of as many rows; the same if Arrow cannot make it."""
     try:
         return rng.choice(_ODD)(column, rng)
     except pa.ArrowException:
@@ -210,7 +208,6 @@ def _other_numbers(column: pa.Array, rng: random.Random) -> pa.Array:
 
 
 def _repeated(column: pa.Array, rng: random.Random) -> pa.Array:
-    """Return another row's value in a row: an id that is there twice."""
     count = len(column)
     places = [rng.randrange(count) if rng.random() < 0.2 else each for each in range(count)]
     return column.take(pa.array(places))

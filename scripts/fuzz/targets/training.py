@@ -20,7 +20,6 @@ _BATCH = 16
 
 
 def check_graph(graph: Graph) -> None:
-    """Look at everything that training trusts."""
     n = graph.num_vertices
     indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
     wrong = {
@@ -51,7 +50,6 @@ def _labels_hold(graph: Graph) -> bool:
 
 
 def train_step(graph: Graph, model_name: str) -> None:
-    """Sample a mini-batch of training vertices, and train one step on it."""
     if not graph.num_classes:
         return  # for its edges
     torch.manual_seed(0)
@@ -63,12 +61,10 @@ def train_step(graph: Graph, model_name: str) -> None:
 
 
 def batch_of(graph: Graph) -> MiniBatch:
-    """Return a mini-batch of training vertices."""
     return NeighborSampler(graph, fanouts=[3, 2]).sample(np.asarray(graph.train_idx[:_BATCH]), 0)
 
 
 def train_on(graph: Graph, model: TrainableModel) -> None:
-    """Propagate a mini-batch forward and back."""
     batch = batch_of(graph)
     inputs = FeatureLoader(graph, model, num_threads=1).load(batch)
     seed_loss(graph, model(batch, inputs), batch.seeds).backward()

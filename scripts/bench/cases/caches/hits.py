@@ -52,7 +52,6 @@ def compare(
 
 
 def measured(task: CacheTask, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of one plan over the run's epoch."""
     made, traffic = runs.plan(task, name, **options)
     return {
         **runs.hit_rates(traffic),
@@ -64,7 +63,6 @@ def measured(task: CacheTask, name: str, options: dict[str, Any]) -> dict[str, A
 
 
 def moved(task: CacheTask, traffic: Any) -> dict[str, Any]:
-    """Return what crosses the links."""
     missed = sum(each.rows[-1] for each in traffic)
     return {
         "transactions": sum(each.transactions for each in traffic),
@@ -74,7 +72,6 @@ def moved(task: CacheTask, traffic: Any) -> dict[str, Any]:
 
 
 def settings(found: Rows) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """Yield the figures by policy of each graph, machine and size of caches."""
     place = itemgetter("graph", "machine", "ratio")
     for graph, machine, ratio in dict.fromkeys(map(place, found)):
         same = (each for each in found if place(each) == (graph, machine, ratio))
@@ -85,7 +82,6 @@ def settings(found: Rows) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
 
 
 def hits(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure, show, and hold against what must be reached."""
     found, missed, ratios = [], [], options.ratios or [0.05, 0.1]
     sizes = {"num_epochs": options.epochs or 3, "num_threads": options.threads}
     sizes["num_devices"] = options.devices
@@ -128,7 +124,6 @@ _FEW = 0.05
 
 
 def figures(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and show the three figures."""
     found: dict[str, Any] = {}
     sizes = {"num_epochs": options.epochs or 3, "num_threads": options.threads}
     linked = [machine for machine in options.machines if machine != "dgx_a100"]
@@ -161,7 +156,6 @@ def show_scaled(name: str, found: Rows) -> None:
 
 
 def show_devices(found: Rows) -> None:
-    """Figure 3: the hit rate of each GPU."""
     few = [each for each in found if each["ratio"] == _FEW]
     for title, of in settings(few):
         rows = [[label, *(f"{r:.1%}" for r in each["of_devices"])] for label, each in of.items()]
@@ -169,7 +163,6 @@ def show_devices(found: Rows) -> None:
 
 
 def show_sizes(name: str, found: Rows) -> None:
-    """Figure 9: hit rates over sizes of the caches."""
     ratios = sorted({each["ratio"] for each in found})
     for machine in dict.fromkeys(each["machine"] for each in found):
         of = {(e["policy"], e["ratio"]): e for e in found if e["machine"] == machine}
@@ -189,7 +182,6 @@ WINDOW = 8
 
 
 def traffic(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure, show, and look whether a unified cache ever moves more than rows alone."""
     found: Rows = []
     settings = [("one GPU", MACHINES[0], 1)]
     settings += [(machine, machine, options.devices) for machine in options.machines]

@@ -46,7 +46,6 @@ class Counted:
 
     @classmethod
     def of(cls, run: CacheTask) -> "Counted":
-        """Draw the run, and count."""
         empty = [
             {each.position: np.zeros(run.graph.num_vertices, np.int32) for each in run.devices}
             for _ in range(3)
@@ -67,7 +66,6 @@ class Counted:
         return found
 
     def transactions(self, task: CacheTask, made: CachePlan) -> float:
-        """Return the transactions of an epoch with the caches of a plan."""
         of_lists = of_rows = 0
         for device in task.devices:
             clique = [made.of(each) for each in made.clique_of(device.position)]
@@ -111,7 +109,6 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
-    """Return how predictions over alpha compare with counts."""
     counts, predicted = {}, {}
     for step in FINE:
         made = policy("legion", alpha=step / 100).plan(task)
@@ -149,7 +146,6 @@ def show_model(title: str, found: list[dict[str, Any]]) -> None:
 
 
 def foretold(options: argparse.Namespace) -> dict[str, Any]:
-    """Foretell, count and compare, on one GPU whose run has five epochs."""
     found: list[dict[str, Any]] = []
     for graph in graphs(options.store):
         epochs = options.epochs or 5

@@ -69,7 +69,6 @@ def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, flo
 
 
 def in_steps(task: CacheTask) -> dict[str, float]:
-    """Return the seconds of CPUs of each step of planning."""
     times = [time.process_time()]
 
     def lap() -> None:
@@ -130,7 +129,6 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
 
 
 def resident() -> int:
-    """Return the bytes that this process holds."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024

@@ -43,14 +43,12 @@ def seeds_per_device(graph: Graph) -> int:
 
 
 def partitioner_of(name: str, machine: str) -> Any:
-    """Return the partitioner that a policy's publication uses."""
     if name == "hierarchical":
         return partition.Hierarchical(nvlink=machine)
     return {"pagraph": partition.PaGraph, "mtkahypar": partition.MtKaHyPar}[name]()
 
 
 def cliques_of(machine: str, num_devices: int) -> tuple[tuple[int, ...], ...]:
-    """Return the cliques of the first GPUs of a machine."""
     return disjoint_cliques(links_of(machine)[:num_devices, :num_devices])
 
 
@@ -88,7 +86,6 @@ def run_of(
 
 
 def gpus(positions: Iterable[int], budget_bytes: int) -> tuple[CacheDevice, ...]:
-    """Return GPUs that sample and load."""
     same = {"samples": True, "loads": True, "request_bytes": REQUEST_BYTES}
     return tuple(
         CacheDevice(position=each, name=f"gpu{each}", budget_bytes=budget_bytes, **same)
@@ -117,7 +114,6 @@ def draw(run: CacheTask) -> CacheTask:
 
 
 def policy(name: str, **options: Any) -> CachePlannerConfig:
-    """Return the policy that ``cache_planner=name`` names."""
     file = resources.files("gnnscale.configs") / "cache_planner" / f"{name}.yaml"
     return instantiate(OmegaConf.create(file.read_text()), **options)
 
