@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz import child
+from fuzz import campaign as module
 from fuzz.campaign import Campaign, run_alone, shrink, shrink_bytes
 from fuzz.case import Input, Outcome, from_json, guarded, strange_files, to_json
 
@@ -103,7 +103,7 @@ def found(campaign: Campaign) -> dict[int, str]:
 def test_every_misdeed_is_blamed_on_its_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "PEAK_BYTES", 100_000_000)
+    monkeypatch.setattr(module, "PEAK_BYTES", 100_000_000)
     out = tmp_path / "out"
     campaign = Campaign(Misbehaving(), seed=0, out=out, jobs=1)
     campaign.run(len(DEEDS))

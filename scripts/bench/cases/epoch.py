@@ -12,23 +12,14 @@ from typing import Any
 
 import torch
 
-from bench.runner import (
-    FANOUTS,
-    SEEDS,
-    Measure,
-    clock,
-    interleave,
-    open_graph,
-    seeds_of,
-    show,
-    take,
-)
+from bench import runner
+from bench.runner import FANOUTS, SEEDS, Measure, open_graph, seeds_of
 
 HIDDEN = 256
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    take(parser, rounds=7, steps=10, threads=2, store=None, avx2=False)
+    runner.take(parser, rounds=7, steps=10, threads=2, store=None, avx2=False)
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
@@ -42,7 +33,9 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
         optimizer.step()
 
     steps = options.steps
-    return lambda number: {"s": clock(iteration, range(number * steps, (number + 1) * steps))}
+    return lambda number: {
+        "s": runner.clock(iteration, range(number * steps, (number + 1) * steps))
+    }
 
 
 #: A model, and the loss of a step.
@@ -106,10 +99,10 @@ TRAINERS = {
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = interleave(TRAINERS, options)
+    figures = runner.interleave(TRAINERS, options)
     seconds = {name: each["s"] for name, each in figures.items()}
     own = seconds["gnnscale"]
     rows = [[name, f"{s * 1e3:.1f}", f"{s / own:.2f}x"] for name, s in seconds.items()]
     columns = ["system", "ms an iteration", "gnnscale is"]
-    show(f"GraphSAGE, {options.threads} threads", columns, rows)
+    runner.show(f"GraphSAGE, {options.threads} threads", columns, rows)
     return figures

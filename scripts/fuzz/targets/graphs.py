@@ -24,9 +24,8 @@ from gnnscale.task.links.split import PARTS, identify_split, make_split, open_sp
 from gnnscale.task.links.task import LinkTask
 
 from ..case import Files, Input, WrongResultError
-from .folders import Stored, Valid, files_of, small_graph
+from .folders import MODELS, Stored, Valid, batch_of, files_of, sample_all, small_graph, train_step
 from .samples import SAMPLES, Sample
-from .training import MODELS, batch_of, sample_all, train_step
 
 #: A layout's sample, by number, and what is to be otherwise in the store; with ``part``, it is
 #: that of a part of the graph.

@@ -9,20 +9,11 @@ from gnnscale import dataset
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import verify_store
 
-from ..case import (
-    ASIDE,
-    Input,
-    Keep,
-    Outcome,
-    WrongResultError,
-    case_rng,
-    guarded,
-    odd_places,
-    strange_files,
-)
+from .. import case
+from ..case import Input, Keep, Outcome, WrongResultError, case_rng
 from ..formats import damaged
+from .folders import MODELS, check_graph, train_step
 from .samples import SAMPLES, Sample, real_samples
-from .training import MODELS, check_graph, train_step
 
 #: One case in so many damages a real file, which takes longer.
 _REAL = 100
@@ -51,7 +42,7 @@ class Readers:
             sample = self._real.get(layout, sample)
         options = dict(sample.options) | reader_options(rng)
         files, edits = damaged(sample.files, key, number, rng.choice((0, 1, 1, 1, 1, 2, 3)), keep)
-        odd = odd_places(files, case_rng(key, number, "odd"))
+        odd = case.odd_places(files, case_rng(key, number, "odd"))
         return Input(kind=layout, options=options, files=files, edits=tuple(edits), odd=odd)
 
     def run(self, made: Input, folder: Path) -> Outcome:
@@ -74,12 +65,12 @@ class Readers:
             train_step(graph, model)
 
         names = [str(folder), "dataset.", f"features of {made.options['name']}"]
-        outcome = guarded(body, (GraphError, ConfigError), names)
+        outcome = case.guarded(body, (GraphError, ConfigError), names)
         if outcome.is_finding:
             return outcome
         stores = {f"home/graphs/{store.name}" for store in prepared}
         empty = set() if prepared else {"home", "home/graphs"}
-        return strange_files(folder, {"raw", ASIDE, *stores, *empty}) or outcome
+        return case.strange_files(folder, {"raw", case.ASIDE, *stores, *empty}) or outcome
 
 
 def reader_options(rng: random.Random) -> dict[str, Any]:

@@ -219,40 +219,45 @@ def scatter_to_neighbors(a: Given) -> Any:
     return _added(1.0 * a.out, a.indices, np.repeat(a.values, np.diff(a.indptr)))
 
 
+def count_uses(a: Given) -> Any:
+    return _added(a.counts, a.vertices, 1)
+
+
+def count_reads(a: Given) -> Any:
+    return _added(a.counts, a.vertices, np.diff(a.indptr))
+
+
+def count_in_degrees(a: Given) -> Any:
+    return _added(a.counts, a.dst - a.first, 1)
+
+
+def split_by_member(a: Given) -> Any:
+    return np.concatenate([a.order[a.member == k] for k in range(a.num_members)])
+
+
+#: Functions whose right answer is compared with what they return, or with an argument afterwards.
+_BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
+    "": (count_slots, gather_columns, count_cut, hottest, running_sums, edge_softmax),
+    "out": (add_rows, aggregate, edge_dot, expand_edges, scatter_to_neighbors),
+    **{"counts": (count_uses, count_reads, count_in_degrees), "target": (copy_rows,)},
+    "hops": (hops_from,),
+}
 #: By function: the right answer, and where it is then: an argument's name, or made of the answer.
 REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] = {
+    **{each.__name__: (each, where) for where, every in _BY_PLACE.items() for each in every},
     **dict.fromkeys(("gather", "gather_from_disk"), (lambda a: a.x[a.ids], "out")),
     "gather_cached": (gather_cached, lambda args, counts: np.append(_wide(args["out"]), counts)),
     "RankedSlots.gather_cached": (gather_ranked, ""),
-    "count_slots": (count_slots, ""),
-    "count_uses": (lambda a: _added(a.counts, a.vertices, 1), "counts"),
-    "count_reads": (lambda a: _added(a.counts, a.vertices, np.diff(a.indptr)), "counts"),
-    "copy_rows": (copy_rows, "target"),
-    "add_rows": (add_rows, "out"),
-    "aggregate": (aggregate, "out"),
     "arrange_block": (arrange_block, _sums_of_rows),
-    "gather_columns": (gather_columns, ""),
-    "edge_dot": (edge_dot, "out"),
-    "expand_edges": (expand_edges, "out"),
-    "count_in_degrees": (lambda a: _added(a.counts, a.dst - a.first, 1), "counts"),
     "transpose_block": (
         lambda a: np.bincount(a.indices, minlength=a.num_src),
         lambda _, answer: np.diff(answer[0]),
     ),
     "csc_sort": (csc_sort, lambda args, ends: np.asarray(args["indices"])[: int(ends[-1])]),
-    "count_cut": (count_cut, ""),
-    "hottest": (hottest, ""),
     "share_out": (share_out, lambda _, answer: answer.member),
-    "running_sums": (running_sums, ""),
-    "split_by_member": (
-        lambda a: np.concatenate([a.order[a.member == k] for k in range(a.num_members)]),
-        lambda _, answer: np.concatenate(answer),
-    ),
-    "scatter_to_neighbors": (scatter_to_neighbors, "out"),
-    "hops_from": (hops_from, "hops"),
+    "split_by_member": (split_by_member, lambda _, answer: np.concatenate(answer)),
     "NativeReplacement.advance": (cached_after_one, _slots),
     "relu_dropout_backward": (lambda a: np.where(a.y > 0, a.grad * a.scale, 0), ""),
-    "edge_softmax": (edge_softmax, ""),
 }
 
 

@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases.caches.runs import (
-    CacheTask,
-    cliques_of,
-    draw,
-    graphs,
-    hit_rates,
-    plan,
-    policy,
-    run_of,
-    with_caches,
-)
+from bench.cases.caches import runs
+from bench.cases.caches.runs import CacheTask, graphs, plan, policy, run_of, with_caches
 from bench.runner import show
 from gnnscale import ops
 from gnnscale.cache import CachePlan, Draw
@@ -90,10 +81,10 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
     for graph in graphs(options.store):
         sizes = {"num_devices": options.devices, "num_epochs": options.epochs or 3}
         sizes["num_threads"] = options.threads
-        run = draw(run_of(graph, "hierarchical", machine=machine, **sizes))
+        run = runs.draw(run_of(graph, "hierarchical", machine=machine, **sizes))
         counted = Counted.of(run)
         for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
-            task = with_caches(run, ratio, cliques_of(machine, options.devices))
+            task = with_caches(run, ratio, runs.cliques_of(machine, options.devices))
             found.append({"graph": graph.name, "ratio": ratio, **measured(task, counted)})
             print(f"{graph.name}, {ratio}: {found[-1]['mean_error']:.2%}", flush=True)
     show_model(f"cost model, {options.devices} GPUs of {machine}", found)
@@ -150,7 +141,7 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
     for graph in graphs(options.store):
         epochs = options.epochs or 5
         sizes = {"num_devices": 1, "num_epochs": epochs, "num_threads": options.threads}
-        run = draw(run_of(graph, None, **sizes))
+        run = runs.draw(run_of(graph, None, **sizes))
         for ratio in options.ratios or [0.05, 0.2, 0.5]:
             task = with_caches(run, ratio)
             for label, (name, choices) in POLICIES.items():
@@ -159,7 +150,7 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
                 foreseen = sum(each.transactions for each in made.predicted)
                 where = {"graph": graph.path.name if graph.path else graph.name, "ratio": ratio}
                 both = {"foretold": made.predicted, "counted": counted}
-                rates = {key: hit_rates(each)["hit_rate"] for key, each in both.items()}
+                rates = {key: runs.hit_rates(each)["hit_rate"] for key, each in both.items()}
                 error = foreseen / transactions - 1 if transactions else 0.0
                 found.append({**where, "policy": label, "epochs": epochs, **rates, "error": error})
     for ratio in dict.fromkeys(each["ratio"] for each in found):
