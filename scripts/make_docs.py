@@ -386,13 +386,9 @@ def rooms() -> list[tuple[str, str]]:
 def _layers(container: str) -> list[str]:
     """Return the names in the layers of a package, from the top to the bottom."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    return [
-        name.strip()
-        for contract in settings["contracts"]
-        if contract["containers"] == [container]
-        for layer in contract["layers"]
-        for name in layer.split("|")
-    ]
+    contracts = [each for each in settings["contracts"] if each["containers"] == [container]]
+    layers = [layer for contract in contracts for layer in contract["layers"]]
+    return [name.strip() for layer in layers for name in layer.split("|")]
 
 
 def _said(path: Path) -> str:

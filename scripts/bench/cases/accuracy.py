@@ -189,13 +189,11 @@ def print_tables(metrics: dict[str, str], results: Any, found: list[Difference])
             rows.append([f"{name}, {metrics[name]}", system, mean, spread, str(len(points))])
     show("Test metric, points", ["graph", "system", "mean", "std", "seeds"], rows)
     columns = ["graph", "system", "reference", "difference", "error", "allowed", "is it"]
-    rows = [
-        [
-            *(each.row, each.system, each.reference, f"{each.points:+.2f}"),
-            *(f"{each.standard_error:.2f}", each.limits, "yes" if each.allowed else "NO"),
-        ]
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        figures = (f"{each.points:+.2f}", f"{each.standard_error:.2f}", each.limits)
+        allowed = "yes" if each.allowed else "NO"
+        rows.append([each.row, each.system, each.reference, *figures, allowed])
     show("Differences, points", columns, rows)
 
 

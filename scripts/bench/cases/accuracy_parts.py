@@ -64,14 +64,11 @@ def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def run(options: argparse.Namespace) -> Any:
     found = [each for row in options.rows for each in compare(row, options)]
-    rows = [
-        [
-            *(each["row"], str(each["devices"]), each["partitioner"]),
-            *(f"{each['whole']:.2f}", f"{each['parts']:.2f}"),
-            f"{each['points']:+.2f} ± {each['standard_error']:.2f}",
-        ]
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        means = (f"{each[key]:.2f}" for key in ("whole", "parts"))
+        points = f"{each['points']:+.2f} ± {each['standard_error']:.2f}"
+        rows.append([each["row"], str(each["devices"]), each["partitioner"], *means, points])
     title = f"Test metrics over parts, mean of {options.seeds} seeds, in points"
     show(title, ["graph", "devices", "partitioner", "whole", "parts", "difference"], rows)
     far = [each for each in found if abs(each["points"]) > MAX_POINTS]

@@ -107,16 +107,14 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     with DiskUse() as disk:
         logits = inference.logits()
     end, end_cpu = time.perf_counter(), time.process_time()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "first_edges_per_s": graph.num_edges / (ends[0] - begin),
         "second_edges_per_s": graph.num_edges / (end - ends[0]),
-        "seconds": end - begin,
-        "cores": (end_cpu - begin_cpu) / (end - begin),
-        "predicted_s": predicted_s,
-        "temporary_bytes": disk.most,
+        **{"seconds": end - begin, "cores": (end_cpu - begin_cpu) / (end - begin)},
+        **{"predicted_s": predicted_s, "temporary_bytes": disk.most},
         "predicted_temporary_bytes": inference.work(None).plan.temporary_bytes,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
-        "rss_before_bytes": before << 10,
+        **{"peak_rss_bytes": peak << 10, "rss_before_bytes": before << 10},
         "sum": float(logits.double().sum()),
     }
 
@@ -124,17 +122,13 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
 def run(options: argparse.Namespace) -> Any:
     figures = {place: in_subprocess(measure, place, vars(options)) for place in options.places}
     sizes = ("predicted_temporary_bytes", "temporary_bytes", "peak_rss_bytes")
-    rows = [
-        [
-            place,
-            *(f"{found[f'{layer}_edges_per_s'] / 1e6:.1f} M" for layer in ("first", "second")),
-            f"{found['cores']:.2f}",
-            f"{found['predicted_s']:.1f} / {found['seconds']:.1f}",
-            *(f"{found[name] / 1e9:.2f}" for name in sizes),
-            f"{found['sum']:.6g}",
-        ]
-        for place, found in figures.items()
-    ]
+    rows = []
+    for place, found in figures.items():
+        rates = [found[f"{layer}_edges_per_s"] / 1e6 for layer in ("first", "second")]
+        cells = [*(f"{rate:.1f} M" for rate in rates), f"{found['cores']:.2f}"]
+        cells += [f"{found['predicted_s']:.1f} / {found['seconds']:.1f}"]
+        cells += [f"{found[name] / 1e9:.2f}" for name in sizes]
+        rows.append([place, *cells, f"{found['sum']:.6g}"])
     columns = [
         *("hidden in", "edges/s 1", "edges/s 2", "cores", "predicted / actual s"),
         *("predicted disk GB", "disk GB", "peak GB", "sum of logits"),

@@ -178,15 +178,11 @@ def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
                 given = (devices, f"{folder}/meeting", model, options.steps)
                 ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
                 found[f"{model}, {devices} devices"] = ranks[0].result()
-    rows = [
-        [
-            name,
-            *(f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")),
-            f"{each['kernel'] / each['computed']:.4f}",
-            f"{each['data_parallel'] / 1e6:.2f}",
-        ]
-        for name, each in found.items()
-    ]
+    rows = []
+    for name, each in found.items():
+        cells = [f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")]
+        cells.append(f"{each['kernel'] / each['computed']:.4f}")
+        rows.append([name, *cells, f"{each['data_parallel'] / 1e6:.2f}"])
     title = "MB that a step moves between devices, R-MAT products, 1,024 seeds"
     columns = ["model", "kernel", "counted", "computed", "kernel / computed", "data-parallel"]
     show(title, columns, rows)

@@ -266,14 +266,11 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def report(found: dict[str, Any]) -> None:
-    rows = [
-        [
-            case,
-            "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.1f}",
-            *(f"{_points(row['runs'][name])}: {percent(row[name])}" for name in FIGURES),
-        ]
-        for case, row in found["configurations"].items()
-    ]
+    rows = []
+    for case, row in found["configurations"].items():
+        took = "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.1f}"
+        errors = (f"{_points(row['runs'][name])}: {percent(row[name])}" for name in FIGURES)
+        rows.append([case, took, *errors])
     title = "A training step, predicted and measured; errors of each run, and their median"
     show(title, ["configuration", "ms", *(name.replace("_", " ") for name in FIGURES)], rows)
     for kind, scores in found["kinds"].items():

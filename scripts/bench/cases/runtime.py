@@ -186,10 +186,8 @@ def prefetch(options: argparse.Namespace) -> dict[str, Any]:
         shares = (f"{part / mean:.1%}" for part in (seconds, each["slowest_stage_s"]))
         cells = (f"{mean * 1e3:.1f}", f"{none / mean:.2f}x", *shares, f"{each['late_stages']:.0f}")
         rows.append([name.replace(" ", " emulated, "), *cells])
-    columns = [
-        *("devices, prefetch", "ms a step", "over none", "of the configured bound"),
-        *("of the slowest stage", "late stages"),
-    ]
+    columns = ["devices, prefetch", "ms a step", "over none", "of the configured bound"]
+    columns += ["of the slowest stage", "late stages"]
     title = f"load : transfer : propagate = 1 : 1 : 1, {seconds * 1e3:.0f} ms each"
     show(title, columns, rows)
     return found
@@ -227,17 +225,13 @@ def drm(options: argparse.Namespace) -> dict[str, Any]:
     rows = [[k, f"{v * 1e3:.1f}", f"{v / static[best]:.3f}"] for k, v in static.items()]
     columns = ["split", "ms a step", "over the best"]
     show("Static splits, processor : accelerator", columns, rows)
-    columns = [
-        *("from", "ms a step after 30", "over the best", "within 5 % from step"),
-        *("split within 2 % from step", "moves", "to"),
-    ]
-    rows = [
-        [
-            *(name, f"{e['after_30_s'] * 1e3:.1f}", f"{e['after_30_s'] / static[best]:.3f}"),
-            *(str(e[key]) for key in ("within_5_after", "settled_after", "moves", "split")),
-        ]
-        for name, e in managed.items()
-    ]
+    columns = ["from", "ms a step after 30", "over the best", "within 5 % from step"]
+    columns += ["split within 2 % from step", "moves", "to"]
+    rows = []
+    for name, each in managed.items():
+        took, keys = each["after_30_s"], ("within_5_after", "settled_after", "moves", "split")
+        cells = (f"{took * 1e3:.1f}", f"{took / static[best]:.3f}")
+        rows.append([name, *cells, *(str(each[key]) for key in keys)])
     title = f"Resource management, best static {best} with {static[best] * 1e3:.1f} ms"
     show(title, columns, rows)
     return {"static": static, "managed": managed}

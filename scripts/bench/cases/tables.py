@@ -12,6 +12,7 @@ import resource
 import shutil
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +95,13 @@ def rounds_of(ids: str, form: str, options: argparse.Namespace) -> dict[str, flo
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = {
-        f"{form}, {ids} ids": rounds_of(ids, form, options)
-        for ids in options.ids
-        for form in options.formats
-    }
-    rows = [
-        [
-            name,
-            *(f"{each['file_bytes'] / options.edges:.1f}", f"{each['seconds']:.1f}"),
-            *(f"{each['cpu_s']:.1f}", f"{each['edges_per_s'] / 1e6:.1f}"),
-            f"{each['peak_bytes'] / 2**20:,.0f}",
-        ]
-        for name, each in figures.items()
-    ]
+    figures, rows = {}, []
+    for ids, form in product(options.ids, options.formats):
+        name, each = f"{form}, {ids} ids", rounds_of(ids, form, options)
+        cells = [each["file_bytes"] / options.edges, each["seconds"], each["cpu_s"]]
+        cells += [each["edges_per_s"] / 1e6, each["peak_bytes"] / 2**20]
+        rows.append([name, *(f"{cell:,.1f}" for cell in cells)])
+        figures[name] = each
     columns = ["tables", "bytes an edge", "s", "CPU s", "million edges/s", "peak memory, MiB"]
     show(f"{options.edges:,} edges, dataset.memory_bytes={options.memory_bytes:,}", columns, rows)
     return figures

@@ -121,17 +121,11 @@ class Calls:
             lists = dict(offsets=self.starts(n, 5), bytes_per_entry=4)
         return dict(bytes_per_vertex=self.size(0, 9), **lists)
 
-    def empty(self) -> Args:
-        return dict(shape=(self.size(0, 9), self.size(0, 9)), dtype=self.pick(STORED))
-
     def gather(self) -> Args:
         rows, width, n = self.size(1, 9), self.size(1, 20), self.size(0, 9)
         x: Any = self.tensor(rows, width, *STORED)
         x = _as_numpy(x) if self.half(0.3) else x
         return dict(x=x, ids=self.ids(n, rows), out=self.tensor(n, width, *_COMPUTED))
-
-    def read_ahead(self) -> Args:
-        return _without(self.gather(), "out")
 
     def add_rows(self) -> Args:
         b, width = self.block(), 16 * self.size(1, 9)
@@ -218,9 +212,6 @@ class Calls:
         out = np.zeros(num_edges, src.dtype)
         return dict(src=src, dst=dst, first=first, last=last, cursor=cursor, out=out)
 
-    def csc_sort(self) -> Args:
-        return dict(**self.csc(), drop_duplicates=self.half())
-
     def count_cut(self) -> Args:
         made, num_parts = self.csc(), self.size(1, 5)
         owner = self.ids(len(made["indptr"]) - 1, num_parts + 1, np.int16) - np.int16(1)
@@ -298,17 +289,11 @@ class Calls:
         draws = dict(first=self.size(0, 99), num_draws=self.size(0, 30))
         return dict(num_vertices=self.size(2, 20), **_RMAT, seed=self.seed(), **draws)
 
-    def rmat_numbering(self) -> Args:
-        return dict(num_vertices=self.size(2, 30), seed=self.seed())
-
     def planted_partition_edges(self) -> Args:
         n = self.size(2, 6) * 2
         weight = np.abs(self.floats(n)) + np.float32(0.5)
         made = dict(community=(np.arange(n) % 2).astype(np.int32), weight=weight)
         return dict(**made, num_edges=self.size(0, 20), within=self.rng.random(), seed=self.seed())
-
-    def make_undirected(self) -> Args:
-        return self.csc()
 
     def write_metis(self) -> Args:
         made = self.csc()
@@ -396,18 +381,12 @@ class Calls:
         first, second = (self.ids(n, 1 << 31, np.int64) for _ in range(2))
         return dict(first=first, second=second, seed=self.size(0, 99))
 
-    def integer_ids(self) -> Args:
-        return dict(ids=self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64))
-
-    def find_integers(self) -> Args:
-        return dict(**self.integer_ids(), wanted=self.ids(self.size(0, 99), 200, np.int64))
+    def integers(self) -> Any:
+        return self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64)
 
     def text_ids(self) -> Args:
         offsets = self.starts(self.size(0, 20), 5)
         return dict(offsets=offsets, data=self.ids(int(offsets[-1]), 3, np.uint8))
-
-    def native_sampler(self) -> Args:
-        return dict(graph=self.graph())
 
     def sample_neighbors(self) -> Args:
         graph, hops = self.graph(), self.size(1, 3)
@@ -421,14 +400,8 @@ class Calls:
         made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), layer_sizes=sizes)
         return dict(**made, seed=self.seed(), step=self.size(0, 99))
 
-    def reach_neighbors(self) -> Args:
-        return _without(self.sample_neighbors(), "only_new")
-
-    def time_relabelling(self) -> Args:
-        return _without(self.reach_neighbors(), "replace")
-
     def weighted_sampler(self) -> Args:
-        made = self.reach_neighbors()
+        made = _reached(self)
         weights = np.abs(self.floats(made["graph"].num_edges))
         return made | dict(graph=replace(made["graph"], edge_weights=weights))
 
@@ -441,6 +414,10 @@ def graph_of(indptr: Any, indices: Any) -> Graph:
 
 def _without(args: Args, name: str) -> Args:
     return {each: value for each, value in args.items() if each != name}
+
+
+def _reached(calls: Calls) -> Args:
+    return _without(calls.sample_neighbors(), "only_new")
 
 
 def _as_numpy(x: torch.Tensor) -> Any:
@@ -511,15 +488,23 @@ _CALLS: dict[str, Callable[..., Any]] = {
 #: What draws the arguments of a valid call, by the name of what is called.
 MAKERS: dict[str, Callable[[Calls], Args]] = {
     **{name: maker for name, maker in vars(Calls).items() if name in ops.__all__},
+    "empty": lambda c: dict(shape=(c.size(0, 9), c.size(0, 9)), dtype=c.pick(STORED)),
+    "read_ahead": lambda c: _without(c.gather(), "out"),
+    "csc_sort": lambda c: dict(**c.csc(), drop_duplicates=c.half()),
+    "rmat_numbering": lambda c: dict(num_vertices=c.size(2, 30), seed=c.seed()),
+    "make_undirected": lambda c: c.csc(),
     **dict.fromkeys(("simd_level", "supported_simd_level", "keep_freed_memory"), lambda _: {}),
-    **{"gather_from_disk": Calls.gather, "NativeSampler": Calls.native_sampler},
+    **{"gather_from_disk": Calls.gather, "NativeSampler": lambda c: dict(graph=c.graph())},
     **{"NativeReplacement": Calls.native_replacement, "RankedSlots": Calls.ranked_slots},
-    **{"IntegerIds": Calls.integer_ids, "TextIds": Calls.text_ids},
+    **{"IntegerIds": lambda c: dict(ids=c.integers()), "TextIds": Calls.text_ids},
     "NativeReplacement.advance": Calls.serve_batches,
     "RankedSlots.gather_cached": Calls.gather_ranked,
-    **{"IntegerIds.find": Calls.find_integers, "TextIds.find": Calls.text_ids},
-    **{f"NativeSampler.{name}": vars(Calls)[name] for name in _METHODS},
-    "NeighborSampler.sample": Calls.reach_neighbors,
+    "IntegerIds.find": lambda c: dict(ids=c.integers(), wanted=c.ids(c.size(0, 99), 200, np.int64)),
+    "TextIds.find": Calls.text_ids,
+    "NativeSampler.sample_neighbors": Calls.sample_neighbors,
+    "NativeSampler.sample_layers": Calls.sample_layers,
+    "NativeSampler.time_relabelling": lambda c: _without(_reached(c), "replace"),
+    **dict.fromkeys(("NativeSampler.reach_neighbors", "NeighborSampler.sample"), _reached),
     "WeightedSampler.sample": Calls.weighted_sampler,
     "LayerSampler.sample": Calls.sample_layers,
 }

@@ -380,13 +380,9 @@ def _sweep(path: Path, run: TinyRun) -> None:
 
 
 _USES: dict[str, Callable[[Path, TinyRun], None]] = {
-    "evaluate": _evaluate,
-    "predict npy": partial(_predict, suffix=".npy"),
-    "predict parquet": partial(_predict, suffix=".parquet"),
+    **{"evaluate": _evaluate, "load": _load, "report": _report, "sweep": _sweep},
+    **{f"predict {kind}": partial(_predict, suffix=f".{kind}") for kind in ("npy", "parquet")},
     "predict some": partial(_predict, suffix=".npy", some=True),
     "export": partial(_export, names="safetensors"),
     "export pyg": partial(_export, names="pyg"),
-    "load": _load,
-    "report": _report,
-    "sweep": _sweep,
 }

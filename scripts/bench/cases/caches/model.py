@@ -123,15 +123,13 @@ def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
 
 
 def show_model(title: str, found: list[dict[str, Any]]) -> None:
-    rows = [
-        [
-            f"{each['graph']}, {100 * each['ratio']:.4g} %",
-            *(f"{each['mean_error']:.2%}", f"{each['max_error']:.2%}", f"{each['spearman']:.3f}"),
-            *(f"{each['alpha']:.3f}", f"{each['best_alpha']:.2f}", f"{each['excess']:+.2%}"),
-            f"{each['transactions'] / each['rows_alone']:.3f}",
-        ]
-        for each in found
-    ]
+    forms = {"mean_error": ".2%", "max_error": ".2%", "spearman": ".3f"}
+    forms |= {"alpha": ".3f", "best_alpha": ".2f", "excess": "+.2%"}
+    rows = []
+    for each in found:
+        cells = (f"{each[key]:{form}}" for key, form in forms.items())
+        alone = f"{each['transactions'] / each['rows_alone']:.3f}"
+        rows.append([f"{each['graph']}, {100 * each['ratio']:.4g} %", *cells, alone])
     columns = ["mean error", "max", "Spearman", "alpha", "best", "above best", "/ rows alone"]
     show(title, ["graph, cache", *columns], rows)
 
@@ -157,13 +155,12 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
         rows = [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)]
         columns = ["graph", *POLICIES, "transactions: legion", "by counts"]
         show(f"hit rates, foretold and counted, {100 * ratio:.4g} % of rows", columns, rows)
-    missed = [
-        f"{each['graph']}, {each['ratio']}, {each['policy']}: "
-        f"{100 * (each['foretold'] - each['counted']):+.2f} points, {each['error']:+.1%}"
-        for each in found
-        if abs(each["foretold"] - each["counted"]) > MAX_POINTS
-        or (each["policy"].startswith("legion") and abs(each["error"]) > MAX_ERROR)
-    ]
+    missed = []
+    for each in found:
+        off, far = each["foretold"] - each["counted"], abs(each["error"]) > MAX_ERROR
+        if abs(off) > MAX_POINTS or (each["policy"].startswith("legion") and far):
+            where = f"{each['graph']}, {each['ratio']}, {each['policy']}"
+            missed.append(f"{where}: {100 * off:+.2f} points, {each['error']:+.1%}")
     return {"figures": found, "missed": missed}
 
 

@@ -38,14 +38,11 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
     parts = [key for key in found[0] if key.startswith("s_")]
     columns = ["rows a device", "s", "CPU s", *(f"{key[2:]} CPU s" for key in parts)]
     columns += ["bytes a vertex", "with degrees", "with hotness"]
-    rows = [
-        [
-            f"{100 * each['ratio']:.4g} %",
-            *(f"{each[key]:.2f}" for key in ("seconds", "cpu", *parts)),
-            *(f"{each[key]:.1f}" for key in ("plan_bytes", "degree_bytes", "all_bytes")),
-        ]
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        seconds = (f"{each[key]:.2f}" for key in ("seconds", "cpu", *parts))
+        sizes = (f"{each[key]:.1f}" for key in ("plan_bytes", "degree_bytes", "all_bytes"))
+        rows.append([f"{100 * each['ratio']:.4g} %", *seconds, *sizes])
     title = f"planning {options.vertices:,} vertices, a clique of {options.clique}"
     show(f"{title}, medians of {options.rounds}", columns, rows)
     return {"figures": found, "missed": missed}
