@@ -15,6 +15,4 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 @pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
 def test_kept_case(file: Path, fuzzer: ProcessPoolExecutor) -> None:
     outcome = fuzzer.submit(run_kept, file.read_text()).result()
-    assert outcome.verdict in (OK, REFUSED), (
-        f"{outcome.verdict}: {outcome.detail}\n{outcome.message}"
-    )
+    assert outcome.verdict in (OK, REFUSED), "\n".join(outcome)
