@@ -1,9 +1,6 @@
-"""Draw the picture of the README from what the benchmarks wrote.
+"""Draw the picture of the README: scripts/draw_benchmarks.py RESULTS_DIR docs/benchmarks.svg.
 
-    python scripts/draw_benchmarks.py RESULTS_DIR docs/benchmarks.svg
-
-RESULTS_DIR holds sampler.json, gather.json, epoch.json and loader.json, as written by the bench
-scripts with --json.
+RESULTS_DIR holds sampler.json, gather.json, epoch.json and loader.json, written with --json.
 """
 
 import json
@@ -14,16 +11,11 @@ from pathlib import Path
 WIDTH, BAR, GAP, LABEL = 860, 18, 6, 230
 OURS, PEER = "#2f6f9f", "#b9c3cc"
 Row = tuple[str, float, str]
+_RATE = "Neighbour sampling, M edges/s, 2 threads: more is better"
 _LOADERS = "PyG's and this project's NeighborLoader, alone and in a loop, ms"
 #: File, title, figure, its factor and its form.
 PANELS = (
-    (
-        "sampler",
-        "Neighbour sampling, M edges/s, 2 threads: more is better",
-        "edges_per_s",
-        1e-6,
-        "{:.1f}",
-    ),
+    ("sampler", _RATE, "edges_per_s", 1e-6, "{:.1f}"),
     ("gather", "Load and aggregate the first layer, ms: less is better", "fused_s", 1e3, "{:.1f}"),
     ("epoch", "GraphSAGE training iteration, ms: less is better", "s", 1e3, "{:.0f}"),
     ("loader", _LOADERS, "s", 1e3, "{:.0f}"),

@@ -33,12 +33,8 @@ KINDS = (
 SHARED = ("quiver", "quiver_plus", "legion", "oracle_static")
 COLUMNS = ("feature_hit_rate", "topology_hit_rate", "link_mb", "epoch_time_s")
 #: Colours in light and in dark.
-COLOURS = {
-    "degrees": ("#2a78d6", "#5a9ff0"),
-    "presampled": ("#1b8a5f", "#35b987"),
-    "exact": ("#c4560a", "#e58742"),
-    WITHOUT: ("#6b7280", "#9aa3ae"),
-}
+COLOURS = {"degrees": ("#2a78d6", "#5a9ff0"), "presampled": ("#1b8a5f", "#35b987")}
+COLOURS |= {"exact": ("#c4560a", "#e58742"), WITHOUT: ("#6b7280", "#9aa3ae")}
 LIGHT, DARK = (
     "".join(
         f".{css}{{stroke:{colours[i]}}}circle.{css},text.{css}{{fill:{colours[i]};stroke:none}}"
@@ -70,7 +66,6 @@ class Panel(NamedTuple):
 
 
 def figures_of(sweep: Path) -> dict[str, Any]:
-    """Return the figures of a sweep, as plain values."""
     jobs = json.loads((sweep / "results.json").read_text())["jobs"]
     _check(jobs)
     summaries = [json.loads((sweep / str(j["job"]) / "summary.json").read_text()) for j in jobs]

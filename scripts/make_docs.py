@@ -202,8 +202,8 @@ def command_section(name: str, cls: type[Any]) -> str:
         groups = ", ".join(f"[`{g}`](#{g}) ({shown(c).strip('`')})" for g, c in chosen.items())
         parts.append(f"Groups, and the choice that is the default: {groups}.\n")
     if rest := [f.name for f in fields(cls) if f.name not in content and f.name not in chosen]:
-        said = {each: f"{texts[each][0].lower()}{texts[each][1:-1]}" for each in rest}
-        named = ", ".join(f"`{each}` ({text})" for each, text in said.items())
+        meaning = {each: f"{texts[each][0].lower()}{texts[each][1:-1]}" for each in rest}
+        named = ", ".join(f"`{each}` ({text})" for each, text in meaning.items())
         parts.append(f"From Python alone ([extending.md](extending.md)): {named}.\n")
     parts.append(f"Writes below `{content['hydra']['run']['dir']}`.\n")
     return "\n".join(parts)

@@ -27,7 +27,7 @@ CAMPAIGNS: dict[str, dict[str, int]] = {
         **{"ops": 2_300_000, "commands": 2000},
     },
 }
-_TELL_S = 30.0
+_SHOW_S = 30.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         out = Path(options.out or temporary)
         how = {"seed": options.seed, "jobs": options.jobs, "limits": not sanitized.active()}
         campaign = Campaign(target, out=out, **how)
-        campaign.run(options.cases, _teller(options.cases))
+        campaign.run(options.cases, _progress(options.cases))
         _print(campaign, options)
     return 1 if campaign.num_findings else 0
 
@@ -97,20 +97,20 @@ def _describe(made: object) -> str:
     return f"{made.kind} {dict(made.options)}\nfiles: {sizes}\nedits: {edits}{odd}"
 
 
-def _teller(num_cases: int) -> Callable[[Campaign], None]:
+def _progress(num_cases: int) -> Callable[[Campaign], None]:
     """Return what prints a line of progress now and then."""
-    began = told = time.monotonic()
+    began = shown = time.monotonic()
 
-    def tell(campaign: Campaign) -> None:
-        nonlocal told
+    def show(campaign: Campaign) -> None:
+        nonlocal shown
         now = time.monotonic()
-        if now - told > _TELL_S:
-            told = now
+        if now - shown > _SHOW_S:
+            shown = now
             done = f"{campaign.verdicts.total()} of {num_cases} cases"
             line = f"{now - began:5.0f} s  {done}, {campaign.num_findings} findings"
             print(line, file=sys.stderr, flush=True)
 
-    return tell
+    return show
 
 
 def _print(campaign: Campaign, options: argparse.Namespace) -> None:

@@ -366,10 +366,6 @@ def _hostile_one(rng: random.Random) -> bytes:
     return HOSTILE[rng.choice(list(HOSTILE))]
 
 
-def replace_whole(data: bytes, rng: random.Random) -> bytes:
-    return _hostile_one(rng)
-
-
 def edit_opcodes(data: bytes, rng: random.Random) -> bytes:
     """Leave out, repeat, exchange or insert opcodes, or change an argument."""
     places = _opcodes(data)
@@ -390,10 +386,6 @@ def edit_opcodes(data: bytes, rng: random.Random) -> bytes:
     return data[:begin] + middle + data[end:]
 
 
-def hostile_part(data: bytes, rng: random.Random) -> bytes:
-    return data[:-1] + _hostile_one(rng)
-
-
 _CODES = tuple(ord(opcode.code) for opcode in pickletools.opcodes)
 
 
@@ -405,7 +397,9 @@ def _opcodes(data: bytes) -> list[int]:
     return places
 
 
-PICKLE: tuple[Edit, ...] = (edit_opcodes,) * 8 + (replace_whole,) * 4 + (hostile_part,)
+#: Opcodes are edited, or a hostile pickle takes the place of this one, or of its end.
+PICKLE: tuple[Edit, ...] = (edit_opcodes,) * 8 + (lambda _, rng: _hostile_one(rng),) * 4
+PICKLE += (lambda data, rng: data[:-1] + _hostile_one(rng),)
 
 
 # --- files, by their names --------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """Link prediction of this project and of DGL: MRR with the same edges, candidates and options.
 
-GraphSAGE with the dot product of rows, mean binary cross-entropy of edges and negatives. Both sides
-train the same edges, and leave the edges of a mini-batch and their reverses out of its messages.
-Both report the test MRR under the weights of the best validation epoch, over all neighbours, with
-the same candidates. Exit status 1 says that the means differ by more than a point.
+GraphSAGE with the dot product of rows, mean binary cross-entropy of edges and negatives. Both leave
+the edges of a mini-batch and their reverses out of its messages, and report the test MRR under the
+weights of the best validation epoch. Exit status 1: the means differ by more than a point.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from gnnscale.model.links import DotProduct
 from gnnscale.runtime.evaluation.evaluate import open_run_task
 from gnnscale.runtime.evaluation.examine import LinkExaminer
 
-#: Options of each row, and where a folder of raw files has its graph.
+#: Options of each row, and the folder of its raw files.
 _CORA = "dataset=planetoid dataset.name=cora sampler.fanouts=[15,10] batch_size=512 epochs=40"
 _SLASHDOT = "dataset=snap dataset.name=soc-Slashdot0902 sampler.fanouts=[10,5] batch_size=8192"
 ROWS: dict[str, tuple[str, list[str]]] = {

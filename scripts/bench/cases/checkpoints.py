@@ -1,8 +1,5 @@
 """Checkpoints every second: what a kill costs then, and what they cost who is not killed.
 
-    python scripts/bench checkpoints kills [--kills 40] [--seed 0] [--plans cpu,hybrid]
-    python scripts/bench checkpoints cost [--rounds 60]
-
 ``kills``: runs of every plan get kill -9 at random moments, of a worker or of the command, one in
 four while rank 0 writes a checkpoint. The work lost is the seconds from the step of the checkpoint
 to the last one in ``steps.jsonl``. Each run is killed twice, then resumed to its end, and has to
@@ -20,7 +17,7 @@ import statistics
 import tempfile
 import time
 from contextlib import suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +60,9 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
             plan = plan_of(Path(temporary), name, options.every_s)
             found = Killed(plan=name)
             results.append(found)
-            number = 0
+            numbers = count()
             while len(found.lost_s) < options.kills // len(names):
-                directory = plan.folder / f"run-{number}"
-                number += 1
+                directory = plan.folder / f"run-{next(numbers)}"
                 for _ in range(2):
                     if not kill(plan, directory, chance, found):
                         break
@@ -85,11 +81,9 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
 
 def _row(found: Killed) -> str:
     lost = f"{statistics.median(found.lost_s):.2f} s, {max(found.lost_s):.2f} s"
-    return (
-        f"| {found.plan} | {len(found.lost_s)} | {sum(found.inside)} | {found.writing} "
-        f"| {lost} (longest step {max(found.step_s):.2f} s) "
-        f"| {'; '.join(found.wrong) or 'equal, bit for bit'} |"
-    )
+    cells = [found.plan, len(found.lost_s), sum(found.inside), found.writing]
+    cells += [f"{lost} (longest step {max(found.step_s):.2f} s)"]
+    return f"| {' | '.join(map(str, cells))} | {'; '.join(found.wrong) or 'equal, bit for bit'} |"
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """A module of PyG's, and one of DGL's, in our runtime beside the loop that its library shows.
 
-    python scripts/bench custom [--rounds 3] [--epochs 3] [OPTION=VALUE ...]
-
 Two layers of SAGEConv, 256 hidden features, on the default graph of ``gnnscale train`` or the one
 that options name. The runtime trains each module as ``model=custom``; the loops are a loader and an
 optimizer, without workers of their own. PyG's loader needs pyg-lib or torch-sparse, and is left out
@@ -24,10 +22,8 @@ from bench.runner import composed, in_subprocess, installed, show, take, tell, t
 
 HIDDEN = 256
 #: The systems, by library: in our runtime, and in a loop with the library's loader or with ours.
-SYSTEMS = {
-    **{"built-in": ["sage"], "DGL": ["dgl", "dgl-loop"]},
-    "PyG": ["pyg", "pyg-loop", "pyg-our-loop"],
-}
+SYSTEMS = {"built-in": ["sage"], "PyG": ["pyg", "pyg-loop", "pyg-our-loop"]}
+SYSTEMS |= {"DGL": ["dgl", "dgl-loop"]}
 MODULES = {"pyg": "torch_geometric.nn:GraphSAGE", "dgl": f"{peers.__file__}:DglExample"}
 _PLAIN = ("runtime.checkpoint=false", "runtime.inference=sampled")
 
@@ -82,10 +78,8 @@ def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: An
 
         def of_pyg() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
             for batch in loader:
-                what = ("nodes", "edges")
-                hops = {
-                    f"num_sampled_{w}_per_hop": getattr(batch, f"num_sampled_{w}") for w in what
-                }
+                names = ("num_sampled_nodes", "num_sampled_edges")
+                hops = {f"{name}_per_hop": getattr(batch, name) for name in names}
                 logits = model(batch.x, batch.edge_index, **hops)
                 yield logits[: batch.batch_size], batch.y[: batch.batch_size]
 
@@ -121,12 +115,11 @@ def run(options: argparse.Namespace) -> Any:
                 continue
             seconds.setdefault(system, []).extend(found[1:])
     medians = {name: statistics.median(each) for name, each in seconds.items()}
-    rows = [
-        [library, name, f"{medians[name]:.2f}", f"{medians[name] / medians[systems[0]]:.2f}"]
-        for library, systems in SYSTEMS.items()
-        for name in systems
-        if name in medians
-    ]
+    rows = []
+    for library, systems in SYSTEMS.items():
+        for name in (each for each in systems if each in medians):
+            ratio = medians[name] / medians[systems[0]]
+            rows.append([library, name, f"{medians[name]:.2f}", f"{ratio:.2f}"])
     columns = ["library", "loop", "s an epoch", "of ours"]
     show("Modules in our runtime and in their own loops", columns, rows)
     return medians

@@ -43,8 +43,8 @@ def gnnscale(graph: Any, sampled: list[Any], threads: int) -> Any:
         ids, block = sampled[step].input_vertices, sampled[step].blocks[0]
         scale = 1 / np.maximum(np.diff(block.indptr), 1).astype(np.float32)
         out = ops.empty((block.num_dst, graph.num_features), torch.float32)
-        where = {"ids": ids, "dst_scale": scale, "out": out, "num_threads": threads}
-        ops.aggregate(rows, block.indptr, block.indices, **where)
+        given = {"ids": ids, "dst_scale": scale, "out": out, "num_threads": threads}
+        ops.aggregate(rows, block.indptr, block.indices, **given)
 
     return gather, fused
 

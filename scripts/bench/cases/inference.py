@@ -108,9 +108,9 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
         logits = inference.logits()
     end, end_cpu = time.perf_counter(), time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = {"first": ends[0] - begin, "second": end - ends[0]}
     return {
-        "first_edges_per_s": graph.num_edges / (ends[0] - begin),
-        "second_edges_per_s": graph.num_edges / (end - ends[0]),
+        **{f"{layer}_edges_per_s": graph.num_edges / each for layer, each in seconds.items()},
         **{"seconds": end - begin, "cores": (end_cpu - begin_cpu) / (end - begin)},
         **{"predicted_s": predicted_s, "temporary_bytes": disk.most},
         "predicted_temporary_bytes": inference.work(None).plan.temporary_bytes,

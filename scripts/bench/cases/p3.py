@@ -15,15 +15,13 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from bench.runner import FANOUTS, in_subprocess, open_graph, seeds_of, show
 
-MODELS = ("sage", "gcn")
-HIDDEN = 256
-DROPOUT = 0.5
+MODELS, HIDDEN, DROPOUT = ("sage", "gcn"), 256, 0.5
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -63,18 +61,15 @@ def losses(options: argparse.Namespace) -> dict[str, Any]:
         *("dataset=rmat_products", "batch_size=1024", fanouts, "runtime.checkpoint=false"),
         *(f"model.hidden={HIDDEN}", f"model.dropout={DROPOUT}"),
     ]
-    for model in MODELS:
-        for devices in (2, 4):
-            plan = [*common, f"model={model}", f"device_plan=cpu_x{devices}"]
-            runs = {
-                way: steps_of([*plan, *chosen], options.steps)
-                for way, chosen in {"data_parallel": [], "p3": ["partitioner=p3"]}.items()
-            }
-            pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
-            found[f"{model}, {devices} devices"] = {
-                "max_difference": max(abs(b / a - 1) for a, b in pairs),
-                **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
-            }
+    ways: dict[str, list[str]] = {"data_parallel": [], "p3": ["partitioner=p3"]}
+    for model, devices in product(MODELS, (2, 4)):
+        plan = [*common, f"model={model}", f"device_plan=cpu_x{devices}"]
+        runs = {way: steps_of([*plan, *chosen], options.steps) for way, chosen in ways.items()}
+        pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
+        found[f"{model}, {devices} devices"] = {
+            "max_difference": max(abs(b / a - 1) for a, b in pairs),
+            **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
+        }
     rows = []
     for name, each in found.items():
         seconds = (each[f"{way}_step_s"] for way in ("data_parallel", "p3"))
@@ -172,12 +167,11 @@ def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, 
 
 def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for model in MODELS:
-        for devices in (2, 4):
-            with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
-                given = (devices, f"{folder}/meeting", model, options.steps)
-                ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
-                found[f"{model}, {devices} devices"] = ranks[0].result()
+    for model, devices in product(MODELS, (2, 4)):
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
+            given = (devices, f"{folder}/meeting", model, options.steps)
+            ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
+            found[f"{model}, {devices} devices"] = ranks[0].result()
     rows = []
     for name, each in found.items():
         cells = [f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")]

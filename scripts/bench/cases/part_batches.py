@@ -59,12 +59,12 @@ def make(graph: Graph, num_parts: int, num_threads: int) -> tuple[Parts, dict[st
     own = [len(each) for each in parts.train_vertices(graph.train_idx)]
     reached = parts.hops != UNREACHED
     took = {"seconds": seconds, "cpu_s": cpu, "forecast_s": forecast.seconds}
+    replicated = float(reached.sum() / reached.any(axis=0).sum())
     return parts, {
         **{name: round(each, 1) for name, each in took.items()},
         **{"peak_rss_bytes": peak.bytes, "topology_bytes": graph.topology_bytes},
         "forecast_rss_bytes": None if before is None else before + forecast.memory_bytes,
-        "train_balance": max(own) * len(own) / sum(own),
-        "replication_factor": float(reached.sum() / reached.any(axis=0).sum()),
+        **{"train_balance": max(own) * len(own) / sum(own), "replication_factor": replicated},
         "notes": parts.notes,
     }
 

@@ -1,11 +1,10 @@
 """What edge-cut partitioners cut, balance, and take: METIS and Mt-KaHyPar in one run.
 
-Graphs: cnr-2000 and soc-Slashdot0902 from ``--data`` (with the split that their readers make), both
-made undirected, and R-MAT products. ``--store`` names further graph stores. Each partition is made
-by a process of its own. "memory" is the largest sum of what it and its children hold at one time,
-looked at every 5 ms; "forecast" is the prediction. Figures are medians of the rounds.
-"metis" is DGL's where DGL is installed. The cut counts undirected edges; balances are the largest
-part over the mean, in vertices, edges (in-degrees) and training vertices.
+Graphs: cnr-2000 and soc-Slashdot0902 from ``--data``, both made undirected, and R-MAT products;
+``--store`` names further ones. Each partition is made by a process of its own. "MB" is the largest
+sum of what it and its children hold at one time, looked at every 5 ms; "forecast" is the
+prediction. "metis" is DGL's if DGL is installed. The cut counts undirected edges; balances are the
+largest part over the mean, in vertices, edges (in-degrees) and training vertices.
 """
 
 import argparse
@@ -14,6 +13,7 @@ import os
 import subprocess
 import threading
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -142,22 +142,19 @@ def run(options: argparse.Namespace) -> Any:
         stores[name] = prepared(*chosen, *(() if name == "rmat" else _UNDIRECTED))
     stores |= {store.name: store for store in options.store}
     rows, everything = [], []
-    for name, store in stores.items():
-        for parts in options.parts:
-            rounds: dict[str, list[dict[str, Any]]] = {each: [] for each in options.partitioners}
-            for _ in range(options.rounds):
-                for each in options.partitioners:
-                    rounds[each].append(measured(each, store, parts, options.threads))
-            for each, found in rounds.items():
-                numbers = [{k: v for k, v in one.items() if k != "notes"} for one in found]
-                label = {"graph": name, "parts": parts, "partitioner": each}
-                rows.append(row([name, str(parts), each], medians(numbers)))
-                everything.append(label | medians(numbers) | {"rounds": found})
-                tell(" ".join(rows[-1]))
-    columns = [
-        *("graph", "parts", "partitioner", "cut", "of edges", "vertices", "edges", "train"),
-        *("s", "forecast", "MB", "forecast", "x topology"),
-    ]
+    for (name, store), parts in product(stores.items(), options.parts):
+        rounds: dict[str, list[dict[str, Any]]] = {each: [] for each in options.partitioners}
+        for _ in range(options.rounds):
+            for each in options.partitioners:
+                rounds[each].append(measured(each, store, parts, options.threads))
+        for each, found in rounds.items():
+            numbers = medians([{k: v for k, v in one.items() if k != "notes"} for one in found])
+            label = {"graph": name, "parts": parts, "partitioner": each}
+            rows.append(row([name, str(parts), each], numbers))
+            everything.append(label | numbers | {"rounds": found})
+            tell(" ".join(rows[-1]))
+    columns = "graph,parts,partitioner,cut,of edges,vertices,edges,train,s,forecast,MB,forecast"
+    columns = [*columns.split(","), "x topology"]
     load = os.getloadavg()[0]
     title = f"medians of {options.rounds} rounds, {options.threads} threads, load {load:.1f}"
     show(title, columns, rows)

@@ -116,14 +116,13 @@ def cases() -> list[Case]:
 
 def real_cases() -> list[Case]:
     """One configuration of each real graph: wide rows of uint8 and narrow ones, GCN and SAGE."""
-    rows = (
-        ("Cora", "gcn", (10, 10), 64, "cpu", 256),
-        ("MUSAE GitHub", "sage", (10, 10), 64, "cpu", 1024),
-        ("tolokers", "sage", (10, 10), 256, "cpu", 1024),
-        ("soc-Slashdot", "sage", (15, 10), 128, "cpu", 1024),
-        ("cnr-2000", "gcn", (10, 10), 128, "cpu", 1024),
-    )
-    return [Case(*row) for row in rows]
+    return [
+        Case("Cora", "gcn", (10, 10), 64, "cpu", 256),
+        Case("MUSAE GitHub", "sage", (10, 10), 64, "cpu", 1024),
+        Case("tolokers", "sage", (10, 10), 256, "cpu", 1024),
+        Case("soc-Slashdot", "sage", (15, 10), 128, "cpu", 1024),
+        Case("cnr-2000", "gcn", (10, 10), 128, "cpu", 1024),
+    ]
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -1,8 +1,7 @@
 """The runtime against what it replaces: its cost, what prefetching brings, where the split settles.
 
-    python scripts/bench runtime overhead    one cpu worker against a plain loop
-    python scripts/bench runtime prefetch    load : transfer : propagate = 1 : 1 : 1, emulated
-    python scripts/bench runtime drm         a bad split against the best of a sweep
+``overhead`` holds one cpu worker against a plain loop, ``prefetch`` has load : transfer : propagate
+= 1 : 1 : 1, and ``drm`` holds a bad split against the best of a sweep.
 
 Every figure comes from runs of ``gnnscale train`` and the files that they write. The accelerators
 of the last two are emulated: their stages take the time that their metadata say.

@@ -6,7 +6,7 @@ from ..case import Target
 
 #: Module and class of each target.
 _CLASSES = {
-    **{"readers": ("readers", "Readers"), "tables": ("tables", "TableFiles")},
+    **{"readers": ("readers", "Readers"), "tables": ("readers", "TableFiles")},
     **{"store": ("graphs", "Stores"), "partition": ("plans", "Partitions")},
     **{"cache_plan": ("plans", "CachePlans"), "links": ("graphs", "LinkSplits")},
     **{"preaggregated": ("graphs", "Preaggregated"), "checkpoint": ("runs", "Checkpoints")},

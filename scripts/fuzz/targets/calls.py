@@ -64,7 +64,7 @@ class Calls:
         return np.array(self.rng.sample(range(n), self.size(least, n)), self.pick(("i4", "i8")))
 
     def starts(self, n: int, bound: int) -> Any:
-        """Return where ``n`` lists begin and end, each with fewer than ``bound`` entries."""
+        """Return the bounds of ``n`` lists, each with fewer than ``bound`` entries."""
         return np.cumsum([0, *self.ids(n, bound, np.int64)])
 
     def floats(self, size: int) -> Any:
@@ -109,7 +109,7 @@ class Calls:
         return dict(**lists, vertex_weights=of_vertices, edge_weights=of_edges)
 
     def slots(self, num_vertices: int) -> Any:
-        """Return the slots of vertices in up to three caches, and where each cache's begin."""
+        """Return the slots of vertices in up to three caches, and the first of each cache."""
         sizes = [self.size(0, 4) for _ in range(self.size(1, 3))]
         slots = self.ids(num_vertices, sum(sizes) + 1, np.int32) - np.int32(1)
         return slots, np.cumsum([0, *sizes])

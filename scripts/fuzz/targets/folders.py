@@ -152,19 +152,20 @@ class Stored(Artefact):
         """Damage any file, overwrite elements of arrays, or put other values into the JSON file."""
         kind = case_rng(key, number, "kind").random()
         if kind < 0.3 and self.record in files:
-            said, edits = odd_values(json.loads(files[self.record]), self.record, key, number, keep)
-            return {**files, self.record: json.dumps(said).encode()}, edits
+            values = json.loads(files[self.record])
+            values, edits = odd_values(values, self.record, key, number, keep)
+            return {**files, self.record: json.dumps(values).encode()}, edits
         if kind < 0.6 and any(name.endswith(".npy") for name in files):
             return overwritten(files, key, number, keep)
         return super().spoiled(files, key, number, keep)
 
     def agreeing(self, files: Files) -> dict[str, bytes]:
         try:
-            said = json.loads(files[self.record])
-            tell_files(said[self.entries], files, checksums=self.checksums)
+            values = json.loads(files[self.record])
+            describe_files(values[self.entries], files, checksums=self.checksums)
         except Exception:  # damaged itself
             return dict(files)
-        return {**files, self.record: json.dumps(said).encode()}
+        return {**files, self.record: json.dumps(values).encode()}
 
 
 def small_graph(num_vertices: int, num_edges: int) -> Graph:
@@ -181,7 +182,7 @@ def small_graph(num_vertices: int, num_edges: int) -> Graph:
     return Graph(name="fuzzed", content="0" * 32, **lists, **rows, **labels, **split)
 
 
-def tell_files(entries: dict[str, Any], files: Files, *, checksums: bool = False) -> None:
+def describe_files(entries: dict[str, Any], files: Files, *, checksums: bool = False) -> None:
     """Write into entries of arrays, or the only one, what their files or archives say."""
     for name, content in files.items():
         if name.endswith(".npz"):
@@ -228,7 +229,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def odd_values(said: Any, name: str, key: str, number: int, keep: Keep) -> tuple[Any, list[str]]:
+def odd_values(values: Any, name: str, key: str, number: int, keep: Keep) -> tuple[Any, list[str]]:
     """Put other values here and there into nested lists and mappings, and say which.
 
     Every edit has random numbers of its own, so that one can be left out and the others stay.
@@ -236,11 +237,11 @@ def odd_values(said: Any, name: str, key: str, number: int, keep: Keep) -> tuple
     edits = []
     for place in range(case_rng(key, number, "edits").choice((1, 1, 2, 4))):
         rng = case_rng(key, number, place)
-        holder, index = rng.choice(list(_places(said)))
+        holder, index = rng.choice(list(_places(values)))
         if keep is None or place in keep:
             holder[index] = deepcopy(rng.choice(_VALUES))  # later edits may change it
             edits.append(f"{place}: {name}")
-    return said, edits
+    return values, edits
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

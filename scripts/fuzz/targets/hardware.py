@@ -109,8 +109,8 @@ class Platforms(Artefact):
         rng = case_rng(key, number, "kind")
         kind = rng.random()
         if kind < 0.5:
-            said = yaml.safe_load(files[_PLATFORM])
-            values, edits = odd_values(said, _PLATFORM, key, number, keep)
+            values = yaml.safe_load(files[_PLATFORM])
+            values, edits = odd_values(values, _PLATFORM, key, number, keep)
             return {_PLATFORM: yaml.safe_dump(values).encode()}, edits
         if kind < 0.75:
             return {_PLATFORM: hostile_yaml(rng, files[_PLATFORM])}, []

@@ -242,9 +242,9 @@ _BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
     **{"counts": (count_uses, count_reads, count_in_degrees), "target": (copy_rows,)},
     "hops": (hops_from,),
 }
-#: By function: the right answer, and where it is then: an argument's name, or made of the answer.
+#: By function: the right answer, and its place after the call: an argument, or a function.
 REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] = {
-    **{each.__name__: (each, where) for where, every in _BY_PLACE.items() for each in every},
+    **{each.__name__: (each, place) for place, every in _BY_PLACE.items() for each in every},
     **dict.fromkeys(("gather", "gather_from_disk"), (lambda a: a.x[a.ids], "out")),
     "gather_cached": (gather_cached, lambda args, counts: np.append(_wide(args["out"]), counts)),
     "RankedSlots.gather_cached": (gather_ranked, ""),
@@ -268,8 +268,8 @@ def expected_of(function: str, args: dict[str, Any]) -> Any:
 
 def found_of(function: str, args: dict[str, Any], answer: Any) -> Any:
     """Return what the call came to, in the same form."""
-    where = REFERENCES[function][1]
-    return where(args, answer) if callable(where) else _wide(args[where] if where else answer)
+    place = REFERENCES[function][1]
+    return place(args, answer) if callable(place) else _wide(args[place] if place else answer)
 
 
 def wrong(expected: Any, found: Any) -> bool:

@@ -9,14 +9,12 @@ TINY = words("""
     model.hidden=8 sampler.fanouts=[5,3] batch_size=64 epochs=1 num_threads=1
 """)
 _VALID = {
-    "prepare": TINY[:4],
+    **{"prepare": TINY[:4], "train": TINY, "doctor": ()},
     "partition": (*TINY[:4], "num_threads=1", "partitioner.num_parts=3"),
-    "train": TINY,
     "simulate": ("accelerators=[1,2]",),
     "evaluate": ("run=run", "num_threads=1"),
     "predict": ("run=run", "num_threads=1", "out=rows.npy", "force=true"),
     "export": ("run=run", "out=weights.safetensors", "force=true"),
-    "doctor": (),
 }
 _COMMANDS = words("prepare prepare train train export") * 2
 _COMMANDS += words("partition train simulate evaluate predict") * 3 + words("train doctor")

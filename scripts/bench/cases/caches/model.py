@@ -91,11 +91,11 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
     errors = [each["mean_error"] for each in found]
     print(f"mean error over all: {statistics.fmean(errors):.2%}")
     for each in found:
-        where = f"{each['graph']}, {each['ratio']:.4g}"
+        place = f"{each['graph']}, {each['ratio']:.4g}"
         if each["mean_error"] > MAX_ERROR:
-            failed.append(f"{where}: predictions are off by {each['mean_error']:.2%}")
+            failed.append(f"{place}: predictions are off by {each['mean_error']:.2%}")
         if each["excess"] > MAX_EXCESS:
-            failed.append(f"{where}: {each['excess']:.2%} above the best division")
+            failed.append(f"{place}: {each['excess']:.2%} above the best division")
     return {"figures": found, "mean_error": statistics.fmean(errors), "missed": failed}
 
 
@@ -146,11 +146,11 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
                 made, counted = plan(task, name, **choices)
                 transactions = sum(each.transactions for each in counted) / epochs
                 foreseen = sum(each.transactions for each in made.predicted)
-                where = {"graph": graph.path.name if graph.path else graph.name, "ratio": ratio}
+                place = {"graph": graph.path.name if graph.path else graph.name, "ratio": ratio}
                 both = {"foretold": made.predicted, "counted": counted}
                 rates = {key: runs.hit_rates(each)["hit_rate"] for key, each in both.items()}
                 error = foreseen / transactions - 1 if transactions else 0.0
-                found.append({**where, "policy": label, "epochs": epochs, **rates, "error": error})
+                found.append({**place, "policy": label, "epochs": epochs, **rates, "error": error})
     for ratio in dict.fromkeys(each["ratio"] for each in found):
         rows = [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)]
         columns = ["graph", *POLICIES, "transactions: legion", "by counts"]
@@ -159,8 +159,8 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
     for each in found:
         off, far = each["foretold"] - each["counted"], abs(each["error"]) > MAX_ERROR
         if abs(off) > MAX_POINTS or (each["policy"].startswith("legion") and far):
-            where = f"{each['graph']}, {each['ratio']}, {each['policy']}"
-            missed.append(f"{where}: {100 * off:+.2f} points, {each['error']:+.1%}")
+            place = f"{each['graph']}, {each['ratio']}, {each['policy']}"
+            missed.append(f"{place}: {100 * off:+.2f} points, {each['error']:+.1%}")
     return {"figures": found, "missed": missed}
 
 
