@@ -1,12 +1,7 @@
-"""Draw the picture of the README from what the benchmarks wrote.
+"""Draw the picture of the README: scripts/draw_benchmarks.py RESULTS_DIR docs/benchmarks.svg.
 
-    python scripts/draw_benchmarks.py RESULTS_DIR docs/benchmarks.svg
-
-RESULTS_DIR holds sampler.json, gather.json, epoch.json and loader.json, as written by the bench
-scripts with --json.
+RESULTS_DIR holds sampler.json, gather.json, epoch.json and loader.json, written with --json.
 """
-
-from __future__ import annotations
 
 import json
 import sys
@@ -16,27 +11,25 @@ from pathlib import Path
 WIDTH, BAR, GAP, LABEL = 860, 18, 6, 230
 OURS, PEER = "#2f6f9f", "#b9c3cc"
 Row = tuple[str, float, str]
+_RATE = "Neighbour sampling, M edges/s, 2 threads: more is better"
+_LOADERS = "PyG's and this project's NeighborLoader, alone and in a loop, ms"
+#: File, title, figure, its factor and its form.
+PANELS = (
+    ("sampler", _RATE, "edges_per_s", 1e-6, "{:.1f}"),
+    ("gather", "Load and aggregate the first layer, ms: less is better", "fused_s", 1e3, "{:.1f}"),
+    ("epoch", "GraphSAGE training iteration, ms: less is better", "s", 1e3, "{:.0f}"),
+    ("loader", _LOADERS, "s", 1e3, "{:.0f}"),
+)
 
 
 def panels(results: Path) -> list[tuple[str, list[Row]]]:
-    sampler, gather, epoch, loader = (
-        json.loads((results / f"{name}.json").read_text())
-        for name in ("sampler", "gather", "epoch", "loader")
-    )
-    rate = {name: each["edges_per_s"] / 1e6 for name, each in sampler["2"].items()}
-    fused = {name: each["fused_s"] * 1e3 for name, each in gather.items()}
-    train = {name: each["s"] * 1e3 for name, each in epoch.items()}
-    loop = {name: each["s"] * 1e3 for name, each in loader.items()}
-    return [
-        ("Neighbour sampling, M edges/s, 2 threads: more is better", rows(rate, "{:.1f}")),
-        ("Load and aggregate the first layer, ms: less is better", rows(fused, "{:.1f}")),
-        ("GraphSAGE training iteration, ms: less is better", rows(train, "{:.0f}")),
-        ("PyG's and this project's NeighborLoader, alone and in a loop, ms", rows(loop, "{:.0f}")),
-    ]
-
-
-def rows(values: dict[str, float], form: str) -> list[Row]:
-    return [(name, value, form.format(value)) for name, value in values.items()]
+    found = []
+    for file, title, key, scale, form in PANELS:
+        figures = json.loads((results / f"{file}.json").read_text())
+        figures = figures["2"] if file == "sampler" else figures
+        values = {name: each[key] * scale for name, each in figures.items()}
+        found.append((title, [(name, each, form.format(each)) for name, each in values.items()]))
+    return found
 
 
 def draw(drawn: list[tuple[str, list[Row]]]) -> str:

@@ -7,8 +7,6 @@ SWEEP_DIR is the folder of the sweep, with results.json. The figures that the pi
 written beside it, as docs/caches.json, and some of them printed as the table of docs/caches.md.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys
@@ -25,25 +23,18 @@ from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 #: The policy that the others are compared with.
 WITHOUT = "none"
 #: What decides which rows a cache holds, the class of its colour, and the policies that go by it.
+_SAMPLED = ("gnnlab", "pagraph_plus", "quiver_plus", "legion")
 KINDS = (
     ("by degrees", "degrees", ("aligraph", "pagraph", "quiver")),
-    (
-        "by an epoch of pre-sampling",
-        "presampled",
-        ("gnnlab", "pagraph_plus", "quiver_plus", "legion"),
-    ),
+    ("by an epoch of pre-sampling", "presampled", _SAMPLED),
     ("by the run's own batches", "exact", ("oracle_static", "belady", "belady_match")),
 )
 #: Policies whose cliques keep each row once; the others have a cache for each device alone.
 SHARED = ("quiver", "quiver_plus", "legion", "oracle_static")
 COLUMNS = ("feature_hit_rate", "topology_hit_rate", "link_mb", "epoch_time_s")
 #: Colours in light and in dark.
-COLOURS = {
-    "degrees": ("#2a78d6", "#5a9ff0"),
-    "presampled": ("#1b8a5f", "#35b987"),
-    "exact": ("#c4560a", "#e58742"),
-    WITHOUT: ("#6b7280", "#9aa3ae"),
-}
+COLOURS = {"degrees": ("#2a78d6", "#5a9ff0"), "presampled": ("#1b8a5f", "#35b987")}
+COLOURS |= {"exact": ("#c4560a", "#e58742"), WITHOUT: ("#6b7280", "#9aa3ae")}
 LIGHT, DARK = (
     "".join(
         f".{css}{{stroke:{colours[i]}}}circle.{css},text.{css}{{fill:{colours[i]};stroke:none}}"
@@ -65,11 +56,7 @@ SHOWN = (0.05, 0.2)
 class Panel(NamedTuple):
     """One of the plots: a figure of each policy over the sizes of the caches.
 
-    Attributes:
-        title: what it shows.
-        unit: the title of its axis.
-        value: what it shows of a row of the figures.
-        without: what a run without a cache has; None where that says nothing.
+    It shows ``value`` of a row of the figures, and ``without``, what a run without a cache has.
     """
 
     title: str
@@ -79,7 +66,6 @@ class Panel(NamedTuple):
 
 
 def figures_of(sweep: Path) -> dict[str, Any]:
-    """Return the figures of a sweep, as plain values."""
     jobs = json.loads((sweep / "results.json").read_text())["jobs"]
     _check(jobs)
     summaries = [json.loads((sweep / str(j["job"]) / "summary.json").read_text()) for j in jobs]
@@ -92,15 +78,13 @@ def figures_of(sweep: Path) -> dict[str, Any]:
         "graph": _same(each["dataset"] for each in summaries),
         "processor": _same(each["processor"] for each in summaries),
         "late_share": max(map(late_share, summaries)),
-        "rows": [
-            {
-                "policy": job["options"]["cache_planner"],
-                "ratio": float(job["options"]["cache_planner.ratio"]),
-                **{name: job[name] for name in COLUMNS},
-            }
-            for job in jobs
-        ],
+        "rows": [_row(job) for job in jobs],
     }
+
+
+def _row(job: Mapping[str, Any]) -> dict[str, Any]:
+    policy, ratio = (job["options"][f"cache_planner{what}"] for what in ("", ".ratio"))
+    return {"policy": policy, "ratio": float(ratio), **{name: job[name] for name in COLUMNS}}
 
 
 def _check(jobs: Sequence[Mapping[str, Any]]) -> None:
@@ -118,7 +102,6 @@ def _check(jobs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _same(values: Iterable[Any]) -> Any:
-    """Return what all jobs say."""
     found = set(values)
     if len(found) != 1:
         differing = ", ".join(sorted(map(str, found)))
@@ -138,17 +121,13 @@ def without_cache(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 
 
 def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
-    """Return what the picture shows."""
     link, seconds = (without_cache(rows, name) for name in ("link_mb", "epoch_time_s"))
-    return [
-        Panel(
-            "Rows found in caches", "% of rows read", lambda r: 100 * r["feature_hit_rate"], None
-        ),
-        Panel(
-            "Bytes over links", "part of those without a cache", lambda r: r["link_mb"] / link, 1
-        ),
-        Panel("Time per epoch, median", "seconds", lambda r: r["epoch_time_s"], seconds),
-    ]
+    part = "part of those without a cache"
+    rate = Panel(
+        "Rows found in caches", "% of rows read", lambda r: 100 * r["feature_hit_rate"], None
+    )
+    time = Panel("Time per epoch, median", "seconds", lambda r: r["epoch_time_s"], seconds)
+    return [rate, Panel("Bytes over links", part, lambda r: r["link_mb"] / link, 1), time]
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -191,27 +170,21 @@ def draw_panel(panel: Panel, rows: Sequence[Mapping[str, Any]]) -> str:
     }
     widest = max(x for points in lines.values() for x, _ in points)
     highest = max(panel.without or 0.0, *(y for points in lines.values() for _, y in points))
-    plot = Plot(
-        x=Axis(title="rows in the cache of each GPU, % of all", low=0, high=widest),
-        y=Axis(title=panel.unit, low=0, high=1.05 * highest),
-        width=PANEL_WIDTH,
-        height=PANEL_HEIGHT,
-        top=36,
-        right=118,
-    )
+    across = Axis(title="rows in the cache of each GPU, % of all", low=0, high=widest)
+    down = Axis(title=panel.unit, low=0, high=1.05 * highest)
+    size = {"width": PANEL_WIDTH, "height": PANEL_HEIGHT, "top": 36, "right": 118}
+    plot = Plot(x=across, y=down, **size)
     drawn, names = [], []
     for policy, points in lines.items():
         at, css = [(plot.across(x), plot.down(y)) for x, y in points], css_of(policy)
         drawn.append(f'<path class="line {css}" data-label="{policy}" d="{path(at)}"/>')
-        drawn += [
-            f'<circle class="{css}" cx="{number(x)}" cy="{number(y)}" r="2.5"/>' for x, y in at
-        ]
+        places = ((number(x), number(y)) for x, y in at)
+        drawn += [f'<circle class="{css}" cx="{x}" cy="{y}" r="2.5"/>' for x, y in places]
         names.append((at[-1][1], policy, css))
     if panel.without is not None:
         level, end = plot.down(panel.without), plot.across(widest)
-        drawn.insert(
-            0, f'<path class="line {WITHOUT}" d="M{plot.left:g} {number(level)}H{end:g}"/>'
-        )
+        line = f"M{plot.left:g} {number(level)}H{end:g}"
+        drawn.insert(0, f'<path class="line {WITHOUT}" d="{line}"/>')
         names.append((level, WITHOUT, WITHOUT))
     names.sort()
     places = apart([at for at, _, _ in names], plot.top, plot.height - plot.bottom)
@@ -225,11 +198,8 @@ def draw_panel(panel: Panel, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def legend(left: float, top: float) -> list[str]:
-    """Return what colours and dashes mean."""
-    entries = [("colour: which rows a cache holds", None)]
-    entries += [(label, css) for label, css, _ in KINDS]
-    entries += [("line: whose cache it is", None)]
-    entries += [("two GPUs share one, each row once", WITHOUT)]
+    entries = [("colour: which rows a cache holds", None), *((k[0], k[1]) for k in KINDS)]
+    entries += [("line: whose cache it is", None), ("two GPUs share one, each row once", WITHOUT)]
     entries += [("each GPU has its own", f"{WITHOUT} alone")]
     parts = []
     for i, (label, css) in enumerate(entries):
@@ -243,7 +213,6 @@ def legend(left: float, top: float) -> list[str]:
 
 
 def draw(figures: Mapping[str, Any]) -> str:
-    """Return the picture of the figures, as SVG."""
     width, height = 2 * PANEL_WIDTH, TOP + 2 * PANEL_HEIGHT
     kind = f"{figures['kind']}: hits and bytes are counted, times follow from the devices' metadata"
     title = f"Caches of four GPUs in cliques of two, {figures['graph']}"
@@ -261,7 +230,6 @@ def draw(figures: Mapping[str, Any]) -> str:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return a Markdown table of some sizes."""
     rows = figures["rows"]
     head = ["`cache_planner=`"]
     for ratio in SHOWN:
@@ -277,11 +245,8 @@ def table(figures: Mapping[str, Any]) -> str:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     hits = row["feature_hit_rate"]
-    return [
-        "" if hits is None else f"{100 * hits:.1f} %",
-        f"{row['link_mb']:.2f}",
-        f"{row['epoch_time_s']:.2f}",
-    ]
+    hits = "" if hits is None else f"{100 * hits:.1f} %"
+    return [hits, f"{row['link_mb']:.2f}", f"{row['epoch_time_s']:.2f}"]
 
 
 def main() -> None:

@@ -8,8 +8,6 @@ from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. 
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -17,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -35,13 +33,8 @@ from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig
 from gnnscale.report.export.weights import ExportConfig
+from gnnscale.runtime import command_options
 from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
-from gnnscale.runtime.command_options import (
-    EvaluateConfig,
-    PartitionConfig,
-    PlanCacheConfig,
-    PrepareConfig,
-)
 from gnnscale.runtime.settings import TrainConfig
 
 ROOT = Path(__file__).parents[1]
@@ -49,15 +42,10 @@ PACKAGE = ROOT / "gnnscale"
 CONFIGS = PACKAGE / "configs"
 NOTE = "<!-- Made by scripts/make_docs.py: change its source, then run it. -->\n"
 COMMANDS: dict[str, type[Any]] = {
-    "prepare": PrepareConfig,
-    "partition": PartitionConfig,
-    "plan-cache": PlanCacheConfig,
-    "train": TrainConfig,
-    "evaluate": EvaluateConfig,
-    "predict": PredictConfig,
-    "export": ExportConfig,
-    "simulate": SimulateConfig,
-    "doctor": DoctorConfig,
+    **{"prepare": command_options.PrepareConfig, "partition": command_options.PartitionConfig},
+    **{"plan-cache": command_options.PlanCacheConfig, "train": TrainConfig},
+    **{"evaluate": command_options.EvaluateConfig, "predict": PredictConfig},
+    **{"export": ExportConfig, "simulate": SimulateConfig, "doctor": DoctorConfig},
 }
 GROUPS = (
     *("dataset", "partitioner", "cache_planner", "features", "sampler", "model", "optimizer"),
@@ -73,6 +61,7 @@ _SELECTED = {
 #: Groups whose choices are of one class, which says nothing about them.
 _ALIKE = {"device_plan"}
 _CONSTANT = re.compile(r"``([A-Z][A-Z_]+)``")
+_OPTION_COLUMNS = ("option", "type", "default", "meaning")
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
 
 
@@ -124,11 +113,9 @@ def _markdown(text: str, module: types.ModuleType) -> str:
 
 
 def type_name(hint: Any) -> str:
-    """Return a type in plain words."""
     if get_origin(hint) in (types.UnionType, typing.Union):
-        return " or ".join(
-            "null" if each is type(None) else type_name(each) for each in get_args(hint)
-        )
+        parts = get_args(hint)
+        return " or ".join("null" if each is type(None) else type_name(each) for each in parts)
     if get_origin(hint) is list:
         return f"list of {type_name(get_args(hint)[0])}s".replace("Anys", "devices")
     if get_origin(hint) is dict:
@@ -141,33 +128,16 @@ def options_of(cls: type[Any], prefix: str = "") -> Iterator[Option]:
     """Yield the options of a class; those of a record within it have its name in front."""
     hints, texts = get_type_hints(cls), attributes(cls)
     for field in fields(cls):
-        record = next(
-            (
-                each
-                for each in (hints[field.name], *get_args(hints[field.name]))
-                if is_dataclass(each)
-            ),
-            None,
-        )
-        if record is not None:
-            yield from options_of(record, f"{prefix}{field.name}.")
+        name, hint = field.name, hints[field.name]
+        records = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
+        if records:
+            yield from options_of(records[0], f"{prefix}{name}.")
             continue
-        if field.name not in texts:
-            raise SystemExit(
-                f"{cls.__module__}.{cls.__name__}.{field.name}: says nothing of itself"
-            )
-        yield Option(
-            name=f"{prefix}{field.name}",
-            kind=type_name(hints[field.name]),
-            default=_default(field),
-            text=texts[field.name],
-        )
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+        if name not in texts:
+            raise SystemExit(f"{cls.__module__}.{cls.__name__}.{name}: says nothing of itself")
+        made = field.default_factory
+        default = field.default if made is MISSING else made()
+        yield Option(f"{prefix}{name}", type_name(hint), default, texts[name])
 
 
 def first_line(cls: type[Any]) -> str:
@@ -177,7 +147,6 @@ def first_line(cls: type[Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is written in YAML and on the command line."""
     if value is MISSING or value == "???":
         return "required"
     if value == "${usable_cores:}":
@@ -187,19 +156,14 @@ def shown(value: Any) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [
-        head,
-        ["---"] * len(head),
-        *([cell.replace("|", "\\|") for cell in row] for row in rows),
-    ]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def read(file: Path) -> dict[str, Any]:
     """Return a shipped YAML file, references unresolved."""
-    content: dict[str, Any] = yaml.safe_load(file.read_text())
-    return content
+    return yaml.safe_load(file.read_text())
 
 
 def comment(file: Path) -> str:
@@ -224,31 +188,22 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def command_section(name: str, cls: type[Any]) -> str:
     """Describe a command: its own options, and the groups that it takes."""
     content = read(CONFIGS / f"{name}.yaml")
-    chosen = {
-        group.removeprefix("override "): choice
-        for entry in content["defaults"]
-        if isinstance(entry, dict)
-        for group, choice in entry.items()
-        if not group.startswith("override ")
-    }
+    entries = [each for each in content["defaults"] if isinstance(each, dict)]
+    chosen = {g: choice for each in entries for g, choice in each.items() if g[:9] != "override "}
     texts, hints = attributes(cls), get_type_hints(cls)
     rows = [
         (f"`{key}`", type_name(hints[key]), shown(value), texts[key])
         for key, value in content.items()
         if key not in ("defaults", "hydra")
     ]
-    parts = [
-        f"## gnnscale {name}\n",
-        content["hydra"]["help"]["header"].strip().split("\n")[0] + "\n",
-    ]
-    parts.append(table(("option", "type", "default", "meaning"), rows))
+    header = content["hydra"]["help"]["header"].strip().split("\n")[0]
+    parts = [f"## gnnscale {name}\n", f"{header}\n", table(_OPTION_COLUMNS, rows)]
     if chosen:
         groups = ", ".join(f"[`{g}`](#{g}) ({shown(c).strip('`')})" for g, c in chosen.items())
         parts.append(f"Groups, and the choice that is the default: {groups}.\n")
     if rest := [f.name for f in fields(cls) if f.name not in content and f.name not in chosen]:
-        named = ", ".join(
-            f"`{each}` ({texts[each][0].lower()}{texts[each][1:-1]})" for each in rest
-        )
+        meaning = {each: f"{texts[each][0].lower()}{texts[each][1:-1]}" for each in rest}
+        named = ", ".join(f"`{each}` ({text})" for each, text in meaning.items())
         parts.append(f"From Python alone ([extending.md](extending.md)): {named}.\n")
     parts.append(f"Writes below `{content['hydra']['run']['dir']}`.\n")
     return "\n".join(parts)
@@ -275,41 +230,31 @@ def group_section(group: str) -> str:
 
 def _class(target: str) -> type[Any]:
     module, _, name = target.rpartition(".")
-    found: type[Any] = getattr(import_module(module), name)
-    return found
+    return getattr(import_module(module), name)
 
 
 def _options_table(group: str, classes: Mapping[str, type[Any]]) -> str:
     """One row for each option; classes that have it are named if not all do."""
-    owners: dict[tuple[str, str], list[type[Any]]] = {}
-    found: dict[tuple[str, str], list[Option]] = {}
+    found: dict[tuple[str, str], list[tuple[type[Any], Option]]] = {}
     different = list(dict.fromkeys(classes.values()))
     for cls in different:
         for option in options_of(cls):
-            owners.setdefault((option.name, option.text), []).append(cls)
-            found.setdefault((option.name, option.text), []).append(option)
+            found.setdefault((option.name, option.text), []).append((cls, option))
     rows = []
-    for key, same in found.items():
-        defaults = dict.fromkeys(shown(each.default) for each in same)
-        of = (
-            "" if len(owners[key]) == len(different) else ", ".join(c.__name__ for c in owners[key])
-        )
-        default = " or ".join(defaults)
-        rows.append((f"`{group}.{key[0]}`", same[0].kind, default, of, same[0].text))
+    for (name, text), same in found.items():
+        default = " or ".join(dict.fromkeys(shown(option.default) for _, option in same))
+        of = ", ".join(cls.__name__ for cls, _ in same) if len(same) < len(different) else ""
+        rows.append((f"`{group}.{name}`", same[0][1].kind, default, of, text))
     if not rows:
         return "Its choices have no options.\n"
     if not any(row[3] for row in rows):
-        return table(("option", "type", "default", "meaning"), [(*r[:3], r[4]) for r in rows])
+        return table(_OPTION_COLUMNS, [(*r[:3], r[4]) for r in rows])
     return table(("option", "type", "default", "of", "meaning"), rows)
 
 
 def _choice(group: str, name: str, cls: type[Any], content: Mapping[str, Any]) -> str:
     defaults = {option.name: option.default for option in options_of(cls)}
-    sets = {
-        key: value
-        for key, value in flat(content).items()
-        if key not in defaults or defaults[key] != value
-    }
+    sets = {k: v for k, v in flat(content).items() if k not in defaults or defaults[k] != v}
     values = ", ".join(f"`{key}={shown(value).strip('`')}`" for key, value in sets.items())
     if len(values) > 500:
         values = f"what `gnnscale/configs/{group}/{name}.yaml` says"
@@ -324,7 +269,7 @@ def _device_section(cls: type[Device]) -> str:
     title = f"### Devices of kind `{cls.kind}`\n\n{first_line(cls)}\n"
     if issubclass(cls, Accelerator):
         title += f"\nIts figures are called *{cls.figures}*.\n"
-    return f"{title}\n{table(('option', 'type', 'default', 'meaning'), rows)}"
+    return f"{title}\n{table(_OPTION_COLUMNS, rows)}"
 
 
 CONFIGURATION = """\
@@ -358,17 +303,13 @@ all that plans follow from stays:
 
 
 def going_on() -> str:
-    """Return what a resumed run may change."""
     free = [name for name in FREE_OPTIONS if name not in ("resume", "observers")]
     plan = [name for name in FREE_OPTIONS if name in PLAN_OPTIONS]
-    names = {"free": free, "plan": plan}
-    return GOING_ON.format(
-        **{key: ", ".join(f"`{name}`" for name in each) for key, each in names.items()}
-    )
+    listed = (", ".join(f"`{name}`" for name in each) for each in (free, plan))
+    return GOING_ON.format(**dict(zip(("free", "plan"), listed, strict=True)))
 
 
 def configuration() -> str:
-    """Return the page of options."""
     parts = [NOTE + CONFIGURATION + "\n" + going_on()]
     parts += [command_section(name, cls) for name, cls in COMMANDS.items()]
     parts += [group_section(group) for group in GROUPS]
@@ -376,11 +317,9 @@ def configuration() -> str:
 
 
 def benchmarks() -> str:
-    """Return the page of benchmarks."""
     content = json.loads((ROOT / "docs" / "benchmarks.json").read_text())
     parts = [NOTE + "# Benchmarks\n", *(f"{each}\n" for each in content["text"])]
-    machines = [(name, text) for name, text in content["machines"].items()]
-    parts.append(table(("machine", "what"), machines))
+    parts.append(table(("machine", "what"), list(content["machines"].items())))
     for section in content["sections"]:
         parts.append(f"## {section['title']}\n")
         parts += [f"{each}\n" for each in section.get("before", ())]
@@ -439,23 +378,17 @@ def rooms() -> list[tuple[str, str]]:
     found = []
     for name in _layers("gnnscale"):
         inner = sorted(file.parent.name for file in (PACKAGE / name).glob("*/__init__.py"))
-        layers = _layers(f"gnnscale.{name}") or inner
-        found += [
-            (f"`{name}/{each}`", _said(PACKAGE / name / each)) for each in layers if each in inner
-        ]
+        layers = [e for e in _layers(f"gnnscale.{name}") or inner if e in inner]
+        found += [(f"`{name}/{each}`", _said(PACKAGE / name / each)) for each in layers]
     return found
 
 
 def _layers(container: str) -> list[str]:
     """Return the names in the layers of a package, from the top to the bottom."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    return [
-        name.strip()
-        for contract in settings["contracts"]
-        if contract["containers"] == [container]
-        for layer in contract["layers"]
-        for name in layer.split("|")
-    ]
+    contracts = [each for each in settings["contracts"] if each["containers"] == [container]]
+    layers = [layer for contract in contracts for layer in contract["layers"]]
+    return [name.strip() for layer in layers for name in layer.split("|")]
 
 
 def _said(path: Path) -> str:
@@ -468,11 +401,8 @@ def _said(path: Path) -> str:
     return first.split(". ")[0].removesuffix(".").replace("``", "`")
 
 
-PAGES = {
-    "configuration.md": configuration,
-    "benchmarks.md": benchmarks,
-    "architecture.md": architecture,
-}
+PAGES = {"configuration.md": configuration, "benchmarks.md": benchmarks}
+PAGES |= {"architecture.md": architecture}
 
 
 def main(arguments: Sequence[str]) -> int:

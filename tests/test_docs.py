@@ -1,7 +1,5 @@
 """README.md and docs/ are correct: links lead somewhere, names exist, quotes match their files."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -52,20 +50,13 @@ OTHERS = {
     "root_mean_squared_error",
 }
 #: Where the choices of a group are described, one by one.
-CHOICES = {
-    "dataset": "data",
-    "partitioner": "partitions",
-    "cache_planner": "caches",
-    "loss": "training",
-    "logger": "training",
-    "optimizer": "training",
-    "sampler": "choices",
-    "model": "choices",
-}
+CHOICES = {"dataset": "data", "partitioner": "partitions", "cache_planner": "caches"}
+CHOICES |= dict.fromkeys(("loss", "logger", "optimizer"), "training")
+CHOICES |= dict.fromkeys(("sampler", "model"), "choices")
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-each_current = pytest.mark.parametrize(
-    "page", CURRENT, ids=lambda page: str(page.relative_to(ROOT))
+each_page, each_current = (
+    pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+    for pages in (PAGES, CURRENT)
 )
 
 
@@ -96,13 +87,9 @@ def test_the_readme_is_short() -> None:
 
 
 def test_what_is_installed_by_the_pages_is_what_was_tested() -> None:
-    commands = [
-        line
-        for page in (README, CONTRIBUTING)
-        for _, lines in blocks(page)
-        for line in lines
-        if re.search(r"pip install .*(?: \.| '\.\[)", line)
-    ]
+    of_pages = [lines for page in (README, CONTRIBUTING) for _, lines in blocks(page)]
+    lines = [line for each in of_pages for line in each]
+    commands = [line for line in lines if re.search(r"pip install .*(?: \.| '\.\[)", line)]
     assert len(commands) == 3
     assert all("-c constraints.txt" in line for line in commands)
 
@@ -155,17 +142,11 @@ def test_the_readme_has_few_links_and_leads_to_the_index() -> None:
 def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
     rows = re.findall(r"^\| (.+) \| ([\d.]+)x (\w+) \| `(.+)` \|$", README.read_text(), re.M)
     sections = json.loads((ROOT / "docs" / "benchmarks.json").read_text())["sections"]
-    measured = [
-        (
-            row["what"],
-            row["ratio"],
-            (row["peer"] or {}).get("name", "").split(" ")[0],
-            row["command"],
-        )
-        for section in sections
-        for row in section["rows"]
-        if row["kind"] == "measured"
-    ]
+    measured = []
+    for row in (row for section in sections for row in section["rows"]):
+        if row["kind"] == "measured":
+            peer = (row["peer"] or {}).get("name", "").split(" ")[0]
+            measured.append((row["what"], row["ratio"], peer, row["command"]))
     assert len(rows) == 3
     for what, ratio, peer, command in rows:
         assert (what, float(ratio), peer, command) in measured, what
@@ -203,11 +184,8 @@ def test_options_are_those_that_there_are(page: Path) -> None:
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
         for word in span.split():
             match = re.match(r"['\"]?(\w+)\.([a-z_]+(?:\.[a-z_]+)*)(=|$)", word)
-            if (
-                match is None
-                or match[1] not in known
-                or re.search(r"\.(?:hpp|npy|yaml|\w+rs)$", word)
-            ):
+            is_file = re.search(r"\.(?:hpp|npy|yaml|\w+rs)$", word)
+            if match is None or match[1] not in known or is_file:
                 continue
             option = match[2].split(".")[0] if match[1] == "model" else match[2]
             assert option in known[match[1]], word
@@ -263,11 +241,8 @@ def test_the_architecture_names_every_artefact() -> None:
 )
 def test_algorithms_are_what_their_files_say(file: Path) -> None:
     content = yaml.safe_load(file.read_text())
-    chosen = {
-        name.removeprefix("override /"): value
-        for each in content.pop("defaults")
-        for name, value in each.items()
-    }
+    defaults = [item for each in content.pop("defaults") for item in each.items()]
+    chosen = {name.removeprefix("override /"): value for name, value in defaults}
     text = (ROOT / "docs" / "partitions.md").read_text()
     partitioner, more = re.findall(rf"^\| `{file.stem}` \| `(\w+)` \| (.*?)\|", text, re.M)[0]
     assert partitioner == chosen.pop("partitioner")
@@ -373,10 +348,9 @@ def _compose(command: str, words: list[str]) -> None:
 
 def test_every_benchmark_says_what_it_is() -> None:
     content = json.loads((ROOT / "docs" / "benchmarks.json").read_text())
+    names = {"what", "ours", "peer", "ratio", "unit", "kind", "machine", "date", "command"}
     for row in (row for section in content["sections"] for row in section["rows"]):
-        assert set(row) == {
-            *("what", "ours", "peer", "ratio", "unit", "kind", "machine", "date", "command")
-        }
+        assert set(row) == names
         assert row["kind"] in ("measured", "emulated", "simulated")
         assert row["machine"] in content["machines"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"])
@@ -392,17 +366,12 @@ def test_the_picture_and_the_table_of_caches_show_what_a_sweep_found() -> None:
 
 def test_every_field_of_a_run_is_described() -> None:
     described = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "run-directory.md").read_text()))
-    share = DeviceShare(
-        device=Cpu(), num_seeds=1, threads=Threads(sample=1, load=1, propagate=1), prefetch="none"
-    )
+    threads = Threads(sample=1, load=1, propagate=1)
+    share = DeviceShare(device=Cpu(), num_seeds=1, threads=threads, prefetch="none")
     run = TrainResult(
-        dataset="",
-        model="",
-        seed=0,
-        layout=RunLayout(plan=DevicePlan(shares=(share,))),
-        measures=("accuracy",),
-        ceiling=None,
-        history=(),
+        **{"dataset": "", "model": "", "seed": 0, "history": ()},
+        **{"layout": RunLayout(plan=DevicePlan(shares=(share,)))},
+        **{"measures": ("accuracy",), "ceiling": None},
     )
     summary = summarise(run, status="completed")
     records = (EpochRecord, DeviceEpoch, Access)

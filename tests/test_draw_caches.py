@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -31,13 +29,9 @@ def sweep(folder: Path) -> Path:
     for number, (policy, ratio, hits, link, seconds) in enumerate(JOBS):
         options = {"cache_planner": policy, "cache_planner.ratio": str(ratio)}
         figures = {"feature_hit_rate": hits, "topology_hit_rate": None, "link_mb": link}
-        results.append(
-            {
-                **{"job": number, "options": options, "directory": str(folder / str(number))},
-                **{"status": "completed", "figures": "emulated", "epoch_time_s": seconds},
-                **figures,
-            }
-        )
+        figures |= {"status": "completed", "figures": "emulated", "epoch_time_s": seconds}
+        place = {"job": number, "options": options, "directory": str(folder / str(number))}
+        results.append(place | figures)
         summary = {
             **{"dataset": "tiny", "processor": "any", "epochs": 2},
             "epoch_time_s": {"mean": seconds, "median": seconds},
@@ -51,8 +45,8 @@ def sweep(folder: Path) -> Path:
 
 def test_figures_of_a_sweep_by_hand(tmp_path: Path) -> None:
     found = draw_caches.figures_of(sweep(tmp_path))
-    of_sweep = "gnnscale train -m config=cache_sweep cache_planner=none,pagraph,legion"
-    assert found["command"] == of_sweep
+    options = "config=cache_sweep cache_planner=none,pagraph,legion"
+    assert found["command"] == f"gnnscale train -m {options}"
     assert (found["kind"], found["graph"], found["processor"]) == ("emulated", "tiny", "any")
     # 0.08 s of two epochs of 2.5 s.
     assert found["late_share"] == pytest.approx(0.016)
@@ -102,11 +96,8 @@ def test_lines_and_their_names_by_hand(tmp_path: Path) -> None:
     assert [hits.value(rows[2]), link.value(rows[2]), seconds.value(rows[2])] == [25.0, 0.8, 8.0]
     assert [hits.without, link.without, seconds.without] == [None, 1.0, pytest.approx(10.2)]
     drawn = ElementTree.fromstring(draw_caches.draw_panel(seconds, rows))
-    lines = {
-        each.attrib["data-label"]: each.attrib
-        for each in drawn.iter("path")
-        if "data-label" in each.attrib
-    }
+    paths = [each.attrib for each in drawn.iter("path") if "data-label" in each.attrib]
+    lines = {each["data-label"]: each for each in paths}
     assert lines["pagraph"]["class"] == "line degrees alone"
     assert lines["legion"]["class"] == "line presampled"
     # Smallest cache first, whatever the order of the sweep.

@@ -1,9 +1,4 @@
-"""Command line of the benchmarks.
-
-python scripts/bench sampler --rounds 7
-"""
-
-from __future__ import annotations
+"""Command line of the benchmarks: python scripts/bench sampler --rounds 7."""
 
 import sys
 from pathlib import Path

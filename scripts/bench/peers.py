@@ -3,8 +3,6 @@
 Every function imports its library itself, so that a benchmark measures what is installed.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,18 +15,11 @@ warnings.filterwarnings("ignore")
 
 
 def dgl_graph(graph: Any, dtype: torch.dtype = torch.int64) -> Any:
-    """Return the topology as a DGL graph in memory, by default with DGL's default id type."""
     import dgl
 
-    indptr, indices = (
-        torch.from_numpy(np.array(a)).to(dtype) for a in (graph.indptr, graph.indices)
-    )
-    made = dgl.graph(
-        ("csc", (indptr, indices, torch.tensor([], dtype=dtype))),
-        num_nodes=graph.num_vertices,
-        idtype=dtype,
-    )
-    return made.formats("csc")
+    indptr, indices = (each.to(dtype) for each in csc(graph))
+    lists = ("csc", (indptr, indices, torch.tensor([], dtype=dtype)))
+    return dgl.graph(lists, num_nodes=graph.num_vertices, idtype=dtype).formats("csc")
 
 
 def pyg_data(graph: Any) -> Any:
@@ -42,11 +33,7 @@ def pyg_data(graph: Any) -> Any:
 
 
 def sampling_library() -> str:
-    """Return which library PyG samples with: pyg-lib if it is installed, else torch-sparse.
-
-    Raises:
-        ImportError: neither is installed.
-    """
+    """Return which library PyG samples with: pyg-lib if it is installed, else torch-sparse."""
     from torch_geometric import typing
 
     if typing.WITH_PYG_LIB:
@@ -57,11 +44,6 @@ def sampling_library() -> str:
 
 
 def sample_with(library: str) -> None:
-    """Have PyG sample with ``library``.
-
-    Raises:
-        ImportError: it is not installed.
-    """
     from torch_geometric import typing
 
     if library == "torch-sparse":
@@ -71,11 +53,6 @@ def sample_with(library: str) -> None:
 
 
 def pyg_loader(graph: Any, **options: Any) -> Any:
-    """Return PyG's NeighborLoader over the graph.
-
-    Raises:
-        ImportError: PyG is not here, or neither of the packages that it samples with.
-    """
     from torch_geometric.loader import NeighborLoader
 
     sampling_library()
@@ -84,18 +61,19 @@ def pyg_loader(graph: Any, **options: Any) -> Any:
 
 def csc(graph: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ``indptr`` and ``indices`` in memory, as int64."""
-    return (
-        torch.from_numpy(np.array(graph.indptr)).long(),
-        torch.from_numpy(np.array(graph.indices)).long(),
-    )
+    return _memory(graph.indptr).long(), _memory(graph.indices).long()
+
+
+def _memory(array: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))
 
 
 def features(graph: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(graph.features))
+    return _memory(graph.features)
 
 
 def labels(graph: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(graph.labels))
+    return _memory(graph.labels)
 
 
 class DglSage(torch.nn.Module):
@@ -109,7 +87,6 @@ class DglSage(torch.nn.Module):
         self.dropout = torch.nn.Dropout(dropout) if dropout else torch.nn.Identity()
 
     def forward(self, blocks: Any, x: torch.Tensor) -> torch.Tensor:
-        """Return the rows of the last block's destinations."""
         for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             x = layer(block, self.dropout(x.relu()) if index else x)
         return x
@@ -123,27 +100,22 @@ class DglExample(DglSage):
 
 
 def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Module:
-    """Two layers of PyG's SAGEConv, trimmed layer by layer if the loader says how.
-
-    PyG's loader says so with pyg-lib, not with torch-sparse.
-    """
+    """Two layers of PyG's SAGEConv, trimmed layer by layer if the loader says how (pyg-lib's)."""
     from torch_geometric.nn import SAGEConv
     from torch_geometric.utils import trim_to_layer
 
     class SAGE(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.convs = torch.nn.ModuleList(
-                [SAGEConv(num_features, hidden), SAGEConv(hidden, num_classes)]
-            )
+            widths = pairwise((num_features, hidden, num_classes))
+            self.convs = torch.nn.ModuleList(SAGEConv(*pair) for pair in widths)
 
         def forward(self, batch: Any) -> torch.Tensor:
             x, edge_index = batch.x, batch.edge_index
             for layer, conv in enumerate(self.convs):
                 if "num_sampled_nodes" in batch:
-                    x, edge_index, _ = trim_to_layer(
-                        layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index
-                    )
+                    sampled = (batch.num_sampled_nodes, batch.num_sampled_edges)
+                    x, edge_index, _ = trim_to_layer(layer, *sampled, x, edge_index)
                 x = conv(x, edge_index)
                 x = x.relu() if layer == 0 else x
             return x[: batch.batch_size]
@@ -152,5 +124,4 @@ def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Modul
 
 
 def pyg_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-    """Return the loss of a mini-batch of PyG's loader."""
     return torch.nn.functional.cross_entropy(model(batch), batch.y[: batch.batch_size])

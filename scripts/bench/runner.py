@@ -1,12 +1,9 @@
 """What all benchmarks share: options, processes, rounds in turn, medians, tables and files.
 
-A system that is measured beside others has a process of its own: the benchmark starts itself once
-more with ``--worker SYSTEM``. So every system has its own memory allocator, thread pools and
-environment, as its users have, while rounds are interleaved: a change of the machine's speed meets
-all of them.
+A system that is measured beside others has a process of its own, the benchmark with ``--worker
+SYSTEM``: its own allocator, thread pools and environment, as its users have. Rounds are
+interleaved, so that a change of the machine's speed meets all systems.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -17,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -36,12 +33,8 @@ SEEDS = 1024
 FANOUTS = [25, 10]
 #: What keeps torch, oneDNN, MKL and own kernels from instructions beyond AVX2: a simulation of a
 #: processor without them, as other libraries of peers choose theirs by themselves.
-_AVX2 = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "GNNSCALE_SIMD_LEVEL": "v3",
-}
+_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "GNNSCALE_SIMD_LEVEL": "v3"}
+_AVX2 |= dict.fromkeys(("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"), "AVX2")
 _ORDERS: dict[int, Any] = {}
 _COMMON: dict[str, dict[str, Any]] = {
     "rounds": {"type": int, "help": "rounds of each system"},
@@ -62,12 +55,10 @@ def take(parser: argparse.ArgumentParser, **defaults: Any) -> None:
 
 
 def data_folder() -> Path:
-    """Return where published files are if no option says so."""
     return Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a case; return 1 if it misses what it must reach."""
     if arguments[:1] == ["--call"]:
         module, _, function = arguments[1].partition(":")
         answer = getattr(import_module(module), function)(*json.loads(arguments[2]))
@@ -77,11 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     choice.add_argument("case", choices=CASES)
     name = choice.parse_args(arguments[:1]).case
     case: Any = import_module(f"bench.cases.{name}")
-    parser = argparse.ArgumentParser(
-        prog=f"python scripts/bench {name}",
-        description=case.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    prog, form = f"python scripts/bench {name}", argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=prog, description=case.__doc__, formatter_class=form)
     case.options(parser)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -138,26 +126,17 @@ class Run(NamedTuple):
 
 
 def gnnscale(*arguments: str, **variables: str) -> str:
-    """Run a command, with further environment variables, and return what it prints.
-
-    Raises:
-        SystemExit: it fails; with its complaint.
-    """
-    run = subprocess.run(
-        [sys.executable, "-m", "gnnscale", *arguments],
-        capture_output=True,
-        text=True,
-        # From the root of a checkout, -m would find its sources, which may have no native code.
-        cwd=SCRIPT,
-        env=os.environ | variables,
-    )
+    """Run a command, with further environment variables, and return what it prints."""
+    command = [sys.executable, "-m", "gnnscale", *arguments]
+    # From the root of a checkout, -m would find its sources, which may have no native code.
+    place: Any = {"cwd": SCRIPT, "env": os.environ | variables}
+    run = subprocess.run(command, capture_output=True, text=True, **place)
     if run.returncode:
         raise SystemExit(f"gnnscale {' '.join(arguments)}\n{run.stderr}")
     return run.stdout
 
 
 def train(*options: str, **variables: str) -> Run:
-    """Run ``gnnscale train`` and return what its directory holds."""
     with tempfile.TemporaryDirectory() as folder:
         gnnscale("train", *options, f"hydra.run.dir={folder}", **variables)
         epochs, steps = (
@@ -194,11 +173,7 @@ def call_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
 
 
 def in_subprocess(function: Callable[..., Any], *arguments: Any, prefix: Sequence[str] = ()) -> Any:
-    """Call a function of a case in a process of its own, and return its answer.
-
-    Raises:
-        subprocess.CalledProcessError: it fails.
-    """
+    """Call a function of a case in a process of its own, and return its answer."""
     command = [*prefix, *call_of(function, *arguments)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(answer.stdout.splitlines()[-1])
@@ -229,18 +204,13 @@ class Worker:
     """A system's process."""
 
     def __init__(self, system: str, command: Sequence[str], threads: int, **variables: str) -> None:
-        """Start ``command`` for ``system``, with further environment variables."""
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
         environment |= variables
         if system.startswith("gnnscale"):
             environment["OMP_WAIT_POLICY"] = "PASSIVE"  # as `gnnscale train` sets it
-        self._process: Any = subprocess.Popen(
-            [*command, "--worker", system, "--threads", str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        started = [*command, "--worker", system, "--threads", str(threads)]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process: Any = subprocess.Popen(started, env=environment, **pipes)
         self.ready = self._answer() is not None
 
     def round(self, number: int) -> Figures:
@@ -262,27 +232,20 @@ class Worker:
 
 
 def interleave(
-    systems: Sequence[str],
-    *,
-    rounds: int,
-    threads: int,
-    command: Sequence[str] | None = None,
-    avx2: bool = False,
+    systems: Iterable[str], options: Any, command: Sequence[str] = (sys.executable, *sys.argv)
 ) -> dict[str, Figures]:
-    """Run ``rounds`` rounds of every system in turn, after one that does not count.
+    """Run ``options.rounds`` rounds of every system in turn, after one that does not count.
 
-    With ``avx2`` they use no instructions beyond AVX2, as far as they can be kept from them.
-
-    Returns:
-        The median of each figure of each system; a system that cannot be imported is left out.
+    With ``options.avx2`` they use no instructions beyond AVX2, as far as they can be kept from
+    them. Returns the median of each figure of each system that can be imported.
     """
-    command = [sys.executable, *sys.argv] if command is None else command
-    workers = {name: Worker(name, command, threads, **(_AVX2 if avx2 else {})) for name in systems}
+    variables = _AVX2 if vars(options).get("avx2") else {}
+    workers = {each: Worker(each, command, options.threads, **variables) for each in systems}
     for name in [name for name, worker in workers.items() if not worker.ready]:
         workers.pop(name).close()
         print(f"{name} is left out: it did not start", file=sys.stderr)
     figures: dict[str, list[Figures]] = {name: [] for name in workers}
-    for number in range(rounds + 1):
+    for number in range(options.rounds + 1):
         for name, worker in workers.items():
             figures[name].append(worker.round(number))
     for worker in workers.values():
@@ -293,14 +256,15 @@ def interleave(
 # --- figures ----------------------------------------------------------------------------------
 
 
+def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Return the seconds that ``work`` takes, and what it returns."""
+    start = time.perf_counter()
+    result = work(*arguments)
+    return time.perf_counter() - start, result
+
+
 def clock(work: Callable[[int], Any], steps: range) -> float:
-    """Return the median seconds of ``work(step)``."""
-    times = []
-    for step in steps:
-        start = time.perf_counter()
-        work(step)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return statistics.median(timed(work, step)[0] for step in steps)
 
 
 def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -310,7 +274,6 @@ def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
     table = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right")
@@ -320,5 +283,4 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 
 def tell(line: str) -> None:
-    """Print a line of progress."""
     print(line, file=sys.stderr, flush=True)

@@ -1,9 +1,4 @@
-"""Command line of the faults.
-
-python scripts/faults [--kills 20] [--seed 0]
-"""
-
-from __future__ import annotations
+"""Command line of the faults: python scripts/faults [--kills 20] [--seed 0]."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The faults: what is done to a run of a plan, and what is to come of it."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -39,7 +37,6 @@ class Outcome:
 
 
 def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[], Outcome]]:
-    """Yield what is to be done to a plan."""
     for number in range(kills):
         yield partial(kill, plan, chance, number)
     for stage in STAGES:
@@ -55,11 +52,7 @@ def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[
 
 
 def kill(plan: Plan, chance: random.Random, number: int) -> Outcome:
-    """Kill -9 a random worker at a random time; one in five while it starts.
-
-    Starting takes longer than these short runs, most of it the import of torch: times drawn from
-    all of a run would hardly ever meet its stages.
-    """
+    """Kill -9 a random worker at a random time; one in five while it starts, which takes longer."""
     for attempt in range(5):
         outcome = try_to_kill(plan, chance, f"kill-{number}-{attempt}", starts=number % 5 == 0)
         if outcome is not None:
@@ -78,17 +71,14 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -
         run.wait_for((run.directory / "metrics.jsonl").exists)
         time.sleep(chance.random() * 0.9 * plan.training)  # it may be quicker than that one
     run.watch()
-    workers = run.workers()
-    if len(workers) < len(plan.devices):
-        run.wait_until_gone()
-        run.end()
-        return None
-    worker = workers[rank]
     outcome = Outcome(plan=plan.name, fault="kill -9 of a worker", directory=run.directory)
-    outcome.doing = plan.watched.doing(worker.pid)
     try:
+        if not run.has_all_workers():
+            raise ProcessLookupError
+        worker = run.workers()[rank]
+        outcome.doing = plan.watched.doing(worker.pid)
         os.kill(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
+    except (IndexError, ProcessLookupError):
         run.wait_until_gone()
         run.end()
         return None
@@ -96,32 +86,33 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -
     return outcome if run.process.returncode else None
 
 
-def kill_in(plan: Plan, stage: str, rank: int) -> Outcome:
-    """Kill -9 a worker as soon as one of its threads is in a stage of training."""
-    run = plan.start(f"kill-in-{stage}-{rank}")
+def begin(plan: Plan, name: str, fault: str, *options: str) -> tuple[Training, Outcome]:
+    """Start a run, and wait until it has a checkpoint."""
+    run = plan.start(name, *options)
     run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
     run.watch()
-    worker = run.workers()[rank]
+    return run, Outcome(plan=plan.name, fault=fault, directory=run.directory)
+
+
+def kill_in(plan: Plan, stage: str, rank: int) -> Outcome:
+    """Kill -9 a worker as soon as one of its threads is in a stage of training."""
+    run, outcome = begin(plan, f"kill-in-{stage}-{rank}", "kill -9 in each stage")
+    worker, outcome.doing = run.workers()[rank], stage
     plan.watched.kill_in(worker.pid, stage)
     run.wait_for(lambda: not worker.alive)
-    outcome = Outcome(plan=plan.name, fault="kill -9 in each stage", directory=run.directory)
-    outcome.doing = stage
     check_end(run, outcome, cause=killed(plan, rank, worker), status=1)
     return outcome
 
 
 def killed(plan: Plan, rank: int, worker: Process) -> str:
-    """What a run has to say of a worker that was killed."""
     return f"^worker {plan.devices[rank]}: process {worker.pid} killed by SIGKILL"
 
 
 def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -> Outcome:
     """Send a signal to the process that the user started."""
-    run = plan.start(name.replace(" ", "-"))
-    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
+    run, outcome = begin(plan, name.replace(" ", "-"), name)
     time.sleep(chance.random())
     run.watch()
-    outcome = Outcome(plan=plan.name, fault=name, directory=run.directory)
     os.kill(run.process.pid, number)
     if number == signal.SIGKILL:
         check_end(run, outcome, cause="", status=-signal.SIGKILL)
@@ -133,12 +124,10 @@ def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -
 
 def stop(plan: Plan, rank: int) -> Outcome:
     """Stop a worker, as SIGSTOP or a debugger does, and leave it so."""
-    run = plan.start(f"stopped-{rank}", f"runtime.stall_limit_s={STALL_LIMIT_S}")
-    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
-    run.watch()
+    option = f"runtime.stall_limit_s={STALL_LIMIT_S}"
+    run, outcome = begin(plan, f"stopped-{rank}", "SIGSTOP of a worker", option)
     worker = run.workers()[rank]
     os.kill(worker.pid, signal.SIGSTOP)
-    outcome = Outcome(plan=plan.name, fault="SIGSTOP of a worker", directory=run.directory)
     cause = rf"^worker {plan.devices[rank]} \(process {worker.pid}, stopped\) has given no sign"
     check_end(run, outcome, cause=cause, status=1, limit_s=LIMIT_S + STALL_LIMIT_S)
     return outcome
@@ -149,8 +138,7 @@ def exhaust(plan: Plan, rank: int) -> Outcome:
     run = plan.start(f"memory-{rank}")
     take_memory_as_it_begins(run, rank)
     outcome = Outcome(plan=plan.name, fault="out of memory in a worker", directory=run.directory)
-    cause = f"^worker {plan.devices[rank]}: out of memory"
-    check_end(run, outcome, cause=cause, status=1)
+    check_end(run, outcome, cause=f"^worker {plan.devices[rank]}: out of memory", status=1)
     return outcome
 
 
@@ -168,7 +156,6 @@ def take_memory_as_it_begins(run: Training, rank: int) -> None:
 
 
 def take_memory(process: Process) -> None:
-    """Let a process have no more memory than it has now."""
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize()
     resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, limit))
@@ -178,9 +165,7 @@ def check_end(
     run: Training, outcome: Outcome, *, cause: str, status: int, limit_s: float = LIMIT_S
 ) -> None:
     """Wait for the end of a run that a fault has met, and look at what is left."""
-    outcome.seconds = run.wait_until_gone()
-    outcome.cause = run.last_line()
-    errors = run.errors.read_text()
+    outcome.seconds, outcome.cause = run.wait_until_gone(), run.last_line()
     wrong = [f"left: {each}" for each in run.left_behind()]
     if outcome.seconds > limit_s:
         wrong.append(f"ended after {outcome.seconds:.1f} s")
@@ -188,7 +173,7 @@ def check_end(
         wrong.append(f"exit status {run.process.poll()}, not {status}")
     if not re.search(cause, outcome.cause):
         wrong.append(f"its last line is {outcome.cause!r}")
-    if "Traceback" in errors:
+    if "Traceback" in run.errors.read_text():
         wrong.append("a traceback on stderr")
     outcome.wrong += wrong
     run.end()

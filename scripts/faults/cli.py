@@ -1,7 +1,5 @@
 """What the command does: disturb runs of every plan, resume them, and print what came of it."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import re
@@ -25,9 +23,8 @@ BEGAN = time.monotonic()
 def main(arguments: Sequence[str]) -> int:
     """Print a Markdown table; the exit status is 1 if a check failed."""
     description, _, rest = (faults.__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(
-        prog="python scripts/faults", description=description, epilog=rest
-    )
+    texts = {"description": description, "epilog": rest}
+    parser = argparse.ArgumentParser(prog="python scripts/faults", **texts)
     parser.add_argument("--kills", type=int, default=20, help="kill -9 of workers, in all")
     parser.add_argument("--seed", type=int, default=0, help="of workers and times")
     options = parser.parse_args(arguments)
@@ -45,7 +42,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def disturb_and_resume(plan: Plan, disturb: Iterator[Callable[[], Outcome]]) -> list[Outcome]:
-    """Do one run after the other to a plan, and resume them two at a time."""
     outcomes = []
     for inject in disturb:
         outcome = inject()
@@ -59,7 +55,6 @@ def disturb_and_resume(plan: Plan, disturb: Iterator[Callable[[], Outcome]]) -> 
 
 
 def tell(plan: Plan, outcome: Outcome, what: str) -> None:
-    """Print a line of progress."""
     wrong = "; ".join(outcome.wrong) or "as it should"
     now = time.monotonic() - BEGAN
     print(f"{now:4.0f} s  {plan.name}: {what}: {wrong}", file=sys.stderr, flush=True)
@@ -67,11 +62,9 @@ def tell(plan: Plan, outcome: Outcome, what: str) -> None:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the results, a row for each fault of each plan."""
-    lines = [
-        "| device plan | fault | runs | ended after, median and longest | its last line "
-        "| largest difference of resumed weights | passed |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    columns = ["device plan", "fault", "runs", "ended after, median and longest", "its last line"]
+    columns += ["largest difference of resumed weights", "passed"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     groups = dict.fromkeys((outcome.plan, outcome.fault) for outcome in outcomes)
     for plan, fault in groups:
         group = [each for each in outcomes if (each.plan, each.fault) == (plan, fault)]
@@ -86,9 +79,8 @@ def row(plan: str, fault: str, group: Sequence[Outcome]) -> str:
     differences = [each.difference for each in group if each.difference is not None]
     cause = re.sub(r"process \d+", "process N", group[0].cause)
     cause = re.split(r"; | \((?!process N)", cause)[0].strip()
-    return (
-        f"| {plan} | {fault} | {len(group)} "
-        f"| {statistics.median(seconds):.2f} s, {max(seconds):.2f} s | {cause} "
-        f"| {max(differences, default=float('nan')):g} "
-        f"| {sum(not each.wrong for each in group)} of {len(group)} |"
-    )
+    cells = [plan, fault, str(len(group))]
+    cells += [f"{statistics.median(seconds):.2f} s, {max(seconds):.2f} s", cause]
+    cells += [f"{max(differences, default=float('nan')):g}"]
+    passed = sum(not each.wrong for each in group)
+    return f"| {' | '.join([*cells, f'{passed} of {len(group)}'])} |"

@@ -1,18 +1,16 @@
 """Runs that are killed inside epochs: what a kill undoes, and what they end with once resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults.plan import ACCELERATOR, Plan
+from faults.processes import elapsed
 
 #: A few long epochs: what is lost without a checkpoint inside them is seconds.
 GRAPH = ("dataset.num_vertices=20000", "dataset.num_edges=200000", "dataset.train_fraction=0.7")
@@ -20,13 +18,11 @@ RUN = (
     *("sampler.fanouts=[10,5]", "model.hidden=32", "model.dropout=0.5", "model.norm=batch"),
     *("batch_size=64", "num_threads=2", "epochs=3", "runtime.deterministic=true"),
 )
+_HYBRID = (f"device_plan.devices=[cpu,{ACCELERATOR},{ACCELERATOR}]", "batch_size=96")
 PLANS = {
     "cpu": (("device_plan=cpu",), ("cpu:0",)),
     "cpu_x2": (("device_plan=cpu_x2",), ("cpu:0", "cpu:1")),
-    "hybrid": (
-        (f"device_plan.devices=[cpu,{ACCELERATOR},{ACCELERATOR}]", "batch_size=96"),
-        ("cpu:0", "emulated:1", "emulated:2"),
-    ),
+    "hybrid": (_HYBRID, ("cpu:0", "emulated:1", "emulated:2")),
     "p3": (("algorithm=p3", "device_plan=cpu_x2"), ("cpu:0", "cpu:1")),
 }
 
@@ -35,11 +31,8 @@ PLANS = {
 class Killed:
     """What came of kills of one run.
 
-    Attributes:
-        lost_s: seconds of training that each kill has undone.
-        step_s: the longest step of them, which may come on top of the interval.
-        inside: whether the checkpoint that it went on from was inside an epoch.
-        wrong: what is not as it should be.
+    For each kill: seconds of training that it has undone, the longest step of them, and whether the
+    checkpoint that the run went on from was inside an epoch.
     """
 
     plan: str
@@ -74,21 +67,21 @@ def kill(plan: Plan, directory: Path, chance: random.Random, found: Killed) -> b
         return False
     run.watch()
     if at_write:
-        writer = run.workers()[:1]
-        if writer:
-            plan.watched.kill_in(writer[0].pid, "checkpoint")
-            _wait(lambda: not writer[0].alive or run.process.poll() is not None, 5.0)
-            found.writing += not writer[0].alive
+        for writer in run.workers()[:1]:
+            plan.watched.kill_in(writer.pid, "checkpoint")
+            for seconds in elapsed():
+                if not writer.alive or run.process.poll() is not None or seconds > 5.0:
+                    break
+            found.writing += not writer.alive
     elif chance.random() < 0.5:
         run.process.kill()
     else:
         with suppress(ProcessLookupError):
             os.kill(worker.pid, signal.SIGKILL)
     run.wait_until_gone()
-    left = [each for each in run.left_behind() if "checkpoints" not in each]
     killed = run.process.returncode != 0
     if killed:
-        found.wrong += [f"left: {each}" for each in left]
+        found.wrong += [f"left: {e}" for e in run.left_behind() if "checkpoints" not in e]
     run.end()
     return killed
 
@@ -100,22 +93,18 @@ def measure_loss(directory: Path, found: Killed) -> None:
     saved = load_checkpoint(directory / LAST) if (directory / LAST).exists() else None
     step = 0 if saved is None else saved["step"]
     lines = (directory / "steps.jsonl").read_text().splitlines()
-    steps = [json.loads(line) for line in lines[:-1]]
-    lost, longest, before = 0.0, 0.0, None
-    for each in steps:
-        same = before is not None and before["epoch"] == each["epoch"]
-        seconds = each["seconds"] - (before["seconds"] if before is not None and same else 0.0)
+    lost, before = [0.0], {"epoch": 0, "seconds": 0.0}
+    for each in map(json.loads, lines[:-1]):
+        begin = before["seconds"] if before["epoch"] == each["epoch"] else 0.0
         if each["global_step"] >= step:
-            lost += seconds
-            longest = max(longest, seconds)
+            lost.append(each["seconds"] - begin)
         before = each
-    found.lost_s.append(lost)
-    found.step_s.append(longest)
+    found.lost_s.append(sum(lost))
+    found.step_s.append(max(lost))
     found.inside.append(saved is not None and saved["sums"] is not None)
 
 
 def compare(plan: Plan, directory: Path, found: Killed) -> None:
-    """Hold a run that was killed and resumed against the one that was not."""
     import torch
 
     from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
@@ -125,10 +114,8 @@ def compare(plan: Plan, directory: Path, found: Killed) -> None:
         different = [key for key in left if not torch.equal(left[key], right[key])]
         if different or left.keys() != right.keys():
             found.wrong.append(f"{file.name} differs: {different[:3]}")
-    epochs = [
-        [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()]
-        for each in (plan.whole, directory)
-    ]
+    files = [each / "metrics.jsonl" for each in (plan.whole, directory)]
+    epochs = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
     for name in ("epoch", "train_loss", "valid_metric", "num_edges", "num_vertices", "lr"):
         if [each[name] for each in epochs[0]] != [each[name] for each in epochs[1]]:
             found.wrong.append(f"{name} of epochs differs")
@@ -136,18 +123,10 @@ def compare(plan: Plan, directory: Path, found: Killed) -> None:
         figures = [[[d[name] for d in each["devices"]] for each in run] for run in epochs]
         if figures[0] != figures[1]:
             found.wrong.append(f"{name} of devices differs")
-    hidden = list(directory.glob("checkpoints/.*"))
-    if hidden:
+    if hidden := list(directory.glob("checkpoints/.*")):
         found.wrong.append(f"left: {hidden}")
 
 
 def _last_line(directory: Path) -> int:
-    """Return how long ``steps.jsonl`` is."""
     file = directory / "steps.jsonl"
     return file.stat().st_size if file.exists() else 0
-
-
-def _wait(condition: Callable[[], object], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)

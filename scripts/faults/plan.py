@@ -1,11 +1,10 @@
 """Runs of a device plan under test, and the one that nobody disturbs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -33,8 +32,6 @@ class Plan:
     """Runs of one device plan, below a folder of their own.
 
     Attributes:
-        options: of ``gnnscale train``.
-        devices: names of the plan's devices.
         whole: directory of the undisturbed run.
         starting: seconds from that run's first worker to its first step.
         training: seconds from there to its end.
@@ -43,9 +40,8 @@ class Plan:
     starting = training = 0.0
 
     def __init__(
-        self, folder: Path, name: str, options: tuple[str, ...], devices: tuple[str, ...]
+        self, folder: Path, name: str, options: Sequence[str], devices: Sequence[str]
     ) -> None:
-        """Make the folders."""
         self.name, self.options, self.devices = name, options, devices
         self.folder = folder / name
         self.whole = self.folder / "whole"
@@ -63,19 +59,13 @@ class Plan:
         return start(directory, *chosen, devices=self.devices, watched=self.watched)
 
     def finish(self, place: str | Path) -> None:
-        """Let a run come to its end."""
         self._end(self.start(place))
 
     def measure(self) -> None:
-        """Make the graph, and do the undisturbed run."""
         prepared = [option for option in self.options if option.startswith("dataset.")]
-        subprocess.run(
-            [sys.executable, "-m", "gnnscale", "prepare", *prepared],
-            env=self.watched.environment,
-            cwd=self.folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-m", "gnnscale", "prepare", *prepared]
+        place = {"env": self.watched.environment, "cwd": self.folder}
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **place)
         run = self.start(self.whole)
         run.wait_for(run.workers)
         began = time.monotonic()

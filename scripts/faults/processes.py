@@ -1,13 +1,12 @@
 """What this machine says of processes, ports and shared memory. Linux only."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 def end_with_parent() -> None:
-    """Let this process be killed as soon as the one that started it ends, however that does.
-
-    For ``preexec_fn`` of a command that would go on for hours if whoever started it is killed.
-    """
+    """Let this process be killed as soon as the one that started it ends, for ``preexec_fn``."""
     _LIBC.prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
 
 
@@ -71,15 +67,11 @@ def listening() -> dict[str, int]:
 
 def sockets(pid: int) -> set[str]:
     """Return the numbers of a process's sockets."""
-    found = set()
-    try:
+    found = ""
+    with suppress(OSError):
         for each in Path(f"/proc/{pid}/fd").iterdir():
-            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(each))
-            if match:
-                found.add(match[1])
-    except OSError:
-        pass
-    return found
+            found += os.readlink(each) + "\n"
+    return set(re.findall(r"^socket:\[(\d+)\]$", found, re.M))
 
 
 def shared_memory() -> set[str]:

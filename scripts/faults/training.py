@@ -1,7 +1,5 @@
 """A run of ``gnnscale train``: starting it, finding its processes, and seeing what it leaves."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -13,16 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.processes import (
-    Process,
-    descendants,
-    elapsed,
-    end_with_parent,
-    listening,
-    look_at,
-    shared_memory,
-    sockets,
-)
+from faults import processes
+from faults.processes import Process, descendants, elapsed, listening, look_at
 from faults.watched import Watched
 
 #: Seconds after which nobody waits any longer.
@@ -55,7 +45,7 @@ class Training:
         below = descendants(self.process.pid)
         self.seen |= set(below)
         pids = [self.process.pid, *(process.pid for process in below)]
-        self.sockets |= set[str]().union(*map(sockets, pids)) & listening().keys()
+        self.sockets |= set[str]().union(*map(processes.sockets, pids)) & listening().keys()
 
     def workers(self) -> list[Process]:
         """Its worker processes that are there by now, in the order of ranks."""
@@ -65,11 +55,8 @@ class Training:
 
     def server(self) -> Process:
         """The process that forked its workers."""
-        worker = look_at(self.workers()[0].pid)
-        assert worker is not None
-        found = look_at(worker[1])
-        assert found is not None
-        return found[0]
+        _, parent, _ = look_at(self.workers()[0].pid)
+        return look_at(parent)[0]
 
     def has_all_workers(self) -> bool:
         return len(self.workers()) == len(self.devices)
@@ -106,7 +93,7 @@ class Training:
         """Name what should be gone; of a command that is killed, nobody removes files."""
         left = [f"process {process.pid}" for process in self.alive()]
         left += [f"port {listening()[each]}" for each in self.sockets & listening().keys()]
-        left += [f"/dev/shm/{name}" for name in shared_memory() - self.shared_memory]
+        left += [f"/dev/shm/{name}" for name in processes.shared_memory() - self.shared_memory]
         if self.process.returncode != -signal.SIGKILL:
             files = (*self.directory.glob("checkpoints/.*"), *self.temporary.glob("*"))
             left += [str(file) for file in files]
@@ -133,16 +120,13 @@ def start(
     errors = directory.with_name(f"{directory.name}.{time.monotonic_ns()}.err")
     # A short name: addresses of sockets are below it, and may have 107 characters.
     temporary = Path(tempfile.mkdtemp(prefix="faults-"))
-    before = shared_memory()
+    before, command = processes.shared_memory(), [sys.executable, *program, "train", what, *rest]
     with errors.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, *program, "train", what, *rest],
-            cwd=directory.parent,
-            env=watched.environment | {"TMPDIR": str(temporary)},
-            stdout=subprocess.DEVNULL,
-            stderr=stream,
-            start_new_session=True,
-            preexec_fn=end_with_parent,
+            command,
+            **{"cwd": directory.parent, "env": watched.environment | {"TMPDIR": str(temporary)}},
+            **{"stdout": subprocess.DEVNULL, "stderr": stream, "start_new_session": True},
+            preexec_fn=processes.end_with_parent,
         )
     of_run = {"process": process, "directory": directory, "errors": errors, "devices": devices}
     return Training(**of_run, watched=watched, temporary=temporary, shared_memory=before)

@@ -1,7 +1,5 @@
 """What the processes of a run say of themselves: see ``hooks/sitecustomize.py``."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -21,12 +19,10 @@ class Watched:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         paths = [str(HOOKS), *filter(None, [environment.get("PYTHONPATH")])]
-        self.environment = environment | {
-            "GNNSCALE_WATCHED": str(folder),
-            "PYTHONPATH": os.pathsep.join(paths),
-            # A cache of torch's own, which it would put among temporary files.
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        }
+        own = {"GNNSCALE_WATCHED": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+        # A cache of torch's own, which it would put among temporary files.
+        own["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+        self.environment = environment | own
 
     def name(self, pid: int) -> str | None:
         """Return what the runtime calls a worker; None for any other process."""

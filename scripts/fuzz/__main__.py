@@ -1,11 +1,4 @@
-"""Command line of the fuzzer.
-
-python scripts/fuzz readers --cases 10000 --jobs 2
-python scripts/fuzz ops --cases 100000 --sanitize
-python scripts/fuzz store --case 4711
-"""
-
-from __future__ import annotations
+"""Command line of the fuzzer: python scripts/fuzz readers --cases 10000 --jobs 2."""
 
 import sys
 from pathlib import Path

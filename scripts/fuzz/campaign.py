@@ -1,26 +1,186 @@
 """Many cases in child processes, of which any may crash, hang or eat memory; or one alone."""
 
-from __future__ import annotations
-
 import contextlib
+import faulthandler
 import json
+import mmap
 import os
+import re
+import resource
 import select
 import shutil
 import signal
+import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from .case import OK, REFUSED, Input, Outcome, Target, digest, from_json, to_json
-from .child import Progress, end_of_child, fork_child
 from .targets import target_named
+
+#: A case may take 2 GB of memory; the limit of the process is above, so that taking more shows.
+PEAK_BYTES = 2_000_000_000
+DATA_BYTES = 3_000_000_000
+#: Text of a few MB that unpacks within its limits makes hundreds of MB of edges.
+FILE_BYTES = 1 << 30
+CPU_S = 3600
+_SANITIZER = re.compile(r"^.*(?:ERROR: AddressSanitizer: |runtime error: )(.*)$", re.MULTILINE)
+_NATIVE_FRAME = re.compile(r"^\s+#\d+ \S+ in (.*(?:gnnscale|pybind11).*)$", re.MULTILINE)
+_PYTHON_FRAME = re.compile(r'^  File ".*?((?:gnnscale|scipy|numpy|torch|pyarrow)/.*)$', re.M)
+_ADDRESS = re.compile(r"0x[0-9a-f]+|(?:pc|bp|sp|T\d+) \S+|-?\d{4,}")
+
+
+class Progress:
+    """Numbers that a child shares with its parent, which outlive the child."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(mmap.mmap(-1, 24)).cast("q")
+
+    def reset(self, first: int) -> None:
+        self._memory[0], self._memory[1], self._memory[2] = first, 0, 0
+
+    @property
+    def current(self) -> int:
+        """The case that is running, one more than the last if none is."""
+        return self._memory[0]
+
+    def count(self, verdict: str) -> None:
+        """Note the end of the current case."""
+        self._memory[1] += verdict == OK
+        self._memory[2] += verdict == REFUSED
+        self._memory[0] += 1
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {OK: self._memory[1], REFUSED: self._memory[2]}
+
+
+def fork_child(
+    target: Target, key: str, numbers: range, folder: Path, progress: Progress, limits: bool
+) -> tuple[int, int]:
+    """Start a child that runs the cases ``numbers`` of a prepared target, in its own folder.
+
+    Returns its process id, and a descriptor from which findings can be read, a JSON line each.
+    Without ``limits`` of memory a sanitizer has the address space that it needs.
+    """
+    progress.reset(numbers.start)
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write_end)
+        os.set_blocking(read_end, False)
+        return pid, read_end
+    os.close(read_end)
+    os.setpgid(0, 0)  # what a case starts ends with it
+    status = 1
+    try:
+        _redirect(folder / "output", traces=limits)
+        _limit(limits)
+        case_folder = folder / "case"
+        for number in numbers:
+            outcome = _one(target, key, number, case_folder, limits)
+            if outcome.is_finding:
+                line = json.dumps({"case": number, **outcome._asdict()})
+                os.write(write_end, line.encode() + b"\n")
+            progress.count(outcome.verdict)
+            if outcome.verdict == "memory":
+                break  # its peak would be blamed on the next case; the parent goes on after it
+        status = 0
+    except BaseException:  # of the fuzzer itself; the parent shows the output
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _one(target: Target, key: str, number: int, folder: Path, limits: bool) -> Outcome:
+    made = target.make(key, number)
+    if not target.uses_files:
+        return target.run(made, folder)
+    folder.mkdir()
+    os.chdir(folder)
+    try:
+        before = _peak_bytes()
+        outcome = target.run(made, folder)
+        taken = _peak_bytes() - before
+        if limits and taken > PEAK_BYTES:
+            outcome = Outcome("memory", f"took more than 2 GB, then: {outcome.verdict}")
+        elif not outcome.is_finding:
+            strange = [name for name in os.listdir(folder.parent) if name not in ("case", "output")]
+            if strange:
+                outcome = Outcome("wrote outside", "beside the case's folder", str(strange))
+        return outcome
+    finally:
+        os.chdir(folder.parent)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _redirect(path: Path, *, traces: bool) -> None:
+    """Send what is printed to a file, which also has the last words of a child that crashes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # Whoever forked may have put others in their place.
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
+    if traces:  # a sanitizer writes its own
+        faulthandler.enable(file=2)
+
+
+def _limit(memory: bool) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory:
+        data = DATA_BYTES + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def end_of_child(status: int, output: Path, hanging: bool) -> Outcome | None:
+    """Return the finding that a child's end is, by its status and output; None if it ended well."""
+    if status == 0:
+        return None
+    words = _last_words(output)
+    if hanging:
+        return Outcome("timeout", _place(words), words[-2000:])
+    report = _SANITIZER.search(words)
+    if report:
+        frame = _NATIVE_FRAME.search(words, report.end())
+        where = _ADDRESS.sub("N", frame[1]) if frame else _place(words)
+        detail = f"{_ADDRESS.sub('N', report[1])} in {where}"[:300]
+        return Outcome("sanitizer", detail, words[report.start() :][:3000])
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return Outcome(f"signal {name}", _place(words), words[-2000:])
+    return Outcome(f"exit {os.WEXITSTATUS(status)}", _place(words), words[-2000:])
+
+
+def _last_words(output: Path) -> str:
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - 200_000))
+        return file.read().decode(errors="replace")
+
+
+def _place(words: str) -> str:
+    """Return the innermost line of Python that faulthandler or a traceback names."""
+    found = _PYTHON_FRAME.findall(words)
+    return found[0] if found else ""
+
 
 #: Cases that are kept of findings that look alike.
 _EXAMPLES = 5
@@ -31,7 +191,7 @@ _LAST_WORDS_S = 1.0
 _MAX_RUNS = 300
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Group:
     """Findings that look alike."""
 
@@ -40,7 +200,7 @@ class Group:
     message: str = ""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Slot:
     """A place for one child at a time."""
 
@@ -65,32 +225,26 @@ class Campaign:
     def __init__(
         self, target: Target, *, seed: int, out: Path, jobs: int = 1, limits: bool = True
     ) -> None:
-        """Read what an earlier start of the same campaign has left in ``out``.
-
-        Raises:
-            ValueError: it was of another campaign.
-        """
-        self.target = target
-        self.key = f"{seed}/{target.name}"
+        """Read what an earlier start of the same campaign has left in ``out``."""
+        self.target, self.key = target, f"{seed}/{target.name}"
         self.verdicts: Counter[str] = Counter()
         self.groups: dict[tuple[str, str], Group] = {}
-        self._limits = limits
-        self._jobs = jobs
-        self._out = out
+        self._limits, self._jobs, self._out = limits, jobs, out
         self._done: list[range] = []
         out.mkdir(parents=True, exist_ok=True)
         self._file = out / "results.jsonl"
         self._read()
 
-    def run(self, num_cases: int, report: Callable[[Campaign], None] = lambda _: None) -> None:
+    def run(self, num_cases: int, report: Callable[[Any], None] = lambda _: None) -> None:
         """Run the cases below ``num_cases`` that have not been run, and ``report`` now and then."""
         batches = self._batches(num_cases)
-        slots = [self._slot(index) for index in range(self._jobs)]
+        folders = [(self._out / "work" / str(index)).absolute() for index in range(self._jobs)]
+        slots = [_Slot(folder, Progress()) for folder in folders]
         try:
             while True:
                 for slot in slots:
-                    if not slot.pid:
-                        self._start(slot, next(batches, None))
+                    if not slot.pid and (numbers := next(batches, None)):
+                        self._start(slot, numbers)
                 running = [slot for slot in slots if slot.pid]
                 if not running:
                     return
@@ -107,7 +261,6 @@ class Campaign:
 
     @property
     def num_findings(self) -> int:
-        """How many cases somebody has to look at."""
         return sum(group.count for group in self.groups.values())
 
     def _batches(self, num_cases: int) -> Iterator[range]:
@@ -120,13 +273,7 @@ class Campaign:
                 first = min(first + self.target.batch, last)
             first = max(first, done.stop)
 
-    def _slot(self, index: int) -> _Slot:
-        folder = self._out / "work" / str(index)
-        return _Slot(folder=folder.absolute(), progress=Progress())
-
-    def _start(self, slot: _Slot, numbers: range | None) -> None:
-        if numbers is None:
-            return
+    def _start(self, slot: _Slot, numbers: range) -> None:
         shutil.rmtree(slot.folder, ignore_errors=True)
         slot.folder.mkdir(parents=True)
         slot.numbers, slot.text, slot.seen = numbers, b"", -1
@@ -191,13 +338,11 @@ class Campaign:
 
 
 def _read_all(pipe: int) -> bytes:
-    parts = []
-    try:
+    read = b""
+    with contextlib.suppress(BlockingIOError):
         while part := os.read(pipe, 1 << 16):
-            parts.append(part)
-    except BlockingIOError:
-        pass
-    return b"".join(parts)
+            read += part
+    return read
 
 
 def _kill(pid: int) -> int:
@@ -225,15 +370,14 @@ def _end(pid: int, number: int) -> None:
 
 
 def run_alone(target: Target, made: Any, *, limits: bool = True) -> Outcome:
-    """Run a case in a child process and return how it ended."""
     names = ("name", "limit_s", "uses_files", "run")
     fixed: Any = SimpleNamespace(**{name: getattr(target, name) for name in names}, batch=1)
     fixed.make = lambda key, number: made
     with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
         campaign = Campaign(fixed, seed=0, out=Path(folder), limits=limits)
         campaign.run(1)
-    for (verdict, detail), group in campaign.groups.items():
-        return Outcome(verdict, detail, group.message)
+    for kind, group in campaign.groups.items():
+        return Outcome(*kind, group.message)
     return Outcome(OK if campaign.verdicts[OK] else REFUSED)
 
 
@@ -265,7 +409,7 @@ def keep_smallest(target: Target, key: str, number: int, outcome: Outcome, folde
 
 
 def shrink(target: Target, key: str, number: int, same: Callable[[Input], bool]) -> Input:
-    """Return a smaller case for which ``same`` holds as well."""
+    """Return a smaller case for which ``same`` holds, too: fewer edits, then fewer bytes."""
     case: Input = target.make(key, number)
     places = {int(edit.partition(":")[0]) for edit in case.edits}
     for place in sorted(places):
@@ -275,21 +419,19 @@ def shrink(target: Target, key: str, number: int, same: Callable[[Input], bool])
     untouched: Input = target.make(key, number, frozenset())
     for name in list(case.files):
         if case.files[name] != untouched.files.get(name):
-            case = _with_fewer_bytes(case, name, same)
+            filled = partial(_filled, case, name)
+            content = shrink_bytes(case.files[name], lambda data, filled=filled: same(filled(data)))
+            case = filled(content)
     return case
 
 
-def _with_fewer_bytes(case: Input, name: str, same: Callable[[Input], bool]) -> Input:
-    def filled(content: bytes) -> Input:
-        return replace(case, files={**case.files, name: content})
-
-    return filled(shrink_bytes(case.files[name], lambda content: same(filled(content))))
+def _filled(case: Input, name: str, content: bytes) -> Input:
+    return replace(case, files={**case.files, name: content})
 
 
 def shrink_bytes(data: bytes, same: Callable[[bytes], bool], max_runs: int = _MAX_RUNS) -> bytes:
     """Leave out pieces of ``data``, half of it at first, for as long as ``same`` holds."""
-    runs = 0
-    size = len(data) // 2
+    runs, size = 0, len(data) // 2
     while size and runs < max_runs:
         begin = 0
         while begin < len(data) and runs < max_runs:

@@ -1,7 +1,5 @@
 """What the parts of the fuzzer hand to each other: cases, targets, outcomes, and their verdicts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -14,6 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+#: Content by path, edited files with what was done to them, and places of the edits to make.
+Files = Mapping[str, bytes]
+Edited = tuple[dict[str, bytes], list[str]]
+Keep = frozenset[int] | None
 #: The two good ends; every other verdict is a finding.
 OK, REFUSED = "ok", "refused"
 #: Folder of what links lead to, beside the folder that is handed in.
@@ -24,13 +26,7 @@ _MAX_LINE = 2600
 
 
 class Outcome(NamedTuple):
-    """How a case ended.
-
-    Attributes:
-        verdict: ``OK``, ``REFUSED``, or the kind of a finding.
-        detail: of a finding: what findings of the same cause have in common.
-        message: of a finding: more, for the reader.
-    """
+    """How a case ended: with a finding, its detail is what others of the same cause have, too."""
 
     verdict: str
     detail: str = ""
@@ -38,7 +34,6 @@ class Outcome(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Whether somebody has to look at it."""
         return self.verdict not in (OK, REFUSED)
 
 
@@ -56,7 +51,7 @@ class Input:
 
     kind: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
     edits: tuple[str, ...] = ()
     odd: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,37 +67,30 @@ class Input:
 
 
 class Target(Protocol):
-    """A part of the program that is fuzzed."""
+    """A part of the program that is fuzzed.
+
+    Attributes:
+        batch: cases that one child process runs.
+        limit_s: seconds after which a case counts as hanging.
+        uses_files: whether cases need a folder of their own.
+    """
 
     name: str
-    #: Cases that one child process runs.
     batch: int
-    #: Seconds after which a case counts as hanging.
     limit_s: float
-    #: Whether cases need a folder of their own.
     uses_files: bool
 
     def prepare(self) -> None:
         """Import and build what all cases share; called once, before children are forked."""
-        ...
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Any:
-        """Return case ``number``, a pure function of ``key`` and ``number``.
-
-        Args:
-            key: of the campaign; random numbers come from it.
-            number: of the case.
-            keep: places of the edits to make, None for all.
-        """
-        ...
+    def make(self, key: str, number: int, keep: Keep = None) -> Any:
+        """Return case ``number``, a pure function of it and of the campaign's ``key``."""
 
     def run(self, made: Any, folder: Path) -> Outcome:
         """Run a case in this process, in an empty ``folder``, which is the working directory."""
-        ...
 
 
 def case_rng(key: str, number: int, part: object = "") -> random.Random:
-    """Return random numbers of their own for every case and part of it."""
     return random.Random(f"{key}/{number}/{part}")
 
 
@@ -110,7 +98,6 @@ def case_rng(key: str, number: int, part: object = "") -> random.Random:
 
 
 def to_json(target: str, case: Input) -> str:
-    """Return a case as text to keep."""
     files = {name: _encoded(content) for name, content in case.files.items()}
     value = {"target": target, "kind": case.kind, "options": dict(case.options), "files": files}
     value |= {"edits": list(case.edits)} | ({"odd": dict(case.odd)} if case.odd else {})
@@ -118,7 +105,6 @@ def to_json(target: str, case: Input) -> str:
 
 
 def from_json(text: str) -> tuple[str, Input]:
-    """Return the target's name and the case that ``to_json`` wrote."""
     value = json.loads(text)
     files = {name: _decoded(content) for name, content in value["files"].items()}
     case = {"kind": value["kind"], "options": value["options"], "odd": value.get("odd", {})}
@@ -126,15 +112,14 @@ def from_json(text: str) -> tuple[str, Input]:
 
 
 def digest(case: Input) -> str:
-    """Return a short name of what a case holds."""
     return hashlib.blake2b(to_json("", case).encode(), digest_size=4).hexdigest()
 
 
-def _encoded(content: bytes) -> str | dict[str, str]:
+def _encoded(content: bytes) -> Any:
     return content.decode() if content.isascii() else {"base64": base64.b64encode(content).decode()}
 
 
-def _decoded(content: str | dict[str, str]) -> bytes:
+def _decoded(content: Any) -> bytes:
     return content.encode() if isinstance(content, str) else base64.b64decode(content["base64"])
 
 
@@ -159,10 +144,7 @@ def put_odd(path: Path, kind: str, content: bytes, aside: Path) -> None:
 
 
 def regular_files(folder: Path) -> dict[str, bytes | None]:
-    """Return the content of all files below ``folder``; None of what is no regular file.
-
-    Nothing is followed, nor waited for.
-    """
+    """Return the content of all files below ``folder``; None of a link, a pipe or the like."""
     found: dict[str, bytes | None] = {}
     for place, folders, files in os.walk(folder):
         for name in (*files, *(each for each in folders if Path(place, each).is_symlink())):
@@ -170,11 +152,6 @@ def regular_files(folder: Path) -> dict[str, bytes | None]:
             regular = path.is_file() and not path.is_symlink()
             found[str(path.relative_to(folder))] = path.read_bytes() if regular else None
     return found
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
-    (path / "file").write_bytes(b"x")
 
 
 #: What lies there, by name.
@@ -185,7 +162,7 @@ ODD: dict[str, Callable[[Path], None]] = {
     "link": lambda path: None,  # put_odd makes it
     "link to nowhere": lambda path: path.symlink_to("nowhere"),
     "link to itself": lambda path: path.symlink_to(path.name),
-    "folder": _folder,
+    "folder": lambda path: (path / "folder").mkdir(parents=True),
 }
 
 # --- verdicts: a clear refusal is the right exception, one line, naming what is wrong ---------
@@ -211,11 +188,10 @@ def guarded(
             outcome = failure(error)
         else:
             outcome = Outcome(OK)
-    if caught and not outcome.is_finding:
-        first = caught[0]
-        place = f"{Path(first.filename).name}:{first.lineno}"
-        return Outcome("warning", f"{first.category.__name__} at {place}", str(first.message))
-    return outcome
+    if not caught or outcome.is_finding:
+        return outcome
+    place = f"{Path(caught[0].filename).name}:{caught[0].lineno}"
+    return Outcome("warning", f"{caught[0].category.__name__} at {place}", str(caught[0].message))
 
 
 def failure(error: BaseException) -> Outcome:
@@ -254,11 +230,9 @@ def strange_files(folder: Path, expected: Collection[str]) -> Outcome | None:
 
 def _refusal(error: Exception, names: Sequence[str]) -> Outcome:
     text = str(error)
-    fault = line_fault(text)
-    if not fault and not any(name in text for name in names):
-        fault = "names nothing"
-    if not fault and "File too large" in text:
-        fault = "disk"
+    named = any(name in text for name in names)
+    fault = line_fault(text) or ("" if named else "names nothing")
+    fault = fault or ("disk" if "File too large" in text else "")
     if fault:
         return Outcome(fault, f"{type(error).__name__} at {_place(error)}", repr(text[:500]))
     return Outcome(REFUSED)
@@ -267,8 +241,8 @@ def _refusal(error: Exception, names: Sequence[str]) -> Outcome:
 def _place(error: BaseException) -> str:
     """Return the innermost line of gnnscale that an exception passed, and what it called."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "/gnnscale/" in f.filename and "/fuzz/" not in f.filename]
     if not frames:
         return "nowhere"
+    ours = [f for f in frames if "/gnnscale/" in f.filename and "/fuzz/" not in f.filename]
     frame = (ours or frames)[-1]
     return f"{frame.filename.rpartition('/gnnscale/')[2]}:{frame.lineno} {frame.name}"

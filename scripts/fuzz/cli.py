@@ -1,13 +1,11 @@
 """Options of the fuzzer, its table of results, and the one case that is run again."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import sanitized
@@ -29,7 +27,7 @@ CAMPAIGNS: dict[str, dict[str, int]] = {
         **{"ops": 2_300_000, "commands": 2000},
     },
 }
-_TELL_S = 30.0
+_SHOW_S = 30.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,10 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         return _one_case(target, options)
     with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as temporary:
         out = Path(options.out or temporary)
-        campaign = Campaign(
-            target, seed=options.seed, out=out, jobs=options.jobs, limits=not sanitized.active()
-        )
-        campaign.run(options.cases, _Teller(options.cases))
+        how = {"seed": options.seed, "jobs": options.jobs, "limits": not sanitized.active()}
+        campaign = Campaign(target, out=out, **how)
+        campaign.run(options.cases, _progress(options.cases))
         _print(campaign, options)
     return 1 if campaign.num_findings else 0
 
@@ -68,7 +65,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _several(options: argparse.Namespace) -> int:
-    """Run a campaign of each target, in a process of its own."""
     status = 0
     for target, cases in CAMPAIGNS[options.target].items():
         command = [sys.executable, str(Path(__file__).parent), target, f"--cases={cases}"]
@@ -101,39 +97,32 @@ def _describe(made: object) -> str:
     return f"{made.kind} {dict(made.options)}\nfiles: {sizes}\nedits: {edits}{odd}"
 
 
-class _Teller:
-    """Prints a line of progress now and then."""
+def _progress(num_cases: int) -> Callable[[Campaign], None]:
+    """Return what prints a line of progress now and then."""
+    began = shown = time.monotonic()
 
-    def __init__(self, num_cases: int) -> None:
-        self._num_cases = num_cases
-        self._began = self._told = time.monotonic()
-
-    def __call__(self, campaign: Campaign) -> None:
+    def show(campaign: Campaign) -> None:
+        nonlocal shown
         now = time.monotonic()
-        if now - self._told > _TELL_S:
-            self._told = now
-            done = campaign.verdicts.total()
-            print(
-                f"{now - self._began:5.0f} s  {done} of {self._num_cases} cases, "
-                f"{campaign.num_findings} findings",
-                file=sys.stderr,
-                flush=True,
-            )
+        if now - shown > _SHOW_S:
+            shown = now
+            done = f"{campaign.verdicts.total()} of {num_cases} cases"
+            line = f"{now - began:5.0f} s  {done}, {campaign.num_findings} findings"
+            print(line, file=sys.stderr, flush=True)
+
+    return show
 
 
 def _print(campaign: Campaign, options: argparse.Namespace) -> None:
-    for (verdict, detail), group in sorted(
-        campaign.groups.items(), key=lambda item: -item[1].count
-    ):
+    again = f"  python scripts/fuzz {options.target} --seed {options.seed}"
+    again += f" --only {options.only}" if options.only else ""
+    again += " --sanitize" if options.sanitize else ""
+    groups = sorted(campaign.groups.items(), key=lambda item: -item[1].count)
+    for (verdict, detail), group in groups:
         cases = ", ".join(map(str, group.cases))
         print(f"\n{verdict} ({group.count}): {detail}\n  cases {cases}")
         print("\n".join(f"  | {line}" for line in group.message.strip().splitlines()[-8:]))
-        only = f" --only {options.only}" if options.only else ""
-        sanitize = " --sanitize" if options.sanitize else ""
-        print(
-            f"  python scripts/fuzz {options.target} --seed {options.seed}{only}{sanitize} "
-            f"--case {group.cases[0]}"
-        )
+        print(f"{again} --case {group.cases[0]}")
     print(f"\n| {campaign.target.name} | cases |\n|---|---|")
     for verdict, count in sorted(campaign.verdicts.items()):
         print(f"| {verdict} | {count} |")

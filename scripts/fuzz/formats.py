@@ -1,31 +1,29 @@
 """Edits that know a format, so that damage gets past the first check of it."""
 
-from __future__ import annotations
-
 import base64
+import contextlib
 import functools
 import io
 import json
+import pickle
+import pickletools
 import random
 import re
 import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeAlias
 
-from .case import case_rng
+from .case import Edited, Files, Keep, case_rng
 from .mutate import BYTES, INTEGERS, NUMBERS, TEXT, Edit, words
-from .pickles import PICKLE
 
 _SHAPES = (
-    *words(
-        "() (0,) (1,) (-1,) (3.5,) (4294967296,) (9223372036854775807,) (None,) 'x' [4] (True,)"
-    ),
+    *words("() (0,) (1,) (-1,) (3.5,) (4294967296,) (9223372036854775807,) (None,) 'x' [4]"),
     *("(2,) * 2", "(1, 1, 1, 1, 1)", "(2, 2)", "(0, 0)", "(1000000000, 4)", "(12,)", "(12, 1)"),
-    "(True,)",
-    *("(99999999999999999999999,)", "(1,), 'extra': 1", "(4294967296, 4294967296)"),
+    *("(True,)", "(99999999999999999999999,)", "(1,), 'extra': 1", "(4294967296, 4294967296)"),
 )
 _DESCRS = (
     *words("""
@@ -52,7 +50,6 @@ Inner: TypeAlias = Callable[[str, bytes, random.Random], bytes]
 
 
 def npy_header(data: bytes, rng: random.Random) -> bytes:
-    """Change shape, type or order in the header of a .npy file."""
     found = _HEADER.match(data)
     if not found:
         return rng.choice(BYTES)(data, rng)
@@ -130,7 +127,6 @@ def _replace(value: Any, rng: random.Random) -> None:
 
 
 def json_lines(data: bytes, rng: random.Random) -> bytes:
-    """Edit a value in a line of JSON."""
     lines = data.split(b"\n")
     at = rng.randrange(len(lines))
     lines[at] = json_value(lines[at], rng)
@@ -237,14 +233,11 @@ def zip_fields(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 2))):
         head = rng.choice(heads)
         kind = changed[head + 2]
+        fields = ((4, 2), (6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2))
         if kind == 5:
-            at, width = rng.choice(((8, 2), (10, 2), (12, 4), (16, 4), (20, 2)))
-        else:
-            shift = 2 if kind == 1 else 0
-            at, width = rng.choice(
-                ((4, 2), (6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2))
-            )
-            at += shift
+            fields = ((8, 2), (10, 2), (12, 4), (16, 4), (20, 2))
+        at, width = rng.choice(fields)
+        at += 2 if kind == 1 else 0
         values = (1, 8, 9, 12, 14, 93, 95, 99, 0x800, 0x2041, rng.choice(INTEGERS))
         value = (rng.choice(values) % (1 << 8 * width)).to_bytes(width, "little")
         changed[head + at : head + at + width] = value
@@ -264,9 +257,8 @@ def zip_bomb(data: bytes, rng: random.Random) -> bytes:
     sizes = struct.pack("<III", 0, len(packed), 2**32 - 2)
     fields = struct.pack("<HHHHH", 20, 0, 8, 0, 0x21) + sizes
     local = b"PK\x03\x04" + fields + struct.pack("<HH", len(name), 0) + name + packed
-    central = (
-        b"PK\x01\x02\x14\x00" + fields + struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, 0, 0) + name
-    )
+    places = struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, 0, 0)
+    central = b"PK\x01\x02\x14\x00" + fields + places + name
     end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
     return local + central + end
 
@@ -297,16 +289,128 @@ def _many_times(pattern: bytes) -> bytes:
     return block * 255 + pack.flush()
 
 
+# --- pickles: edited, and such that would execute something if they were believed -------------
+
+#: What hostile input asks to be done: it would leave a file that is looked for.
+COMMAND = "touch executed"
+_SHELL = COMMAND.encode()
+
+
+def _callables() -> dict[str, bytes]:
+    """Return opcodes that push functions; all of them need a name that nobody should admit."""
+    names = {
+        **{"system": ("os", "system"), "posix": ("posix", "system"), "eval": ("builtins", "eval")},
+        **{"exec": ("__builtin__", "exec"), "popen": ("subprocess", "Popen")},
+        **{"runpy": ("runpy", "_run_code"), "torch": ("torch", "load"), "numpy": ("numpy", "load")},
+        "attribute": ("collections", "defaultdict.__init__.__globals__"),
+        "module": ("numpy", "os.system"),
+    }
+    globals_ = {key: f"c{module}\n{name}\n".encode() for key, (module, name) in names.items()}
+    stacked = {key: _text(module) + _text(name) + b"\x93" for key, (module, name) in names.items()}
+    return globals_ | {f"{key} by stack": push for key, push in stacked.items()}
+
+
+def _text(value: str) -> bytes:
+    return b"\x8c" + bytes([len(value)]) + value.encode()
+
+
+def _hostile() -> dict[str, bytes]:
+    """Return a pickle for every opcode that can call something."""
+    argument = _text(COMMAND)
+    found: dict[str, bytes] = {}
+    for name, push in _callables().items():
+        found[f"reduce {name}"] = b"\x80\x04" + push + argument + b"\x85R."
+        found[f"newobj {name}"] = b"\x80\x04" + push + argument + b"\x85\x81."
+        found[f"newobj_ex {name}"] = b"\x80\x04" + push + argument + b"\x85}\x92."
+        found[f"obj {name}"] = b"\x80\x04(" + push + argument + b"o."
+        found[f"build {name}"] = b"\x80\x04" + push + b"}" + argument + b"Nsb."
+    found["inst"] = b"(S'" + _SHELL + b"'\nios\nsystem\n."
+    found["persid"] = b"Pos.system\n."
+    found["binpersid"] = b"\x80\x04" + argument + b"Q."
+    found["ext1"] = b"\x80\x02\x82\x01."
+    found["ext4"] = b"\x80\x02\x84\x01\x00\x00\x00."
+    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tC\x01btR"
+    dtype = b"cnumpy\ndtype\n(X\x02\x00\x00\x00O8K\x00K\x01tR"
+    # States that NumPy's own __setstate__ believes.
+    for code in ("i8", "V8", "O8"):
+        names = b"(" + _text("a") + b"t"
+        field = b"}" + _text("a") + b"(" + dtype + b"K\x00ts"
+        kind = b"cnumpy\ndtype\n(" + _text(code) + b"K\x00K\x01tR"
+        state = b"(K\x03" + _text("|") + b"N" + names + field + b"K\x08K\x01K\x00tb"
+        found[f"dtype of objects in {code}"] = b"\x80\x04" + kind + state + b"."
+        content = b"C\x08\x41\x41\x41\x41\x41\x41\x41\x41"
+        filled = array + b"(K\x01(K\x01t" + kind + state + b"\x89" + content + b"tb"
+        found[f"array of objects in {code}"] = b"\x80\x04" + filled + b"."
+    for content, name in ((b"]", "no list"), (b"N", "none"), (b"C\x08AAAAAAAA", "bytes")):
+        state = b"(K\x01(K\x01t" + dtype + b"\x89" + content + b"tb"
+        found[f"object array of {name}"] = b"\x80\x04" + array + state + b"."
+    huge = b"(K\x01(\x8a\x08" + struct.pack("<q", 2**62) + b"t"
+    found["huge array"] = b"\x80\x04" + array + huge + dtype.replace(b"O8", b"i8") + b"\x89C\x00tb."
+    found["recursive list"] = b"\x80\x02]q\x00h\x00a."
+    found["deep tuples"] = b"\x80\x02N" + b"\x85" * 100_000 + b"."
+    found["deep lists"] = b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."
+    found["long integer"] = b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 100 + b"."
+    found["huge memo"] = b"\x80\x02Nr\xff\xff\xff\x7f."
+    found["huge string"] = b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b"x."
+    found["frame"] = b"\x80\x04\x95" + struct.pack("<Q", 2**63 - 1) + b"N."
+    found["doubled"] = b"\x80\x02" + b"]q\x00(h\x00h\x00e" + b"(h\x00h\x00e" * 30 + b"."
+    found["decimal"] = b"I" + b"9" * 50_000 + b"\n."
+    return found
+
+
+#: Pickles by what they try.
+HOSTILE: dict[str, bytes] = _hostile()
+
+
+def _hostile_one(rng: random.Random) -> bytes:
+    return HOSTILE[rng.choice(list(HOSTILE))]
+
+
+def edit_opcodes(data: bytes, rng: random.Random) -> bytes:
+    """Leave out, repeat, exchange or insert opcodes, or change an argument."""
+    places = _opcodes(data)
+    if len(places) < 3:
+        return rng.choice(BYTES)(data, rng)
+    at = rng.randrange(len(places) - 1)
+    begin, end = places[at], places[at + 1]
+    kind = rng.randrange(6)
+    if kind == 2:
+        other = rng.randrange(len(places) - 1)
+        return data[:begin] + data[places[other] : places[other + 1]] + data[end:]
+    if kind == 3:
+        return data[:begin] + _hostile_one(rng)[2:-1] + data[begin:]
+    if kind == 4:
+        return data[:begin] + bytes([rng.choice(_CODES)]) + data[begin:]
+    number = pickle.dumps(rng.choice(INTEGERS), 2)[2:-1]
+    middle = {0: b"", 1: data[begin:end] * 2, 5: number}[kind]
+    return data[:begin] + middle + data[end:]
+
+
+_CODES = tuple(ord(opcode.code) for opcode in pickletools.opcodes)
+
+
+def _opcodes(data: bytes) -> list[int]:
+    """Return where the first opcodes begin, as far as they can be read."""
+    places: list[int] = []
+    with contextlib.suppress(Exception):  # damaged already, or cut
+        places += (place for _, _, place in islice(pickletools.genops(data[:20_000]), 501))
+    return places
+
+
+#: Opcodes are edited, or a hostile pickle takes the place of this one, or of its end.
+PICKLE: tuple[Edit, ...] = (edit_opcodes,) * 8 + (lambda _, rng: _hostile_one(rng),) * 4
+PICKLE += (lambda data, rng: data[:-1] + _hostile_one(rng),)
+
+
 # --- files, by their names --------------------------------------------------------------------
 
+_ARCHIVE: tuple[Edit, ...] = (*(member,) * 10, *(zip_fields,) * 4, zip_bomb)
 _BY_SUFFIX: dict[str, tuple[Edit, ...]] = {
     ".npy": (npy_header, npy_header, npy_element, npy_element, npy_element, *BYTES),
     ".safetensors": (safetensors,) * 8 + BYTES,
     ".json": (json_value,) * 8 + TEXT,
     ".jsonl": (json_lines,) * 8 + TEXT,
-    **dict.fromkeys(
-        (".npz", ".zip", ".pt"), (member,) * 10 + (zip_fields,) * 4 + (zip_bomb, *BYTES)
-    ),
+    **dict.fromkeys((".npz", ".zip", ".pt"), _ARCHIVE + BYTES),
     **dict.fromkeys((".csv", ".txt", ".index", ".yaml"), TEXT),
     ".pkl": PICKLE + BYTES,
     ".parquet": (parquet_footer,) * 8 + BYTES,
@@ -314,7 +418,6 @@ _BY_SUFFIX: dict[str, tuple[Edit, ...]] = {
 
 
 def edits_for(name: str) -> tuple[Edit, ...]:
-    """Return the edits that suit a file of that name."""
     suffix = name[name.rfind(".") :] if "." in name else ""
     if name.rpartition("/")[2].startswith("ind.") and suffix != ".index":
         suffix = ".pkl"
@@ -328,9 +431,7 @@ def edit_file(name: str, data: bytes, rng: random.Random) -> bytes:
     return rng.choice(edits_for(name))(data, rng)
 
 
-def damaged(
-    files: Mapping[str, bytes], key: str, number: int, num_edits: int, keep: frozenset[int] | None
-) -> tuple[dict[str, bytes], list[str]]:
+def damaged(files: Files, key: str, number: int, num_edits: int, keep: Keep) -> Edited:
     """Return the files with some of them edited, and which edits these were.
 
     Every edit has random numbers of its own, so that one can be left out and the others stay.

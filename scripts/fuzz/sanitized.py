@@ -1,7 +1,5 @@
 """The extension with address and undefined-behaviour sanitizers, in a process made for it."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import os
@@ -23,7 +21,6 @@ _OPTIONS = {
 
 
 def active() -> bool:
-    """Whether this process has the sanitizers."""
     return _VARIABLE in os.environ
 
 
@@ -32,21 +29,14 @@ def enter() -> None:
     if not active():
         extension = build()
         libraries = [_library(name) for name in ("libasan.so", "libubsan.so")]
-        environment = {
-            **os.environ,
-            **_OPTIONS,
-            "LD_PRELOAD": ":".join(libraries),
-            _VARIABLE: str(extension),
-            "PYTHONMALLOC": "malloc",
-        }
+        own = {"LD_PRELOAD": ":".join(libraries), _VARIABLE: str(extension)}
+        environment = {**os.environ, **_OPTIONS, **own, "PYTHONMALLOC": "malloc"}
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     path = os.environ[_VARIABLE]
     loader = importlib.machinery.ExtensionFileLoader("gnnscale.ops._native", path)
     spec = importlib.util.spec_from_file_location("gnnscale.ops._native", path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gnnscale.ops._native"] = module
+    module = sys.modules["gnnscale.ops._native"] = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
 
 
@@ -69,7 +59,5 @@ def build() -> Path:
 
 
 def _library(name: str) -> str:
-    answer = subprocess.run(
-        ["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True
-    )
-    return answer.stdout.strip()
+    command = ["gcc", f"-print-file-name={name}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +9,8 @@ from gnnscale.core.errors import ConfigError
 
 
 def test_differences_and_their_limits() -> None:
-    figures = {
-        "gnnscale": [80.0, 82.0],
-        "gnnscale-bf16": [80.0, 80.0],
-        "dgl": [81.0, 81.4],
-        "published": [82.5],
-    }
+    figures = {"gnnscale": [80.0, 82.0], "gnnscale-bf16": [80.0, 80.0]}
+    figures |= {"dgl": [81.0, 81.4], "published": [82.5]}
     published, dgl, bf16 = script.differences("graph", figures)
     assert published.points == pytest.approx(-1.5)
     assert published.standard_error == pytest.approx(1.0)  # of two runs one point off their mean
@@ -54,11 +48,7 @@ def test_both_sides_learn_the_same(tmp_path: Path) -> None:
     pytest.importorskip("dgl", reason="dgl is not installed")
     options = (
         *("config=musae_sage", "dataset=planted_partition", "dataset.num_vertices=2000"),
-        *(
-            "dataset.num_edges=20000",
-            "dataset.num_classes=4",
-            f"dataset.store={tmp_path / 'store'}",
-        ),
+        *("dataset.num_edges=20000", "dataset.num_classes=4", f"dataset.store={tmp_path}/store"),
         *("epochs=20", "optimizer.lr=0.01", "batch_size=100", "num_threads=1"),
     )
     ours, theirs = script.train_gnnscale(*options), script.train_dgl(*options)

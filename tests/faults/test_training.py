@@ -1,7 +1,5 @@
 """Runs that would train for hours end with whoever started them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

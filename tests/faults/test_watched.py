@@ -1,14 +1,13 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from faults.processes import Process, descendants, elapsed
+from faults.processes import descendants, elapsed
 from faults.watched import Watched
 
 #: Stands in for a server that forks a worker, which loads for ever.
@@ -28,10 +27,8 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 @pytest.fixture
 def server(watched: Watched) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(
-        command, env=watched.environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command, pipe = [sys.executable, "-c", SERVER], subprocess.PIPE
+    with subprocess.Popen(command, env=watched.environment, stdout=pipe, text=True) as process:
         yield process
         for each in descendants(process.pid):
             os.kill(each.pid, signal.SIGKILL)
@@ -43,7 +40,7 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path, dict(os.environ))
 
 
-def find_worker(watched: Watched, server: subprocess.Popen[str]) -> Process:
+def find_worker(watched: Watched, server: subprocess.Popen[str]) -> Any:
     for seconds in elapsed():
         for each in descendants(server.pid):
             if watched.name(each.pid) == "cpu:0":

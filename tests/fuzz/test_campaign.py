@@ -1,7 +1,5 @@
 """The campaign on a target that does everything a program should not."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os
@@ -12,39 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz import child
+from fuzz import campaign as module
 from fuzz.campaign import Campaign, run_alone, shrink, shrink_bytes
 from fuzz.case import Input, Outcome, from_json, guarded, strange_files, to_json
 
 NAMES = ["file.txt"]
 
 
-def wait() -> None:
-    time.sleep(60)
-
-
-def several_lines() -> None:
-    raise ValueError("file.txt: one\ntwo")
-
-
-def leave() -> None:
-    Path("left").touch()
-
-
-def execute() -> None:
-    Path("executed").touch()
-
-
-def escape() -> None:
-    raise ValueError("file.txt: \x1b[31m")
-
-
-def outside() -> None:
-    Path("../outside").touch()
-
-
-def refuse() -> None:
-    raise ValueError("file.txt: refused")
+def refuse(text: str = "refused") -> None:
+    raise ValueError(f"file.txt: {text}")
 
 
 def eat() -> None:
@@ -60,12 +34,12 @@ DEEDS: list[tuple[Any, str]] = [
     (refuse, "refused"),
     (lambda: os.kill(os.getpid(), signal.SIGSEGV), "signal SIGSEGV"),
     (lambda: 1 / 0, "traceback"),
-    (wait, "timeout"),
-    (several_lines, "several lines"),
-    (escape, "control characters"),
-    (leave, "left files"),
-    (execute, "executed"),
-    (outside, "wrote outside"),
+    (lambda: time.sleep(60), "timeout"),
+    (lambda: refuse("one\ntwo"), "several lines"),
+    (lambda: refuse("\x1b[31m"), "control characters"),
+    (lambda: Path("left").touch(), "left files"),
+    (lambda: Path("executed").touch(), "executed"),
+    (lambda: Path("../outside").touch(), "wrote outside"),
     (lambda: os._exit(3), "exit 3"),
     (eat, "memory"),
     (lambda: None, "ok"),
@@ -74,9 +48,7 @@ DEEDS: list[tuple[Any, str]] = [
 
 class Misbehaving:
     name = "misbehaving"
-    batch = 20
-    limit_s = 2.0
-    uses_files = True
+    batch, limit_s, uses_files = 20, 2.0, True
 
     def prepare(self) -> None:
         pass
@@ -96,23 +68,19 @@ def ran(tmp_path: Path) -> list[int]:
 
 
 def found(campaign: Campaign) -> dict[int, str]:
-    return {
-        number: verdict for (verdict, _), group in campaign.groups.items() for number in group.cases
-    }
+    groups = campaign.groups.items()
+    return {number: verdict for (verdict, _), group in groups for number in group.cases}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and folders are those of Linux")
-def test_every_misdeed_is_blamed_on_its_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "PEAK_BYTES", 100_000_000)
+def test_every_misdeed_is_blamed_on_its_case(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "PEAK_BYTES", 100_000_000)
     out = tmp_path / "out"
     campaign = Campaign(Misbehaving(), seed=0, out=out, jobs=1)
     campaign.run(len(DEEDS))
     wrong = {n: verdict for n, (_, verdict) in enumerate(DEEDS) if verdict not in ("ok", "refused")}
     assert found(campaign) == wrong
-    assert campaign.verdicts["ok"] == 2
-    assert campaign.verdicts["refused"] == 1
+    assert (campaign.verdicts["ok"], campaign.verdicts["refused"]) == (2, 1)
     assert ran(tmp_path) == list(range(len(DEEDS)))
     assert not (out / "work").exists()
 
@@ -155,9 +123,8 @@ def test_shrinking_keeps_what_matters() -> None:
         def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Any:
             kept = [place for place in range(4) if keep is None or place in keep]
             content = bytes(2 * place for place in kept) + b"!" * (2 in kept)
-            return Input(
-                kind="x", files={"f": content}, edits=tuple(f"{place}: f" for place in kept)
-            )
+            edits = tuple(f"{place}: f" for place in kept)
+            return Input(kind="x", files={"f": content}, edits=edits)
 
     smallest = shrink(Edited(), "key", 0, lambda case: b"!" in case.files["f"])
     assert smallest.edits == ("2: f",)
@@ -165,7 +132,6 @@ def test_shrinking_keeps_what_matters() -> None:
 
 
 def test_cases_are_kept_as_text() -> None:
-    case = Input(
-        kind="Ogb", options={"name": "x"}, files={"a": b"text\n", "b": b"\xff\x00"}, edits=("0: a",)
-    )
+    files = {"a": b"text\n", "b": b"\xff\x00"}
+    case = Input(kind="Ogb", options={"name": "x"}, files=files, edits=("0: a",))
     assert from_json(to_json("readers", case)) == ("readers", case)

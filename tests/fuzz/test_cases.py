@@ -1,7 +1,5 @@
 """Every case that was kept is refused or runs, in a process of its own."""
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -17,6 +15,4 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 @pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
 def test_kept_case(file: Path, fuzzer: ProcessPoolExecutor) -> None:
     outcome = fuzzer.submit(run_kept, file.read_text()).result()
-    assert outcome.verdict in (OK, REFUSED), (
-        f"{outcome.verdict}: {outcome.detail}\n{outcome.message}"
-    )
+    assert outcome.verdict in (OK, REFUSED), "\n".join(outcome)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -7,12 +5,21 @@ import pickle
 import random
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from fuzz.formats import edit_file, edits_for, member, npy_element, npy_header, zip_fields
+from fuzz.formats import (
+    HOSTILE,
+    PICKLE,
+    edit_file,
+    edits_for,
+    member,
+    npy_element,
+    npy_header,
+    zip_fields,
+)
 from fuzz.mutate import BYTES, TEXT, Edit
-from fuzz.pickles import HOSTILE, PICKLE
 
 
 def npy(array: object) -> bytes:
@@ -44,12 +51,10 @@ CONTENTS = {
 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_edits_depend_on_their_random_numbers_alone(name: str) -> None:
-    answers = []
-    for _ in range(2):
-        rng = random.Random(7)
-        answers.append([edit_file(name, CONTENTS[name], rng) for _ in range(200)])
-    assert answers[0] == answers[1]
-    assert len(set(answers[0])) > 20
+    rngs = (random.Random(7), random.Random(7))
+    first, second = ([edit_file(name, CONTENTS[name], rng) for _ in range(200)] for rng in rngs)
+    assert first == second
+    assert len(set(first)) > 20
 
 
 @pytest.mark.parametrize("edit", [*dict.fromkeys((*BYTES, *TEXT, *PICKLE))])
@@ -94,9 +99,7 @@ def test_zip_edits_reach_members_and_fields() -> None:
     assert {len(each) for each in fields} == {len(content)}
 
 
-def test_every_opcode_that_calls_has_a_hostile_pickle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_opcode_that_calls_has_a_hostile_pickle(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("reduce system", "newobj_ex posix", "inst", "obj system by stack"):
         (tmp_path / "executed").unlink(missing_ok=True)

@@ -1,7 +1,5 @@
 """The targets: what is valid comes through, cases repeat, nothing public is left out."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -31,48 +29,34 @@ GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
 RECORDS = {
     *("ArrangedBlock", "Contracted", "EdgeTiles", "Refined", "Replacing", "Rows", "Sampled"),
-    *("SampledHop", "naming_graph"),
-    *("Shared", "UndirectedLists"),
+    *("SampledHop", "naming_graph", "Shared", "UndirectedLists"),
 }
 #: The target for each kind of artefact that a run is made of.
-ARTEFACTS = {
-    "GRAPH_STORE": "store",
-    "PARTITION": "partition",
-    "LINKS": "links",
-    "CACHE_PLAN": "cache_plan",
-    "PREAGGREGATED": "preaggregated",
-}
+ARTEFACTS = {"GRAPH_STORE": "store", "PARTITION": "partition", "LINKS": "links"}
+ARTEFACTS |= {"CACHE_PLAN": "cache_plan", "PREAGGREGATED": "preaggregated"}
 #: Functions and classes by which files are read.
 READ = {
     *("read_header", "read_regular", "read_yaml", "load_yaml", "read_file", "map_npy"),
     *("NpzReader", "Archive", "ParquetFile", "read_table", "read_csv", "CDLL", "opened_text"),
 }
-#: The target that damages what a module reads, by the module or by its package.
-DAMAGED_BY = {
-    "gnnscale.api.results": "run",
-    "gnnscale.artifact": "store",
-    "gnnscale.backend.fpga.csim": "bitstream",
-    "gnnscale.cache.stored_plan": "cache_plan",
-    "gnnscale.cli.staging": "commands",
-    "gnnscale.dataset.formats": "readers",
-    "gnnscale.dataset.tables.ids": "store",
-    "gnnscale.dataset.readers": "readers",
-    "gnnscale.dataset.storage": "store",
-    "gnnscale.dataset.tables": "tables",
-    "gnnscale.report.export.predict": "run",
-    "gnnscale.options.found": "run",
-    "gnnscale.options.file": "run",
-    "gnnscale.partition.by_id": "partition",
-    "gnnscale.partition.nvlink": "nvlink",
-    "gnnscale.partition.store": "partition",
-    "gnnscale.plan.platform": "platform",
-    "gnnscale.report.steps": "run",
-    "gnnscale.report.sweep": "run",
-    "gnnscale.options.run_directory": "run",
-    "gnnscale.runtime.checkpoint": "checkpoint",
-    "gnnscale.runtime.preaggregation": "preaggregated",
-    "gnnscale.task.split": "links",
+#: The modules and packages that read what a target damages.
+READERS = {
+    "bitstream": "backend.fpga.csim",
+    "cache_plan": "cache.stored_plan",
+    "checkpoint": "runtime.checkpoint",
+    "commands": "cli.staging",
+    "links": "task.split",
+    "nvlink": "partition.nvlink",
+    "partition": "partition.by_id partition.store",
+    "platform": "plan.platform",
+    "preaggregated": "runtime.preaggregation",
+    "readers": "dataset.formats dataset.readers",
+    "run": "api.results report.export.predict options.found options.file "
+    "report.steps report.sweep options.run_directory",
+    "store": "artifact dataset.tables.ids dataset.storage",
+    "tables": "dataset.tables",
 }
+DAMAGED_BY = {f"gnnscale.{each}": name for name, all_ in READERS.items() for each in all_.split()}
 #: Modules that read what this program, its installation or the system has written.
 OWN = {
     "gnnscale.dataset.storage.remote": "its own list of a file that it downloads",
@@ -84,7 +68,6 @@ OWN = {
 
 
 def reading_modules() -> Iterator[str]:
-    """The modules of the package that read files, by what they call."""
     root = Path(gnnscale.__file__).parent
     for file in sorted(root.rglob("*.py")):
         if any(map(reads, ast.walk(ast.parse(file.read_text())))):
@@ -92,7 +75,6 @@ def reading_modules() -> Iterator[str]:
 
 
 def reads(node: ast.AST) -> bool:
-    """Whether a node of a program opens a file to read it."""
     if not isinstance(node, ast.Call):
         return False
     called = node.func
@@ -102,7 +84,6 @@ def reads(node: ast.AST) -> bool:
 
 
 def damaged_by(module: str) -> str | None:
-    """The target for what a module reads."""
     parts = module.split(".")
     names = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
     return next((DAMAGED_BY[name] for name in names if name in DAMAGED_BY), None)
@@ -165,26 +146,16 @@ def test_cases_repeat(name: str) -> None:
     targets: list[Target] = [target_named(name) for _ in range(2)]
     for target in targets:
         target.prepare()
-    for number in range(40):
-        first, second = (target.make("key", number) for target in targets)
-        assert first == second
+    first, second = ([target.make("key", number) for number in range(40)] for target in targets)
+    assert first == second
 
 
 #: Those whose campaign any change may break; the others run with CI's ``fuzz short``, too.
 FIRST = ("ops", "tables", "run")
+REST = [name for name in TARGETS if name not in (*FIRST, "commands")]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *FIRST,
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in TARGETS
-            if name not in (*FIRST, "commands")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", [*FIRST, *(pytest.param(x, marks=pytest.mark.long) for x in REST)])
 def test_a_short_campaign_comes_to_its_end(name: str, fuzzer: ProcessPoolExecutor) -> None:
     arguments = [name, "--cases", "60", "--seed", "1"]
     if name == "ops":  # by the command

@@ -5,8 +5,6 @@ the test metric under the weights of the best validation epoch, over all neighbo
 says that a difference is larger than allowed.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import statistics
@@ -31,11 +29,7 @@ from gnnscale.sampler.seed_order import labelled_vertices
 class Row(NamedTuple):
     """A graph to compare on, by an experiment of ``gnnscale/configs/experiment``.
 
-    Attributes:
-        raw: where a folder of raw files (``--data``) has it.
-        seeds: runs of each system.
-        systems: keys of ``SYSTEMS``.
-        published: mean test metric in the literature, in points.
+    ``raw`` is its place in ``--data``, and ``published`` a mean of the literature, in points.
     """
 
     experiment: str
@@ -59,12 +53,10 @@ class Difference:
 
     @property
     def allowed(self) -> bool:
-        """Whether the difference is inside its limits."""
         return self.points >= self.lowest and (self.highest is None or self.points <= self.highest)
 
     @property
     def limits(self) -> str:
-        """The limits in words."""
         high = self.highest
         return f"at least {self.lowest:+}" if high is None else f"{self.lowest:+} to {high:+}"
 
@@ -84,18 +76,11 @@ LIMITS: tuple[tuple[str, str, float, float | None], ...] = (
 )
 
 
-def train_gnnscale(*options: str) -> float:
-    """Train by ``gnnscale train`` and return the test metric."""
-    metric: float = train(*options, "runtime.checkpoint=false").summary["test_metric"]
-    return metric
+def train_gnnscale(*options: str) -> Any:
+    return train(*options, "runtime.checkpoint=false").summary["test_metric"]
 
 
 def check_dgl_does_the_same(config: TrainConfig) -> None:
-    """Refuse options that ``train_dgl`` does not follow.
-
-    Raises:
-        ConfigError: there is one.
-    """
     followed = {
         "model": isinstance(config.model, GraphSAGE) and config.model.norm == "none",
         "sampler": isinstance(config.sampler, NeighborSampling) and not config.sampler.replace,
@@ -117,17 +102,14 @@ class Best:
         self._model, self._best, self._weights = model, -1.0, model.state_dict()
 
     def note(self, metric: float) -> None:
-        """Keep the weights if the metric is the best so far."""
         if metric > self._best:
             self._best, self._weights = metric, copy.deepcopy(self._model.state_dict())
 
     def load(self) -> None:
-        """Give the model those weights."""
         self._model.load_state_dict(self._weights)
 
 
 def train_dgl(*options: str) -> float:
-    """Train GraphSAGE in DGL with the same hyper-parameters and return the test metric."""
     import dgl
 
     config, _ = composed(*options)
@@ -137,10 +119,8 @@ def train_dgl(*options: str) -> float:
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()
     topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
-    train_idx, valid_idx, test_idx = (
-        torch.from_numpy(labelled_vertices(graph, split)).long()
-        for split in ("train", "valid", "test")
-    )
+    of_splits = (labelled_vertices(graph, split) for split in ("train", "valid", "test"))
+    train_idx, valid_idx, test_idx = (torch.from_numpy(each).long() for each in of_splits)
     hidden = [config.model.hidden] * (config.model.num_layers - 1)
     model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)
     optimizer = config.optimizer.build(model)
@@ -176,7 +156,6 @@ SYSTEMS: dict[str, tuple[Callable[..., float], list[str]]] = {
 
 
 def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
-    """Return a system's test metrics, in points, one for each seed."""
     points = []
     train_system, own = SYSTEMS[system]
     for seed in range(row.seeds):
@@ -187,7 +166,6 @@ def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
 
 
 def differences(name: str, figures: dict[str, list[float]]) -> list[Difference]:
-    """Compare the systems of a row, whose figures are test metrics in points."""
     found = []
     for system, reference, lowest, highest in LIMITS:
         if system in figures and reference in figures:
@@ -202,10 +180,7 @@ def _squared_error(points: Sequence[float]) -> float:
     return statistics.variance(points) / len(points) if len(points) > 1 else 0.0
 
 
-def print_tables(
-    metrics: dict[str, str], results: dict[str, dict[str, list[float]]], found: list[Difference]
-) -> None:
-    """Show the figures, then what was compared."""
+def print_tables(metrics: dict[str, str], results: Any, found: list[Difference]) -> None:
     rows = []
     for name, figures in results.items():
         for system, points in figures.items():
@@ -214,14 +189,11 @@ def print_tables(
             rows.append([f"{name}, {metrics[name]}", system, mean, spread, str(len(points))])
     show("Test metric, points", ["graph", "system", "mean", "std", "seeds"], rows)
     columns = ["graph", "system", "reference", "difference", "error", "allowed", "is it"]
-    rows = [
-        [
-            *(each.row, each.system, each.reference),
-            *(f"{each.points:+.2f}", f"{each.standard_error:.2f}"),
-            *(each.limits, "yes" if each.allowed else "NO"),
-        ]
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        figures = (f"{each.points:+.2f}", f"{each.standard_error:.2f}", each.limits)
+        allowed = "yes" if each.allowed else "NO"
+        rows.append([each.row, each.system, each.reference, *figures, allowed])
     show("Differences, points", columns, rows)
 
 

@@ -5,8 +5,6 @@ Every partitioner trains with the same seeds, split and hyper-parameters: those 
 seeds, in points. Exit status 1 says that a partitioner is further away than a point.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -19,13 +17,7 @@ from bench.cases.accuracy import ROWS
 from bench.runner import data_folder, gnnscale, show, take, tell
 
 PARTITIONERS: dict[str, tuple[str, ...]] = {
-    "hash": (),
-    "range": (),
-    "random": (),
-    "metis": (),
-    "mtkahypar": (),
-    "pagraph": (),
-    "p3": (),
+    **dict.fromkeys(["hash", "range", "random", "metis", "mtkahypar", "pagraph", "p3"], ()),
     "hierarchical": ("partitioner.nvlink=siton",),
 }
 #: How far a partitioner may be from no partitioning, in points.
@@ -41,7 +33,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics(options: list[str], seeds: int) -> list[float]:
-    """Return the test metric of a run for each seed, in points."""
     with tempfile.TemporaryDirectory() as folder:
         sweep = ["-m", f"seed={','.join(map(str, range(seeds)))}"] if seeds > 1 else ["seed=0"]
         run, place = ("sweep", "*/") if seeds > 1 else ("run", "")
@@ -52,7 +43,6 @@ def metrics(options: list[str], seeds: int) -> list[float]:
 
 
 def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return how far each partitioner is from no partitioning, for each number of devices."""
     experiment, raw = ROWS[row].experiment, options.data.absolute() / ROWS[row].raw
     found = []
     for devices in options.devices:
@@ -63,29 +53,22 @@ def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             parts = metrics(chosen, options.seeds)
             differences = [mine - theirs for mine, theirs in zip(parts, whole, strict=True)]
             spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
-            found.append(
-                {
-                    **{"row": row, "devices": devices, "partitioner": name},
-                    "whole": statistics.fmean(whole),
-                    "parts": statistics.fmean(parts),
-                    "points": statistics.fmean(differences),
-                    "standard_error": spread / math.sqrt(len(differences)),
-                }
-            )
+            means = {"whole": whole, "parts": parts, "points": differences}
+            figures = {key: statistics.fmean(each) for key, each in means.items()}
+            error = spread / math.sqrt(len(differences))
+            label = {"row": row, "devices": devices, "partitioner": name}
+            found.append({**label, **figures, "standard_error": error})
             tell(json.dumps(found[-1]))
     return found
 
 
 def run(options: argparse.Namespace) -> Any:
     found = [each for row in options.rows for each in compare(row, options)]
-    rows = [
-        [
-            *(each["row"], str(each["devices"]), each["partitioner"]),
-            *(f"{each['whole']:.2f}", f"{each['parts']:.2f}"),
-            f"{each['points']:+.2f} ± {each['standard_error']:.2f}",
-        ]
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        means = (f"{each[key]:.2f}" for key in ("whole", "parts"))
+        points = f"{each['points']:+.2f} ± {each['standard_error']:.2f}"
+        rows.append([each["row"], str(each["devices"]), each["partitioner"], *means, points])
     title = f"Test metrics over parts, mean of {options.seeds} seeds, in points"
     show(title, ["graph", "devices", "partitioner", "whole", "parts", "difference"], rows)
     far = [each for each in found if abs(each["points"]) > MAX_POINTS]

@@ -2,12 +2,10 @@
 
     python scripts/bench checkouts ../before epoch --system gnnscale-bf16 --rounds 20
 
-The speed of a machine changes by more than most changes of code do, so that one run after the other
-compares moments. Here both processes live side by side, who goes first alternates, and every pair
-of rounds gives a ratio. The other checkout needs its own native extension, built in place.
+Both processes live side by side, who goes first alternates, and every pair of rounds gives a ratio,
+since the speed of a machine changes by more than most changes of code do. The other checkout needs
+its own native extension, built in place.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -33,7 +31,6 @@ def base_python() -> str:
 
 
 def base_path(root: Path) -> str:
-    """Return what that interpreter imports: a checkout, and this environment's packages."""
     return os.pathsep.join([str(root), *(each for each in sys.path if "site-packages" in each)])
 
 

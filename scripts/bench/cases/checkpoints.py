@@ -1,21 +1,13 @@
 """Checkpoints every second: what a kill costs then, and what they cost who is not killed.
 
-    python scripts/bench checkpoints kills [--kills 40] [--seed 0] [--plans cpu,hybrid]
-    python scripts/bench checkpoints cost [--rounds 60]
-
 ``kills``: runs of every plan get kill -9 at random moments, of a worker or of the command, one in
-four while rank 0 writes a checkpoint. The work that is lost is shown: the seconds from the step of
-the checkpoint to the last step before the kill, as ``steps.jsonl`` has them; if the command is
-killed, it lacks up to a second of them. Each run is killed twice, then resumed to its end, and has
-to have the weights of a run that nobody disturbed, bit for bit, and the same losses of epochs.
+four while rank 0 writes a checkpoint. The work lost is the seconds from the step of the checkpoint
+to the last one in ``steps.jsonl``. Each run is killed twice, then resumed to its end, and has to
+have the weights and the losses of a run that nobody disturbed, bit for bit.
 
-``cost``: a run of a small model on a small graph has a checkpoint in every other second of one long
-epoch, and none in between. CPU time and wall-clock time of each stretch are held against the mean
-of the two around it, so that what else the machine does meets both; and the CPU time of checkpoints
-themselves is shown.
+``cost``: a small run has a checkpoint in every other second of one long epoch. CPU time and
+wall-clock time of each stretch are held against the mean of the two around it.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -25,7 +17,7 @@ import statistics
 import tempfile
 import time
 from contextlib import suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +49,6 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def kills(options: argparse.Namespace) -> dict[str, Any]:
-    """Kill and resume runs of every plan."""
     chance = random.Random(options.seed)
     names = options.plans.split(",")
     results: list[Killed] = []
@@ -69,10 +60,9 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
             plan = plan_of(Path(temporary), name, options.every_s)
             found = Killed(plan=name)
             results.append(found)
-            number = 0
+            numbers = count()
             while len(found.lost_s) < options.kills // len(names):
-                directory = plan.folder / f"run-{number}"
-                number += 1
+                directory = plan.folder / f"run-{next(numbers)}"
                 for _ in range(2):
                     if not kill(plan, directory, chance, found):
                         break
@@ -91,11 +81,9 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
 
 def _row(found: Killed) -> str:
     lost = f"{statistics.median(found.lost_s):.2f} s, {max(found.lost_s):.2f} s"
-    return (
-        f"| {found.plan} | {len(found.lost_s)} | {sum(found.inside)} | {found.writing} "
-        f"| {lost} (longest step {max(found.step_s):.2f} s) "
-        f"| {'; '.join(found.wrong) or 'equal, bit for bit'} |"
-    )
+    cells = [found.plan, len(found.lost_s), sum(found.inside), found.writing]
+    cells += [f"{lost} (longest step {max(found.step_s):.2f} s)"]
+    return f"| {' | '.join(map(str, cells))} | {'; '.join(found.wrong) or 'equal, bit for bit'} |"
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:
@@ -104,9 +92,8 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         prepare_home(Path(temporary))
         os.environ["GNNSCALE_HOME"] = temporary
         meter = measured(Path(temporary) / "run", options.rounds)
-    ratios = {
-        what: [on[what] / off[what] for on, off in meter.pairs()] for what in ("cpu_s", "wall_s")
-    }
+    what = ("cpu_s", "wall_s")
+    ratios = {each: [on[each] / off[each] for on, off in meter.pairs()] for each in what}
     for name, chosen in (("without", meter.windows[::2]), ("every second", meter.windows[1::2])):
         cpu, wall = (statistics.median(each[what] for each in chosen) for what in ratios)
         print(f"{name}: {cpu:.3f} s of CPU time, {wall:.3f} s by the clock")
@@ -114,10 +101,9 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         low, middle, high = (100 * (each - 1) for each in statistics.quantiles(values, n=4))
         print(f"{what}: {middle:+.2f} % (quartiles {low:+.2f} %, {high:+.2f} %)")
     own = {name: 1000 * statistics.mean(each) for name, each in meter.own.items()}
-    print(
-        f"CPU time of a checkpoint: {own['copied']:.2f} ms in the thread that trains, "
-        f"{own['written']:.2f} ms in the background; {sum(own.values()) / 10:.2f} % of a second"
-    )
+    copied, written = (f"{own[each]:.2f} ms" for each in ("copied", "written"))
+    print(f"CPU time of a checkpoint: {copied} in the thread that trains, {written} in the")
+    print(f"background; {sum(own.values()) / 10:.2f} % of a second")
     found: dict[str, Any] = {"windows": meter.windows, "ratios": ratios, "own_ms": own}
     if statistics.median(ratios["cpu_s"]) > 1 + TARGET:
         found["missed"] = [f"CPU time grows by more than {TARGET:.0%}"]
@@ -125,14 +111,10 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class Meter:
-    """An observer that cuts a run into stretches of about a second, and says when to save.
+    """An observer that cuts a run into stretches of about a second, all of as many steps.
 
-    Every stretch has the same number of steps. In each second one a checkpoint is due at the
-    beginning, and is written by its end.
-
-    Attributes:
-        windows: figures of each stretch.
-        own: CPU seconds of checkpoints, in the thread that trains and in the background.
+    At the beginning of each second one a checkpoint is due. ``own`` has CPU seconds of checkpoints,
+    in the thread that trains and in the background.
     """
 
     WARM_UP = 500
@@ -143,16 +125,13 @@ class Meter:
         self.due = False
         self.started = self.traced = self.finished_epoch = lambda _: None
         self.trained = lambda: None
-        self._num_windows = 2 * num_pairs
-        self._length = 0
-        self._begin = self._now()
+        self._num_windows, self._length, self._begin = 2 * num_pairs, 0, self._now()
 
     def pairs(self) -> list[tuple[dict[str, float], dict[str, float]]]:
         """Return each stretch with a checkpoint, and the mean of the two around it."""
-        without = self.windows[::2]
         means = [
             {what: (left[what] + right[what]) / 2 for what in left}
-            for left, right in pairwise(without)
+            for left, right in pairwise(self.windows[::2])
         ]
         return list(zip(self.windows[1::2], means, strict=False))
 
@@ -172,13 +151,10 @@ class Meter:
             raise _EnoughError
 
     def is_due(self) -> bool:
-        """Whether a checkpoint is due, once."""
         due, self.due = self.due, False
         return due
 
     def timed(self, what: str, function: Any) -> Any:
-        """Return ``function``, with its CPU time noted."""
-
         def call(*arguments: Any) -> Any:
             begin = time.thread_time()
             try:
@@ -211,8 +187,7 @@ def measured(directory: Path, num_pairs: int) -> Meter:
     training.save_inside_epoch = meter.timed("copied", training.save_inside_epoch)
     with suppress(_EnoughError):
         training.train(config, directory, meter, options=plain | {"resume": None})
-    found: Meter = meter
-    return found
+    return meter
 
 
 class _EnoughError(Exception):

@@ -5,22 +5,18 @@ build/unchecked). Both run in one process, over the same arrays and mini-batches
 first alternates, since the second finds warmer caches.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.runner import FANOUTS, ROOT, open_graph, seeds_of, show, take
+from bench.runner import FANOUTS, ROOT, open_graph, seeds_of, show, take, timed
 from gnnscale import ops
 from gnnscale.ops import _native
 
@@ -33,7 +29,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def build_unchecked() -> ModuleType:
-    """Build the extension without its checks and load it under another name."""
     import pybind11
 
     tree = ROOT / "build" / "unchecked"
@@ -56,70 +51,46 @@ class Stages:
     """The three stages over one of the two extensions."""
 
     def __init__(self, native: Any, graph: Any, threads: int) -> None:
-        self._native = native
+        self._native, self._width = native, graph.num_features
         self._rows = (graph.features, graph.feature_dtype)
-        self._width = graph.num_features
-        self._threads = threads
+        self._threads = {"num_threads": threads}
         self._sampler = native.NativeSampler(graph)
 
     def sample(self, seeds: Any, step: int) -> Any:
-        return self._sampler.sample_neighbors(
-            seeds, FANOUTS, replace=False, seed=0, step=step, num_threads=self._threads
-        )
+        how = {"replace": False, "seed": 0, "step": step, **self._threads}
+        return self._sampler.sample_neighbors(seeds, FANOUTS, **how)
 
     def load(self, sampled: Any) -> None:
         _, hops, edge_vertices = sampled
         indptr, indices, *_ = hops[-1]
-        self._native.aggregate(
-            self._rows,
-            indptr,
-            indices,
-            ids=edge_vertices,
-            ids_per_edge=True,
-            out=ops.empty((len(indptr) - 1, self._width), torch.float32),
-            num_threads=self._threads,
-        )
+        out = ops.empty((len(indptr) - 1, self._width), torch.float32)
+        how = {"ids": edge_vertices, "ids_per_edge": True, "out": out, **self._threads}
+        self._native.aggregate(self._rows, indptr, indices, **how)
 
     def gather(self, sampled: Any) -> None:
         out = ops.empty((len(sampled[0]), self._width), torch.float32)
-        self._native.gather(self._rows, sampled[0], out=out, num_threads=self._threads)
+        self._native.gather(self._rows, sampled[0], out=out, **self._threads)
 
 
-def timed(times: list[float], work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``work`` and add the seconds that it took to ``times``."""
-    start = time.perf_counter()
-    result = work(*arguments)
-    times.append(time.perf_counter() - start)
-    return result
-
-
-def measure(
-    graph: Any, systems: dict[str, Stages], steps: range
-) -> dict[str, dict[str, list[float]]]:
+def measure(graph: Any, systems: dict[str, Stages], steps: range) -> Any:
     """Return the seconds of every step of each stage and system."""
-    seconds: dict[str, dict[str, list[float]]] = {
-        stage: {name: [] for name in systems} for stage in STAGES
-    }
+    seconds: Any = {stage: {name: [] for name in systems} for stage in STAGES}
     for step in steps:
-        seeds = seeds_of(graph, step)
         names = list(systems) if step % 2 else list(systems)[::-1]
-        for name in names:
-            sampled = timed(seconds["sample"][name], systems[name].sample, seeds, step)
-        for name in names:
-            timed(seconds["load-aggregate"][name], systems[name].load, sampled)
-        for name in names:
-            timed(seconds["gather"][name], systems[name].gather, sampled)
+        given: tuple[Any, ...] = (seeds_of(graph, step), step)
+        for stage, method in zip(STAGES, (Stages.sample, Stages.load, Stages.gather), strict=True):
+            for name in names:
+                took, result = timed(method, systems[name], *given)
+                seconds[stage][name].append(took)
+            given = given if result is None else (result,)
     return seconds
 
 
 def run(options: argparse.Namespace) -> Any:
-    checked, unchecked = _native, build_unchecked()
+    extensions = {"checked": _native, "unchecked": build_unchecked()}
     graph = open_graph(options.store)
     torch.set_num_threads(options.threads)
-    systems = {
-        name: Stages(native, graph, options.threads)
-        for name, native in zip(SYSTEMS, (checked, unchecked), strict=True)
-    }
+    systems = {name: Stages(each, graph, options.threads) for name, each in extensions.items()}
     measure(graph, systems, range(4))  # what is first touched does not count
     steps = range(4, 4 + options.rounds * options.steps)
     figures = {}

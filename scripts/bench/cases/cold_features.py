@@ -6,23 +6,21 @@ takes. A page counts as often as it was read; rows that straddle pages need both
 same file without advice, one row after the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.runner import in_subprocess, medians, show, take
+from bench.runner import in_subprocess, medians, show, take, timed
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -69,7 +67,6 @@ def write_features(path: Path, num_rows: int, width: int) -> None:
 
 
 def forget(path: Path) -> None:
-    """Take a file out of the page cache."""
     with path.open("r+b") as file:
         os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -83,19 +80,14 @@ def bytes_read() -> int:
 
 
 def graph_of(path: Path) -> Any:
-    """Return a graph that has these features and no edge."""
     from gnnscale.artifact.arrays import map_npy
     from gnnscale.graph import Graph
 
     features, one = map_npy(path), np.zeros(1, np.int32)
+    zeros = np.zeros(len(features) + 1, np.int64)
     return Graph(
-        name="bench",
-        indptr=np.zeros(len(features) + 1, np.int64),
-        indices=one[:0],
-        features=features,
-        feature_dtype="float32",
-        labels=np.zeros(len(features), np.int64),
-        num_classes=1,
+        **{"name": "bench", "indptr": zeros, "indices": one[:0], "features": features},
+        **{"feature_dtype": "float32", "labels": zeros[1:], "num_classes": 1},
         **dict.fromkeys(("train_idx", "valid_idx", "test_idx"), one),
     )
 
@@ -109,25 +101,23 @@ def measure(system: str, file: str, round_number: int, threads: int) -> dict[str
     path = Path(file)
     forget(path)
     graph = graph_of(path)
-    if system == "gnnscale":
-        store = HostFeatures.of(graph)
-    else:
-        store = HostFeatures(graph.features, "float32")
+    mapped = HostFeatures(graph.features, "float32")
+    store = HostFeatures.of(graph) if system == "gnnscale" else mapped
     row_bytes = graph.features[:1].nbytes
     generator = np.random.Generator(np.random.Philox(round_number))
     ids = generator.integers(graph.num_vertices, size=_NUM_ROWS[system])
     start_bytes = path.stat().st_size - graph.feature_bytes + ids * row_bytes
     pages = int(((start_bytes + row_bytes - 1) // _PAGE - start_bytes // _PAGE + 1).sum())
     store.gather(ids[:0], dtype=torch.float32, num_threads=threads)
-    before, start = bytes_read(), time.perf_counter()
-    rows, _ = store.gather(ids, dtype=torch.float32, num_threads=threads)
-    seconds, read = time.perf_counter() - start, bytes_read() - before
+    before = bytes_read()
+    gather = partial(store.gather, ids, dtype=torch.float32, num_threads=threads)
+    seconds, (rows, _) = timed(gather)
+    read = bytes_read() - before
     assert np.array_equal(rows[-5:].numpy(), graph.features[ids[-5:]])
     return {"rows_per_s": len(ids) / seconds, "pages_per_page": read / _PAGE / pages}
 
 
 def disk_rate(path: Path) -> dict[str, float]:
-    """Return what fio reads of the same file, a page a row."""
     options = [
         *("--readonly", "--group_reporting", "--name=cold", f"--filename={path}", "--rw=randread"),
         *(f"--bs={_PAGE}", "--direct=1", "--ioengine=libaio", f"--iodepth={_FIO_DEPTH}"),
@@ -152,22 +142,15 @@ def run(options: argparse.Namespace) -> Any:
         for number in range(options.rounds):
             for name in systems:
                 forget(path)
-                if name == "fio":
-                    found = disk_rate(path)
-                else:
-                    found = in_subprocess(
-                        measure, name, path, number, options.threads, prefix=enter
-                    )
-                answers[name].append(found)
+                given = (name, path, number, options.threads)
+                own = partial(in_subprocess, measure, *given, prefix=enter)
+                answers[name].append(disk_rate(path) if name == "fio" else own())
     figures = {name: medians(found) for name, found in answers.items()}
     rate = figures["gnnscale"]["rows_per_s"]
-    rows = [
-        [
-            *(name, f"{each['rows_per_s']:,.0f}", f"{rate / each['rows_per_s']:,.2f}x"),
-            f"{each['pages_per_page']:,.2f}",
-        ]
-        for name, each in figures.items()
-    ]
+    rows = []
+    for name, each in figures.items():
+        ratio = f"{rate / each['rows_per_s']:,.2f}x"
+        rows.append([name, f"{each['rows_per_s']:,.0f}", ratio, f"{each['pages_per_page']:,.2f}"])
     title = f"{options.features_mib:,} MiB of features, {options.memory_mib:,} MiB of memory"
     show(title, ["system", "rows a second", "ratio", "pages read a page"], rows)
     return figures

@@ -1,7 +1,5 @@
 """A module of PyG's, and one of DGL's, in our runtime beside the loop that its library shows.
 
-    python scripts/bench custom [--rounds 3] [--epochs 3] [OPTION=VALUE ...]
-
 Two layers of SAGEConv, 256 hidden features, on the default graph of ``gnnscale train`` or the one
 that options name. The runtime trains each module as ``model=custom``; the loops are a loader and an
 optimizer, without workers of their own. PyG's loader needs pyg-lib or torch-sparse, and is left out
@@ -9,28 +7,23 @@ without; its module is also trained over this project's loader. Every figure is 
 the first of each round aside.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from bench import peers
-from bench.runner import composed, in_subprocess, installed, show, take, tell, train
+from bench.runner import composed, in_subprocess, installed, show, take, tell, timed, train
 
 HIDDEN = 256
 #: The systems, by library: in our runtime, and in a loop with the library's loader or with ours.
-SYSTEMS = {
-    "built-in": ["sage"],
-    "PyG": ["pyg", "pyg-loop", "pyg-our-loop"],
-    "DGL": ["dgl", "dgl-loop"],
-}
+SYSTEMS = {"built-in": ["sage"], "PyG": ["pyg", "pyg-loop", "pyg-our-loop"]}
+SYSTEMS |= {"DGL": ["dgl", "dgl-loop"]}
 MODULES = {"pyg": "torch_geometric.nn:GraphSAGE", "dgl": f"{peers.__file__}:DglExample"}
 _PLAIN = ("runtime.checkpoint=false", "runtime.inference=sampled")
 
@@ -42,7 +35,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def in_runtime(system: str, epochs: int, options: list[str]) -> list[float]:
-    """Return the seconds of each epoch of ``gnnscale train``."""
     chosen = [f"model={system}"]
     if system in MODULES:
         chosen = ["model=custom", f"model.module={MODULES[system]}", f"model.hidden={HIDDEN}"]
@@ -51,7 +43,6 @@ def in_runtime(system: str, epochs: int, options: list[str]) -> list[float]:
 
 
 def loop(system: str, epochs: int, options: list[str]) -> list[float]:
-    """Return the seconds of each epoch of a library's own loop."""
     config, _ = composed(*options)
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()
@@ -59,17 +50,16 @@ def loop(system: str, epochs: int, options: list[str]) -> list[float]:
     with installed(system):
         model, batches = _of_library(system, graph, sizes, config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
-    seconds = []
-    for _ in range(epochs):
-        start = time.perf_counter()
+
+    def epoch() -> None:
         for logits, labels in batches():
             loss = nn.functional.cross_entropy(logits, labels)
             optimizer.zero_grad()
             loss.backward()
             loss.item()
             optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+
+    return [timed(epoch)[0] for _ in range(epochs)]
 
 
 def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: Any) -> Any:
@@ -88,22 +78,19 @@ def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: An
 
         def of_pyg() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
             for batch in loader:
-                hops = {
-                    "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
-                    "num_sampled_edges_per_hop": batch.num_sampled_edges,
-                }
-                logits = model(batch.x, batch.edge_index, **hops)[: batch.batch_size]
-                yield logits, batch.y[: batch.batch_size]
+                names = ("num_sampled_nodes", "num_sampled_edges")
+                hops = {f"{name}_per_hop": getattr(batch, name) for name in names}
+                logits = model(batch.x, batch.edge_index, **hops)
+                yield logits[: batch.batch_size], batch.y[: batch.batch_size]
 
         return model, of_pyg
     import dgl
 
     whole = peers.dgl_graph(graph)
     whole.ndata["feat"], whole.ndata["label"] = peers.features(graph), peers.labels(graph)
+    ahead = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"]}
     # DGL counts fan-outs from the inputs.
-    sampler = dgl.dataloading.NeighborSampler(
-        fanouts[::-1], prefetch_node_feats=["feat"], prefetch_labels=["label"]
-    )
+    sampler = dgl.dataloading.NeighborSampler(fanouts[::-1], **ahead)
     loader = dgl.dataloading.DataLoader(whole, seeds, sampler, **arguments)
     model = peers.DglExample(*sizes)
 
@@ -120,21 +107,19 @@ def run(options: argparse.Namespace) -> Any:
         for system in [each for systems in SYSTEMS.values() for each in systems]:
             tell(f"round {number + 1} of {options.rounds}: {system}")
             arguments = (system, options.epochs, options.options)
+            own = partial(in_subprocess, loop) if "loop" in system else in_runtime
             try:
-                found = (
-                    in_subprocess(loop, *arguments) if "loop" in system else in_runtime(*arguments)
-                )
+                found = own(*arguments)
             except subprocess.CalledProcessError:
                 tell(f"{system} is left out")
                 continue
             seconds.setdefault(system, []).extend(found[1:])
     medians = {name: statistics.median(each) for name, each in seconds.items()}
-    rows = [
-        [library, name, f"{medians[name]:.2f}", f"{medians[name] / medians[systems[0]]:.2f}"]
-        for library, systems in SYSTEMS.items()
-        for name in systems
-        if name in medians
-    ]
+    rows = []
+    for library, systems in SYSTEMS.items():
+        for name in (each for each in systems if each in medians):
+            ratio = medians[name] / medians[systems[0]]
+            rows.append([library, name, f"{medians[name]:.2f}", f"{ratio:.2f}"])
     columns = ["library", "loop", "s an epoch", "of ours"]
     show("Modules in our runtime and in their own loops", columns, rows)
     return medians

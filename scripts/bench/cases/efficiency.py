@@ -1,13 +1,10 @@
 """Parts of a processor's peak rates that training reaches: what published platforms are scaled by.
 
-One thread trains on mini-batches of the widths of MAG240M (homo), HyScale-GNN's Table III, beside
-what stands for the peak here: the fastest of large square products, and the fastest of sums over an
-array far larger than the cache. Both are timed in turn, in the thread's own processor time, so that
-other programs meet both. An efficiency is what equations 10 to 12 say with these peaks over
-what was measured.
+One thread trains on mini-batches of the widths of MAG240M (homo), HyScale-GNN's Table III. The peak
+is the fastest of large square products, and of sums over an array larger than the cache. Both are
+timed in turn, in the thread's own processor time. An efficiency is what equations 10 to 12 say with
+these peaks over what was measured.
 """
-
-from __future__ import annotations
 
 import argparse
 import statistics
@@ -36,7 +33,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def fastest(work: Callable[[], object], repeats: int = 3) -> float:
-    """Return the least processor seconds of this thread in ``work``."""
     times = []
     for _ in range(repeats):
         start = time.thread_time()
@@ -56,11 +52,8 @@ def run(options: argparse.Namespace) -> Any:
         for model in (GCN, GraphSAGE):
             probe = StepProbe(
                 model=model(hidden=_WIDTHS[1], num_layers=2),
-                num_features=_WIDTHS[0],
-                num_classes=_WIDTHS[2],
-                fanouts=(25, 10),
-                num_seeds=_SEEDS,
-                host_aggregates=False,
+                **{"num_features": _WIDTHS[0], "num_classes": _WIDTHS[2], "fanouts": (25, 10)},
+                **{"num_seeds": _SEEDS, "host_aggregates": False},
             )
             step = time_steps(probe, graph, threads=1, repeats=3, clock=time.thread_time)
             work = propagation_work(step.workload, step.size)

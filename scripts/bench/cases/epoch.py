@@ -5,31 +5,21 @@ Each system runs in its own process, as its users run it; one that is not instal
 samples with pyg-lib or with torch-sparse.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from bench.runner import (
-    FANOUTS,
-    SEEDS,
-    Measure,
-    clock,
-    interleave,
-    open_graph,
-    seeds_of,
-    show,
-    take,
-)
+from bench import runner
+from bench.runner import FANOUTS, SEEDS, Measure, open_graph, seeds_of
 
 HIDDEN = 256
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    take(parser, rounds=7, steps=10, threads=2, store=None, avx2=False)
+    runner.take(parser, rounds=7, steps=10, threads=2, store=None, avx2=False)
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
@@ -43,7 +33,9 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
         optimizer.step()
 
     steps = options.steps
-    return lambda number: {"s": clock(iteration, range(number * steps, (number + 1) * steps))}
+    return lambda number: {
+        "s": runner.clock(iteration, range(number * steps, (number + 1) * steps))
+    }
 
 
 #: A model, and the loss of a step.
@@ -88,7 +80,7 @@ def dgl(graph: Any, threads: int) -> Trainer:
     return model, loss_of
 
 
-def pyg(graph: Any, library: str) -> Trainer:
+def pyg(graph: Any, threads: int, library: str) -> Trainer:
     from bench.peers import pyg_loader, pyg_loss, pyg_sage, sample_with
 
     sample_with(library)
@@ -100,20 +92,17 @@ def pyg(graph: Any, library: str) -> Trainer:
 
 TRAINERS = {
     "gnnscale": gnnscale,
-    "gnnscale-bf16": lambda graph, threads: gnnscale(graph, threads, torch.bfloat16),
+    "gnnscale-bf16": partial(gnnscale, dtype=torch.bfloat16),
     "dgl": dgl,
-    "pyg-lib": lambda graph, threads: pyg(graph, "pyg-lib"),
-    "torch-sparse": lambda graph, threads: pyg(graph, "torch-sparse"),
+    **{name: partial(pyg, library=name) for name in ("pyg-lib", "torch-sparse")},
 }
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = interleave(
-        list(TRAINERS), rounds=options.rounds, threads=options.threads, avx2=options.avx2
-    )
+    figures = runner.interleave(TRAINERS, options)
     seconds = {name: each["s"] for name, each in figures.items()}
     own = seconds["gnnscale"]
     rows = [[name, f"{s * 1e3:.1f}", f"{s / own:.2f}x"] for name, s in seconds.items()]
     columns = ["system", "ms an iteration", "gnnscale is"]
-    show(f"GraphSAGE, {options.threads} threads", columns, rows)
+    runner.show(f"GraphSAGE, {options.threads} threads", columns, rows)
     return figures

@@ -3,24 +3,13 @@
 The rows are those of real mini-batches: each step another one, so that nothing is in cache.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.runner import (
-    FANOUTS,
-    Measure,
-    clock,
-    interleave,
-    open_graph,
-    seeds_of,
-    show,
-    take,
-)
+from bench.runner import FANOUTS, Measure, clock, interleave, open_graph, seeds_of, show, take
 
 NUM_ROWS = 129_000
 
@@ -51,16 +40,11 @@ def gnnscale(graph: Any, sampled: list[Any], threads: int) -> Any:
         ops.gather(rows, sampled[step].input_vertices[:NUM_ROWS], out=out, num_threads=threads)
 
     def fused(step: int) -> None:
-        batch, block = sampled[step], sampled[step].blocks[0]
-        ops.aggregate(
-            rows,
-            block.indptr,
-            block.indices,
-            ids=batch.input_vertices,
-            dst_scale=1 / np.maximum(np.diff(block.indptr), 1).astype(np.float32),
-            out=ops.empty((block.num_dst, graph.num_features), torch.float32),
-            num_threads=threads,
-        )
+        ids, block = sampled[step].input_vertices, sampled[step].blocks[0]
+        scale = 1 / np.maximum(np.diff(block.indptr), 1).astype(np.float32)
+        out = ops.empty((block.num_dst, graph.num_features), torch.float32)
+        given = {"ids": ids, "dst_scale": scale, "out": out, "num_threads": threads}
+        ops.aggregate(rows, block.indptr, block.indices, **given)
 
     return gather, fused
 
@@ -102,7 +86,7 @@ LOADERS = {"gnnscale": gnnscale, "torch": torch_peer, "dgl": dgl_peer}
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = interleave(list(LOADERS), rounds=options.rounds, threads=options.threads)
+    figures = interleave(LOADERS, options)
     own = figures["gnnscale"]
     sizes = f"{own['num_src']:,.0f} rows into {own['num_dst']:,.0f}"
     columns = ["system", f"gather {NUM_ROWS:,} rows, ms", "ratio", f"{sizes}, ms", "ratio"]

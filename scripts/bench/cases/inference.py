@@ -1,13 +1,10 @@
 """Exact inference of two layers, with the hidden one in memory and in a temporary file.
 
-The topology is made cheaply: ends of edges are drawn with a power law and scattered over all ids by
-a multiplication, lists are sorted. Features are one row seen as many, so that the first layer's
-figure is one of arithmetic and topology. Each place of the hidden layer runs in a process of its
-own, whose peak memory it prints, with every vertex wanted. ``cores`` is how many the process had in
-the mean: on a machine that others use too, edges a second are to be read beside it.
+Ends of edges are drawn with a power law, and scattered over all ids. Features are one row seen as
+many, so that the first layer's figure is one of arithmetic and topology. Each place of the hidden
+layer runs in a process of its own, whose peak memory it prints, with every vertex wanted. ``cores``
+is how many the process had in the mean.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -47,24 +44,19 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
         scattered = rank.astype(np.int64) * 2_654_435_761 % num_vertices
         part[:] = np.sort(scattered, axis=1)
     row = generator.random(num_features, np.float32)
+    rows = np.lib.stride_tricks.as_strided(row, (num_vertices, num_features), (0, 4))
     return Graph(
-        name="scattered",
+        **{"name": "scattered", "indices": indices.reshape(-1), "features": rows},
         indptr=np.arange(0, num_vertices * degree + 1, degree, dtype=np.int64),
-        indices=indices.reshape(-1),
-        features=np.lib.stride_tricks.as_strided(row, (num_vertices, num_features), (0, 4)),
-        feature_dtype="float32",
-        labels=np.zeros(num_vertices, np.int8),
-        num_classes=2,
-        train_idx=np.array([0]),
-        valid_idx=np.array([1]),
-        test_idx=np.array([2]),
+        **{"feature_dtype": "float32", "labels": np.zeros(num_vertices, np.int8), "num_classes": 2},
+        **{f"{part}_idx": np.array([k]) for k, part in enumerate(("train", "valid", "test"))},
     )
 
 
 class DiskUse:
     """The most that the disk of temporary files held while the block ran, seen every 50 ms."""
 
-    def __enter__(self) -> DiskUse:
+    def __enter__(self) -> "DiskUse":
         self._folder = tempfile.gettempdir()
         self._before, self.most = self._used(), 0
         self._done = threading.Event()
@@ -98,11 +90,8 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     graph = make_graph(given.vertices, given.degree, given.features)
     config = getattr(gnnscale.model, given.model)(hidden=given.hidden, num_layers=2, dropout=0.0)
     model = config.build(num_features=given.features, num_classes=given.classes)
-    limits = Limits(
-        hidden_bytes=0 if place == "file" else sys.maxsize,
-        stream_bytes=given.stream_mib << 20 or None,
-        kept_bytes=0,
-    )
+    hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
+    limits = Limits(hidden_bytes=hidden, stream_bytes=stream, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
     predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer
@@ -118,16 +107,14 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     with DiskUse() as disk:
         logits = inference.logits()
     end, end_cpu = time.perf_counter(), time.process_time()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = {"first": ends[0] - begin, "second": end - ends[0]}
     return {
-        "first_edges_per_s": graph.num_edges / (ends[0] - begin),
-        "second_edges_per_s": graph.num_edges / (end - ends[0]),
-        "seconds": end - begin,
-        "cores": (end_cpu - begin_cpu) / (end - begin),
-        "predicted_s": predicted_s,
-        "temporary_bytes": disk.most,
+        **{f"{layer}_edges_per_s": graph.num_edges / each for layer, each in seconds.items()},
+        **{"seconds": end - begin, "cores": (end_cpu - begin_cpu) / (end - begin)},
+        **{"predicted_s": predicted_s, "temporary_bytes": disk.most},
         "predicted_temporary_bytes": inference.work(None).plan.temporary_bytes,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
-        "rss_before_bytes": before << 10,
+        **{"peak_rss_bytes": peak << 10, "rss_before_bytes": before << 10},
         "sum": float(logits.double().sum()),
     }
 
@@ -135,17 +122,13 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
 def run(options: argparse.Namespace) -> Any:
     figures = {place: in_subprocess(measure, place, vars(options)) for place in options.places}
     sizes = ("predicted_temporary_bytes", "temporary_bytes", "peak_rss_bytes")
-    rows = [
-        [
-            place,
-            *(f"{found[f'{layer}_edges_per_s'] / 1e6:.1f} M" for layer in ("first", "second")),
-            f"{found['cores']:.2f}",
-            f"{found['predicted_s']:.1f} / {found['seconds']:.1f}",
-            *(f"{found[name] / 1e9:.2f}" for name in sizes),
-            f"{found['sum']:.6g}",
-        ]
-        for place, found in figures.items()
-    ]
+    rows = []
+    for place, found in figures.items():
+        rates = [found[f"{layer}_edges_per_s"] / 1e6 for layer in ("first", "second")]
+        cells = [*(f"{rate:.1f} M" for rate in rates), f"{found['cores']:.2f}"]
+        cells += [f"{found['predicted_s']:.1f} / {found['seconds']:.1f}"]
+        cells += [f"{found[name] / 1e9:.2f}" for name in sizes]
+        rows.append([place, *cells, f"{found['sum']:.6g}"])
     columns = [
         *("hidden in", "edges/s 1", "edges/s 2", "cores", "predicted / actual s"),
         *("predicted disk GB", "disk GB", "peak GB", "sum of logits"),

@@ -5,8 +5,6 @@ without worker processes; this project's has one thread in the background. PyG s
 or with torch-sparse; one that is not installed is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any
@@ -32,21 +30,18 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
 
 
 def make_loader(system: str, graph: Any) -> Any:
-    seeds = torch.tensor(graph.train_idx, dtype=torch.int64)
-    if system == "gnnscale":
-        from gnnscale import NeighborLoader
-
-        return NeighborLoader(graph, FANOUTS, input_nodes=seeds, batch_size=SEEDS, shuffle=True)
     from bench.peers import pyg_loader, sample_with
+    from gnnscale import NeighborLoader
 
-    sample_with(system)
-    return pyg_loader(
-        graph, num_neighbors=FANOUTS, input_nodes=seeds, batch_size=SEEDS, shuffle=True
-    )
+    seeds = torch.tensor(graph.train_idx, dtype=torch.int64)
+    if system != "gnnscale":
+        sample_with(system)
+    make = NeighborLoader if system == "gnnscale" else pyg_loader
+    options: Any = {"input_nodes": seeds, "batch_size": SEEDS, "shuffle": True}
+    return make(graph, num_neighbors=FANOUTS, **options)
 
 
 def endless(loader: Any) -> Iterator[Any]:
-    """Yield the batches of one epoch after another."""
     while True:
         yield from loader
 
@@ -68,7 +63,7 @@ def training_loop(graph: Any, batches: Iterator[Any]) -> Any:
 
 def run(options: argparse.Namespace) -> Any:
     systems = [*LOADERS, *(f"{name}-loop" for name in LOADERS)]
-    figures = interleave(systems, rounds=options.rounds, threads=options.threads, avx2=options.avx2)
+    figures = interleave(systems, options)
     rows = []
     for name, each in figures.items():
         loader = name.removesuffix("-loop")

@@ -1,14 +1,9 @@
 """P3 against data parallelism: losses, seconds and bytes of a step.
 
-    python scripts/bench p3 losses     the same losses, whichever way the first layer is trained
-    python scripts/bench p3 bytes      bytes that P3 moves: by the kernel's count, ours, computed
-
 ``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps.
 ``bytes`` lets processes trade mini-batches as a run does, and reads how many bytes the loopback
 device has sent meanwhile: nothing else on the machine may use it.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -20,15 +15,13 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from bench.runner import FANOUTS, in_subprocess, open_graph, seeds_of, show
 
-MODELS = ("sage", "gcn")
-HIDDEN = 256
-DROPOUT = 0.5
+MODELS, HIDDEN, DROPOUT = ("sage", "gcn"), 256, 0.5
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -62,32 +55,26 @@ def lines(file: Path) -> list[str]:
 
 
 def losses(options: argparse.Namespace) -> dict[str, Any]:
-    """Losses of the same steps, trained both ways."""
     found: dict[str, Any] = {}
     fanouts = f"sampler.fanouts={FANOUTS}".replace(" ", "")
     common = [
         *("dataset=rmat_products", "batch_size=1024", fanouts, "runtime.checkpoint=false"),
         *(f"model.hidden={HIDDEN}", f"model.dropout={DROPOUT}"),
     ]
-    for model in MODELS:
-        for devices in (2, 4):
-            plan = [*common, f"model={model}", f"device_plan=cpu_x{devices}"]
-            runs = {
-                way: steps_of([*plan, *chosen], options.steps)
-                for way, chosen in {"data_parallel": [], "p3": ["partitioner=p3"]}.items()
-            }
-            pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
-            found[f"{model}, {devices} devices"] = {
-                "max_difference": max(abs(b / a - 1) for a, b in pairs),
-                **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
-            }
-    rows = [
-        [
-            *(name, f"{each['max_difference']:.1e}"),
-            *(f"{1000 * each[f'{way}_step_s']:.0f} ms" for way in ("data_parallel", "p3")),
-        ]
-        for name, each in found.items()
-    ]
+    ways: dict[str, list[str]] = {"data_parallel": [], "p3": ["partitioner=p3"]}
+    for model, devices in product(MODELS, (2, 4)):
+        plan = [*common, f"model={model}", f"device_plan=cpu_x{devices}"]
+        runs = {way: steps_of([*plan, *chosen], options.steps) for way, chosen in ways.items()}
+        pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
+        found[f"{model}, {devices} devices"] = {
+            "max_difference": max(abs(b / a - 1) for a, b in pairs),
+            **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
+        }
+    rows = []
+    for name, each in found.items():
+        seconds = (each[f"{way}_step_s"] for way in ("data_parallel", "p3"))
+        cells = (f"{1000 * step_s:.0f} ms" for step_s in seconds)
+        rows.append([name, f"{each['max_difference']:.1e}", *cells])
     title = f"{options.steps} steps, dropout {DROPOUT}, R-MAT products"
     columns = ["model", "max relative difference of losses", "data-parallel step", "P3 step"]
     show(title, columns, rows)
@@ -95,7 +82,6 @@ def losses(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def step_seconds(steps: list[dict[str, Any]]) -> float:
-    """Median seconds between the ends of two steps."""
     return statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(steps))
 
 
@@ -126,9 +112,8 @@ def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -
     kind = {"sage": GraphSAGE, "gcn": GCN}[model_name]
     with join(rank, size, Path(meeting), backend="gloo") as group:
         torch.manual_seed(0)
-        whole = kind(hidden=HIDDEN, dropout=DROPOUT).build(
-            num_features=graph.num_features, num_classes=graph.num_classes
-        )
+        widths = {"num_features": graph.num_features, "num_classes": graph.num_classes}
+        whole = kind(hidden=HIDDEN, dropout=DROPOUT).build(**widths)
         bounds = [graph.num_features * part // size for part in range(size + 1)]
         split = SplitRun(whole, list(pairwise(bounds)), group)
         loader = FeatureLoader(graph, split.model, num_threads=1, store=split.store(graph))
@@ -163,51 +148,35 @@ def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -
     os._exit(0)
 
 
-def computed_bytes(whole: Any, sizes: list[list[list[list[int]]]]) -> dict[str, float]:
+def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, float]:
     """Return the computed bytes of a step, the mean over steps.
 
-    Args:
-        whole: the model.
-        sizes: of each device and step, vertices and edges of the mini-batch.
+    ``sizes`` has vertices and edges of the mini-batch of each device and step.
     """
     from gnnscale.plan.perf.equations import BatchSize
     from gnnscale.plan.perf.work import step_bytes
 
-    computed = [
-        step_bytes(
-            [BatchSize(vertices=tuple(v), edges=tuple(e)) for v, e in of_devices],
-            widths=whole.widths,
-            feature_bytes=4,
-            num_first_weights=whole.layer(0).linear.weight.numel(),
-        )
-        for of_devices in zip(*sizes, strict=True)
-    ]
-    return {
-        "computed": statistics.fmean(each.p3 for each in computed),
-        "data_parallel": statistics.fmean(each.data_parallel for each in computed),
-    }
+    first, computed = model.layer(0).linear.weight.numel(), []
+    layers: Any = {"widths": model.widths, "feature_bytes": 4, "num_first_weights": first}
+    for of_devices in zip(*sizes, strict=True):
+        batches = [BatchSize(vertices=tuple(v), edges=tuple(e)) for v, e in of_devices]
+        computed.append(step_bytes(batches, **layers))
+    names = {"computed": "p3", "data_parallel": "data_parallel"}
+    return {k: statistics.fmean(getattr(e, name) for e in computed) for k, name in names.items()}
 
 
 def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
-    """Bytes of a step, by the kernel's count, by ours, and computed."""
     found: dict[str, Any] = {}
-    for model in MODELS:
-        for devices in (2, 4):
-            with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
-                common = (devices, f"{folder}/meeting", model, options.steps)
-                ranks = [
-                    pool.submit(in_subprocess, trade, rank, *common) for rank in range(devices)
-                ]
-                found[f"{model}, {devices} devices"] = ranks[0].result()
-    rows = [
-        [
-            name,
-            *(f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")),
-            f"{each['kernel'] / each['computed']:.4f}",
-            f"{each['data_parallel'] / 1e6:.2f}",
-        ]
-        for name, each in found.items()
-    ]
+    for model, devices in product(MODELS, (2, 4)):
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
+            given = (devices, f"{folder}/meeting", model, options.steps)
+            ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
+            found[f"{model}, {devices} devices"] = ranks[0].result()
+    rows = []
+    for name, each in found.items():
+        cells = [f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")]
+        cells.append(f"{each['kernel'] / each['computed']:.4f}")
+        rows.append([name, *cells, f"{each['data_parallel'] / 1e6:.2f}"])
     title = "MB that a step moves between devices, R-MAT products, 1,024 seeds"
     columns = ["model", "kernel", "counted", "computed", "kernel / computed", "data-parallel"]
     show(title, columns, rows)

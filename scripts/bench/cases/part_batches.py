@@ -3,21 +3,18 @@
 Makes the parts, writes the store of each, and samples batches of 1,024 of its training vertices
 over the part and over the whole graph. Every array of every batch has to be the same. Shows what
 making the parts took beside what was forecast, how even they are, and how much they replicate.
-The stores of parts are removed at the end.
 """
-
-from __future__ import annotations
 
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.runner import FANOUTS, SEEDS, open_graph, take
+from bench.runner import FANOUTS, SEEDS, open_graph, take, timed
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
@@ -38,16 +35,12 @@ def run(options: argparse.Namespace) -> Any:
     batches, missed = [], []
     for index in range(parts.num_parts):
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            begin = time.perf_counter()
-            write_part(graph, parts, index, Path(folder, "part"))
-            seconds = time.perf_counter() - begin
+            seconds, _ = timed(write_part, graph, parts, index, Path(folder, "part"))
             part = Graph.open(Path(folder, "part"))
             found = compare(graph, part, options.batches, options.threads)
-            found |= {
-                "write_s": round(seconds, 1),
-                "num_edges": part.num_edges,
-                "disk_bytes": sum(f.stat().st_blocks * 512 for f in Path(folder).rglob("*.npy")),
-            }
+            found |= {"write_s": round(seconds, 1), "num_edges": part.num_edges}
+            blocks = sum(file.stat().st_blocks for file in Path(folder).rglob("*.npy"))
+            found["disk_bytes"] = 512 * blocks
             print_figures(f"part {index}", found)
             batches.append(found)
             missed += [f"part {index}: batches differ"] * bool(found["unequal_arrays"])
@@ -60,24 +53,20 @@ def make(graph: Graph, num_parts: int, num_threads: int) -> tuple[Parts, dict[st
     with watch_peak() as peak:
         before = peak.before
         forecast = PaGraph().forecast(graph, **given)
-        begin, begin_cpu = time.perf_counter(), time.process_time()
-        parts = PaGraph().assign(graph, **given)
-        seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
-    assert parts.hops is not None
+        cpu = time.process_time()
+        seconds, parts = timed(partial(PaGraph().assign, graph, **given))
+        cpu = time.process_time() - cpu
     own = [len(each) for each in parts.train_vertices(graph.train_idx)]
     reached = parts.hops != UNREACHED
-    figures = {
-        "seconds": round(seconds, 1),
-        "cpu_s": round(cpu, 1),
-        "forecast_s": round(forecast.seconds, 1),
-        "peak_rss_bytes": peak.bytes,
+    took = {"seconds": seconds, "cpu_s": cpu, "forecast_s": forecast.seconds}
+    replicated = float(reached.sum() / reached.any(axis=0).sum())
+    return parts, {
+        **{name: round(each, 1) for name, each in took.items()},
+        **{"peak_rss_bytes": peak.bytes, "topology_bytes": graph.topology_bytes},
         "forecast_rss_bytes": None if before is None else before + forecast.memory_bytes,
-        "topology_bytes": graph.topology_bytes,
-        "train_balance": max(own) * len(own) / sum(own),
-        "replication_factor": float(reached.sum() / reached.any(axis=0).sum()),
+        **{"train_balance": max(own) * len(own) / sum(own), "replication_factor": replicated},
         "notes": parts.notes,
     }
-    return parts, figures
 
 
 def compare(graph: Graph, part: Graph, num_batches: int, num_threads: int) -> dict[str, int]:
@@ -95,21 +84,14 @@ def compare(graph: Graph, part: Graph, num_batches: int, num_threads: int) -> di
             num_arrays += 1
             num_unequal += not np.array_equal(expected, found)
         num_edges += whole.num_edges
-    return {
-        "batches": num_batches,
-        "arrays": num_arrays,
-        "unequal_arrays": num_unequal,
-        "sampled_edges": num_edges,
-    }
+    counts = {"arrays": num_arrays, "unequal_arrays": num_unequal}
+    return {"batches": num_batches, **counts, "sampled_edges": num_edges}
 
 
-def arrays_of(batch: MiniBatch) -> Iterator[Any]:
-    yield batch.input_vertices
-    for block in batch.blocks:
-        yield block.indptr
-        yield block.indices
-        if block.edge_vertices is not None:
-            yield block.edge_vertices
+def arrays_of(batch: MiniBatch) -> list[Any]:
+    of_blocks = [(each.indptr, each.indices, each.edge_vertices) for each in batch.blocks]
+    arrays = [batch.input_vertices, *(array for each in of_blocks for array in each)]
+    return [each for each in arrays if each is not None]
 
 
 def print_figures(title: str, figures: dict[str, Any]) -> None:

@@ -1,25 +1,23 @@
 """What edge-cut partitioners cut, balance, and take: METIS and Mt-KaHyPar in one run.
 
-Graphs: cnr-2000 and soc-Slashdot0902 from ``--data`` (with the split that their readers make), both
-made undirected, and R-MAT products. ``--store`` names further graph stores. Each partition is made
-by a process of its own. "memory" is the largest sum of what it and its children hold at one time,
-looked at every 5 ms; "forecast" is the prediction. Figures are medians of the rounds.
-"metis" is DGL's where DGL is installed. The cut counts undirected edges; balances are the largest
-part over the mean, in vertices, edges (in-degrees) and training vertices.
+Graphs: cnr-2000 and soc-Slashdot0902 from ``--data``, both made undirected, and R-MAT products;
+``--store`` names further ones. Each partition is made by a process of its own. "MB" is the largest
+sum of what it and its children hold at one time, looked at every 5 ms; "forecast" is the
+prediction. "metis" is DGL's if DGL is installed. The cut counts undirected edges; balances are the
+largest part over the mean, in vertices, edges (in-degrees) and training vertices.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
 import os
 import subprocess
 import threading
-import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.runner import call_of, data_folder, medians, prepared, show, take, tell
+from bench.runner import call_of, data_folder, medians, prepared, show, take, tell, timed
 
 #: How each graph is prepared.
 GRAPHS = {
@@ -66,14 +64,10 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     partitioner = partitioner_named(name)
     arguments = {"num_parts": num_parts, "num_hops": 2, "num_threads": num_threads}
     forecast = partitioner.forecast(graph, **arguments)
-    figures = {
-        "forecast": forecast.memory_bytes + resident(os.getpid()),
-        "forecast_s": forecast.seconds,
-    }
-    print(json.dumps(figures), flush=True)
-    start = time.perf_counter()
-    parts = partitioner.assign(graph, **arguments)
-    print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
+    memory = forecast.memory_bytes + resident(os.getpid())
+    print(json.dumps({"forecast": memory, "forecast_s": forecast.seconds}), flush=True)
+    seconds, parts = timed(partial(partitioner.assign, graph, **arguments))
+    print(json.dumps({"seconds": seconds}), flush=True)
     crossing = 0
     for first in range(0, graph.num_edges, _SLICE):
         src = graph.indices[first : first + _SLICE]
@@ -85,11 +79,9 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     weights = np.stack([ones, np.diff(graph.indptr), trained], axis=1)
     found = balances(weights, parts.owner, parts.num_parts)
     return {
-        "cut": crossing / 2,
-        "fraction": crossing / max(1, graph.num_edges),
+        **{"cut": crossing / 2, "fraction": crossing / max(1, graph.num_edges)},
         **dict(zip(("vertices", "edges", "train"), found, strict=True)),
-        "topology": graph.topology_bytes,
-        "notes": parts.notes,
+        **{"topology": graph.topology_bytes, "notes": parts.notes},
     }
 
 
@@ -134,12 +126,11 @@ def measured(partitioner: str, store: Path, parts: int, threads: int) -> dict[st
 
 
 def row(label: list[str], figures: dict[str, Any]) -> list[str]:
-    megabytes = [f"{figures[key] / 1e6:,.0f}" for key in ("memory", "forecast")]
     return [
-        *label,
-        *(f"{figures['cut']:,.0f}", f"{figures['fraction']:.2%}"),
+        *(*label, f"{figures['cut']:,.0f}", f"{figures['fraction']:.2%}"),
         *(f"{figures[key]:.3f}" for key in ("vertices", "edges", "train")),
-        *(f"{figures['seconds']:.1f}", f"{figures['forecast_s']:.1f}", *megabytes),
+        *(f"{figures[key]:.1f}" for key in ("seconds", "forecast_s")),
+        *(f"{figures[key] / 1e6:,.0f}" for key in ("memory", "forecast")),
         f"{figures['memory'] / figures['topology']:.1f}",
     ]
 
@@ -151,22 +142,19 @@ def run(options: argparse.Namespace) -> Any:
         stores[name] = prepared(*chosen, *(() if name == "rmat" else _UNDIRECTED))
     stores |= {store.name: store for store in options.store}
     rows, everything = [], []
-    for name, store in stores.items():
-        for parts in options.parts:
-            rounds: dict[str, list[dict[str, Any]]] = {each: [] for each in options.partitioners}
-            for _ in range(options.rounds):
-                for each in options.partitioners:
-                    rounds[each].append(measured(each, store, parts, options.threads))
-            for each, found in rounds.items():
-                numbers = [{k: v for k, v in one.items() if k != "notes"} for one in found]
-                label = {"graph": name, "parts": parts, "partitioner": each}
-                rows.append(row([name, str(parts), each], medians(numbers)))
-                everything.append(label | medians(numbers) | {"rounds": found})
-                tell(" ".join(rows[-1]))
-    columns = [
-        *("graph", "parts", "partitioner", "cut", "of edges", "vertices", "edges", "train"),
-        *("s", "forecast", "MB", "forecast", "x topology"),
-    ]
+    for (name, store), parts in product(stores.items(), options.parts):
+        rounds: dict[str, list[dict[str, Any]]] = {each: [] for each in options.partitioners}
+        for _ in range(options.rounds):
+            for each in options.partitioners:
+                rounds[each].append(measured(each, store, parts, options.threads))
+        for each, found in rounds.items():
+            numbers = medians([{k: v for k, v in one.items() if k != "notes"} for one in found])
+            label = {"graph": name, "parts": parts, "partitioner": each}
+            rows.append(row([name, str(parts), each], numbers))
+            everything.append(label | numbers | {"rounds": found})
+            tell(" ".join(rows[-1]))
+    columns = "graph,parts,partitioner,cut,of edges,vertices,edges,train,s,forecast,MB,forecast"
+    columns = [*columns.split(","), "x topology"]
     load = os.getloadavg()[0]
     title = f"medians of {options.rounds} rounds, {options.threads} threads, load {load:.1f}"
     show(title, columns, rows)

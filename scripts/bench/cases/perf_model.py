@@ -7,24 +7,15 @@ has what was predicted of a step, and the median of the steps measured. Three fi
 - *rehearsed*: corrected by a rehearsal of the same plan;
 - *noise floor*: how far a window of the run's steps, as long as a rehearsal, is from the next one.
 
-Plans of processors alone and plans with emulated devices have scores of their own, as an emulated
-device lasts as long as the model says unless the host is late. None of the graphs, mini-batches and
-widths is one that calibration uses.
+Plans of processors alone and plans with emulated devices have scores of their own. No graph,
+mini-batch or width is one that calibration uses. ``--real`` takes five real graphs in place of
+those that are generated, and adds *estimated*: by the rates of the estimate that a run makes of a
+machine that was never calibrated.
 
-``--real`` takes five real graphs in place of those that are generated, and adds a figure:
-
-- *estimated*: by the rates of the estimate that a run makes of a machine that was never calibrated.
-
-Configurations are run in turn, so that what changes on the machine meets all of them. The machine
-is measured before each round (``gnnscale doctor calibrate=true``), so that calibration is repeated
-as often as the runs are, and a lucky one counts once.
-
-Finished runs are kept in a file, so that a benchmark can be run in pieces: a second call goes on
-where the first one stopped, after ``--budget`` seconds for one. It does not go on with a round
-whose rates are no longer those in force.
+Configurations are run in turn, and the machine is measured before each round (``gnnscale doctor
+calibrate=true``). Finished runs are kept in a file: a second call goes on where the first one
+stopped, after ``--budget`` seconds for one, unless the rates of a round are no longer in force.
 """
-
-from __future__ import annotations
 
 import argparse
 import hashlib
@@ -32,7 +23,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +52,7 @@ REAL = {
     "soc-Slashdot": (["dataset=snap", "dataset.raw={data}/snap"], 49_300),
     "cnr-2000": ([*_CNR, "dataset.num_features=128"], 195_334),
 }
+Point = dict[str, Any]
 #: So many that a run is worth a rehearsal.
 _STEPS = 400
 _TRAINING_VERTICES = 30_000
@@ -123,14 +116,13 @@ def cases() -> list[Case]:
 
 def real_cases() -> list[Case]:
     """One configuration of each real graph: wide rows of uint8 and narrow ones, GCN and SAGE."""
-    rows = (
-        ("Cora", "gcn", (10, 10), 64, "cpu", 256),
-        ("MUSAE GitHub", "sage", (10, 10), 64, "cpu", 1024),
-        ("tolokers", "sage", (10, 10), 256, "cpu", 1024),
-        ("soc-Slashdot", "sage", (15, 10), 128, "cpu", 1024),
-        ("cnr-2000", "gcn", (10, 10), 128, "cpu", 1024),
-    )
-    return [Case(*row) for row in rows]
+    return [
+        Case("Cora", "gcn", (10, 10), 64, "cpu", 256),
+        Case("MUSAE GitHub", "sage", (10, 10), 64, "cpu", 1024),
+        Case("tolokers", "sage", (10, 10), 256, "cpu", 1024),
+        Case("soc-Slashdot", "sage", (15, 10), 128, "cpu", 1024),
+        Case("cnr-2000", "gcn", (10, 10), 128, "cpu", 1024),
+    ]
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -143,62 +135,38 @@ def options(parser: argparse.ArgumentParser) -> None:
     take(parser, data=data_folder())
 
 
-def measure(case: Case, data: Path, **variables: str) -> dict[str, Any]:
+def measure(case: Case, data: Path, **variables: str) -> Any:
     """Train, and return what was predicted beside what was measured."""
     found = train(*(each.format(data=data) for each in case.options), **variables)
-    predicted: dict[str, Any] = found.summary["predicted"]
-    return predicted
+    return found.summary["predicted"]
 
 
 def estimated(case: Case, data: Path) -> float | None:
-    """Train as on a machine that was never calibrated, and return the error of its prediction.
-
-    Each run estimates the machine anew, so that a lucky estimate counts once.
-    """
+    """Train as on a machine that was never calibrated, and return the error of its prediction."""
     from gnnscale.core.hardware import home
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "graphs").symlink_to(home() / "graphs")
-        error: float | None = measure(case, data, GNNSCALE_HOME=folder)["by_rates"]["error"]
-    return error
+        return measure(case, data, GNNSCALE_HOME=folder)["by_rates"]["error"]
 
 
-def point(case: str, run: int, predicted: dict[str, Any], rates: str) -> dict[str, Any]:
-    """Return one run's figures: errors have their signs, and are None if there is no figure.
-
-    Args:
-        case: the configuration's name.
-        run: number of the run, from 0.
-        predicted: what ``summary.json`` has.
-        rates: which rates of the machine it rests on.
-    """
-    rehearsed, floor = predicted["rehearsed"], predicted["noise_floor"]
+def point(case: str, run: int, predicted: dict[str, Any], rates: str) -> Point:
+    """Return one run's figures: errors have their signs, and are None if there is no figure."""
+    by_rates, rehearsed, floor = (predicted[n] for n in ("by_rates", "rehearsed", "noise_floor"))
     return {
-        "case": case,
-        "run": run,
-        "rates": rates,
-        "figures": predicted["figures"],
-        "measured_s": predicted["measured_step_s"],
-        "num_steps": predicted["num_steps"],
-        "by_rates_s": predicted["by_rates"]["step_s"],
-        "by_rates": predicted["by_rates"]["error"],
+        **{"case": case, "run": run, "rates": rates, "measured_s": predicted["measured_step_s"]},
+        **{name: predicted[name] for name in ("figures", "num_steps", "devices")},
+        **{"by_rates_s": by_rates["step_s"], "by_rates": by_rates["error"]},
         "rehearsed_s": rehearsed and rehearsed["step_s"],
         "rehearsed": rehearsed and rehearsed["error"],
         "noise_floor": floor and floor["mean_absolute_error"],
         "window_steps": floor and floor["window_steps"],
-        "devices": predicted["devices"],
     }
 
 
-def summarise(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the figures of each configuration, and those of each kind of plan.
-
-    Of a configuration they are medians over its runs, errors with their signs. Of a kind of plan
-    (``processors``, ``emulated devices``) they are means over all runs of all configurations, of
-    absolute errors.
-    """
-    by_case: dict[str, list[dict[str, Any]]] = {}
-    by_kind: dict[str, list[dict[str, Any]]] = {}
+def summarise(points: Sequence[Point]) -> dict[str, Any]:
+    by_case: dict[str, list[Point]] = {}
+    by_kind: dict[str, list[Point]] = {}
     for each in points:
         by_case.setdefault(each["case"], []).append(each)
         kind = "processors" if each["figures"] == "measured" else "emulated devices"
@@ -206,19 +174,17 @@ def summarise(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(by_kind) > 1:
         by_kind["all plans"] = list(points)
     return {
-        "configurations": {
-            case: {
-                "figures": runs[0]["figures"],
-                "num_runs": len(runs),
-                **{
-                    name: statistics.median(values) if (values := _known(runs, name)) else None
-                    for name in ("measured_s", *FIGURES)
-                },
-                "runs": {name: [each.get(name) for each in runs] for name in FIGURES},
-            }
-            for case, runs in by_case.items()
-        },
+        "configurations": {case: _medians(runs) for case, runs in by_case.items()},
         "kinds": {kind: _scores(runs) for kind, runs in by_kind.items()},
+    }
+
+
+def _medians(runs: Sequence[Point]) -> dict[str, Any]:
+    known = {name: _known(runs, name) for name in ("measured_s", *FIGURES)}
+    return {
+        **{"figures": runs[0]["figures"], "num_runs": len(runs)},
+        **{name: statistics.median(each) if each else None for name, each in known.items()},
+        "runs": {name: [each.get(name) for each in runs] for name in FIGURES},
     }
 
 
@@ -226,17 +192,15 @@ def summarise(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
 FIGURES = ("estimated", "by_rates", "rehearsed", "noise_floor")
 
 
-def _known(points: Sequence[dict[str, Any]], name: str) -> list[float]:
+def _known(points: Sequence[Point], name: str) -> list[float]:
     return [each[name] for each in points if each.get(name) is not None]
 
 
-def _scores(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Mean absolute errors over ``points``, mean errors with signs, and how many there are."""
+def _scores(points: Sequence[Point]) -> dict[str, Any]:
     scores: dict[str, Any] = {"num_runs": len(points)}
     for name in FIGURES:
         values = _known(points, name)
-        mean = statistics.fmean(map(abs, values)) if values else None
-        scores[name] = mean
+        scores[name] = statistics.fmean(map(abs, values)) if values else None
         if name != "noise_floor":  # which has none
             scores[f"{name}_signed"] = statistics.fmean(values) if values else None
     rehearsed, floor = scores["rehearsed"], scores["noise_floor"]
@@ -254,12 +218,8 @@ def rates_in_force() -> str:
         return ""
 
 
-def rates_of(run: int, kept: Sequence[dict[str, Any]]) -> str:
-    """Return the name of a round's rates; measure the machine if the round is a new one.
-
-    Raises:
-        SystemExit: the round's rates are not those in force.
-    """
+def rates_of(run: int, kept: Sequence[Point]) -> str:
+    """Return the name of a round's rates; measure the machine if the round is a new one."""
     before = {each["rates"] for each in kept if each["run"] == run}
     if not before:
         with tempfile.TemporaryDirectory() as folder:
@@ -267,20 +227,6 @@ def rates_of(run: int, kept: Sequence[dict[str, Any]]) -> str:
     elif before != {rates_in_force()}:
         raise SystemExit(f"run {run} rests on other rates than those in force: another --kept")
     return rates_in_force()
-
-
-def read_kept(file: Path) -> list[dict[str, Any]]:
-    """Return the runs that are kept in ``file``, none if there is no such file."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def missing(
-    chosen: Sequence[Case], kept: Sequence[dict[str, Any]], runs: int
-) -> Iterator[tuple[Case, int]]:
-    """Yield what is still to be run: every configuration once, and then once more."""
-    done = {(each["case"], each["run"]) for each in kept}
-    for run in range(runs):
-        yield from ((case, run) for case in chosen if (case.label, run) not in done)
 
 
 def chosen_cases(texts: Sequence[str], known: Sequence[Case]) -> list[Case]:
@@ -295,8 +241,12 @@ def chosen_cases(texts: Sequence[str], known: Sequence[Case]) -> list[Case]:
 def run(options: argparse.Namespace) -> Any:
     began, data = time.monotonic(), options.data.resolve()
     known = real_cases() if options.real else cases()
-    chosen, kept = chosen_cases(options.configurations, known), read_kept(options.kept)
-    for case, number in missing(chosen, kept, options.runs):
+    chosen, file = chosen_cases(options.configurations, known), options.kept
+    kept = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    done = {(each["case"], each["run"]) for each in kept}
+    for number, case in product(range(options.runs), chosen):  # all once, and then once more
+        if (case.label, number) in done:
+            continue
         if time.monotonic() - began > options.budget:
             tell("out of time: the same command goes on")
             break
@@ -305,8 +255,8 @@ def run(options: argparse.Namespace) -> Any:
         if options.real:
             found["estimated"] = estimated(case, data)
         kept.append(found)
-        with options.kept.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+        with file.open("a") as stream:
+            stream.write(json.dumps(found) + "\n")
         tell(f"{case.label}, run {number}: by rates {percent(found['by_rates'])}")
     points = [each for each in kept if each["case"] in {case.label for case in chosen}]
     found = summarise(points)
@@ -315,15 +265,11 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def report(found: dict[str, Any]) -> None:
-    """Show all points, medians and means."""
-    rows = [
-        [
-            case,
-            "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.1f}",
-            *(f"{_points(row['runs'][name])}: {percent(row[name])}" for name in FIGURES),
-        ]
-        for case, row in found["configurations"].items()
-    ]
+    rows = []
+    for case, row in found["configurations"].items():
+        took = "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.1f}"
+        errors = (f"{_points(row['runs'][name])}: {percent(row[name])}" for name in FIGURES)
+        rows.append([case, took, *errors])
     title = "A training step, predicted and measured; errors of each run, and their median"
     show(title, ["configuration", "ms", *(name.replace("_", " ") for name in FIGURES)], rows)
     for kind, scores in found["kinds"].items():

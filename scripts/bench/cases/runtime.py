@@ -1,24 +1,22 @@
 """The runtime against what it replaces: its cost, what prefetching brings, where the split settles.
 
-    python scripts/bench runtime overhead    one cpu worker against a plain loop
-    python scripts/bench runtime prefetch    load : transfer : propagate = 1 : 1 : 1, emulated
-    python scripts/bench runtime drm         a bad split against the best of a sweep
+``overhead`` holds one cpu worker against a plain loop, ``prefetch`` has load : transfer : propagate
+= 1 : 1 : 1, and ``drm`` holds a bad split against the best of a sweep.
 
 Every figure comes from runs of ``gnnscale train`` and the files that they write. The accelerators
 of the last two are emulated: their stages take the time that their metadata say.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
-import time
+from itertools import count, pairwise
 from typing import Any
 
-from bench.runner import composed, in_subprocess, show, tell, train
+from bench.runner import composed, in_subprocess, show, tell, timed, train
 from gnnscale.plan.perf.equations import sync_seconds
 
+Steps = list[dict[str, Any]]
 _NO_VALIDATION = ("runtime.checkpoint=false",)
 _BATCH = 1024
 
@@ -31,13 +29,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4], help="of prefetch")
 
 
-def step_seconds(steps: list[dict[str, Any]]) -> list[float]:
+def step_seconds(steps: Steps) -> list[float]:
     """Seconds of each step, from the times at which they ended in their epoch."""
-    ends = [step["seconds"] for step in steps]
-    return [
-        end - (before if end > before else 0.0)
-        for before, end in zip([0.0, *ends], ends, strict=False)
-    ]
+    ends = [0.0, *(step["seconds"] for step in steps)]
+    return [end - (before if end > before else 0.0) for before, end in pairwise(ends)]
 
 
 def plain_loop(overrides: list[str], epochs: int) -> list[float]:
@@ -60,19 +55,18 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     loader = FeatureLoader(graph, model, num_threads=config.num_threads)
     optimizer = config.optimizer.build(model)
     order = ShuffledOrder(graph.train_idx, batch_size=config.batch_size, seed=0)
-    seconds, step = [], 0
-    for epoch in range(epochs):
-        start = time.perf_counter()
-        for each in order.epoch(epoch):
-            batch = sampler.sample(each.seeds, step)
+    step = count()
+
+    def epoch(number: int) -> None:
+        for each in order.epoch(number):
+            batch = sampler.sample(each.seeds, next(step))
             loss = seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
             loss.backward()
             loss.item()
             optimizer.step()
             optimizer.zero_grad()
-            step += 1
-        seconds.append(time.perf_counter() - start)
-    return seconds
+
+    return [timed(epoch, number)[0] for number in range(epochs)]
 
 
 def overhead(options: argparse.Namespace) -> dict[str, Any]:
@@ -94,8 +88,8 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
         for number in range(options.rounds):
             tell(f"{name}: round {number + 1} of {options.rounds}")
             times["plain"] += in_subprocess(plain_loop, chosen, epochs)[1:]
-            records = train(*chosen, *_NO_VALIDATION, *only).epochs
-            times["worker"] += [record["epoch_time_s"] for record in records][1:]
+            records = train(*chosen, *_NO_VALIDATION, *only).epochs[1:]
+            times["worker"] += [record["epoch_time_s"] for record in records]
         found[name] = {key: statistics.median(each) for key, each in times.items()}
     rows = [
         [name, f"{e['plain']:.3f}", f"{e['worker']:.3f}", f"{e['worker'] / e['plain']:.3f}"]
@@ -123,18 +117,13 @@ def sizes(num_seeds: int) -> dict[str, float]:
     # Aggregation at a byte, update at a MAC a second, would say too little of their balance.
     rates = {"memory_bandwidth": 4.0, "macs_per_s": 8.0}
     work = propagation_work(unmeasured_workload(graph, model), BatchSize.of(batch))
-    return {
-        "weights": 4 * sum(parameter.numel() for parameter in model.parameters()),
-        "read": loader.bytes_read(batch),
-        "moved": sum(link_bytes(batch, loader.load(batch))),
-        "work": trainer_seconds(work, pipelined=False, **rates),
-        **rates,
-    }
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    moved = {"read": loader.bytes_read(batch), "moved": sum(link_bytes(batch, loader.load(batch)))}
+    seconds = trainer_seconds(work, pipelined=False, **rates)
+    return {"weights": weights, **moved, "work": seconds, **rates}
 
 
-def device(
-    size: dict[str, float], *, load: float | None, transfer: float | None, propagate: float
-) -> str:
+def device(size: dict[str, float], *, load: Any, transfer: Any, propagate: float) -> str:
     """Options of an emulated device whose stages take these seconds for a slice of ``size``.
 
     ``propagate`` includes the gradients' way out and the weights' way in, as T_prop of eq. 9.
@@ -144,45 +133,39 @@ def device(
     if propagate <= 0:
         raise SystemExit("the link needs longer for the weights than the device may compute")
     scale = size["work"] / propagate
-    options = {
-        "kind": "emulated",
-        "macs_per_s": f"{size['macs_per_s'] * scale:.0f}.0",
-        "memory_bandwidth": f"{size['memory_bandwidth'] * scale:.0f}.0",
-        "memory_bytes": 1 << 30,
-        "link_bandwidth": "null" if transfer is None else f"{size['moved'] / transfer:.0f}.0",
-        "host_bandwidth": "null" if load is None else f"{size['read'] / load:.0f}.0",
-    }
+    options: dict[str, Any] = {"kind": "emulated", "memory_bytes": 1 << 30}
+    options |= {n: f"{size[n] * scale:.0f}.0" for n in ("macs_per_s", "memory_bandwidth")}
+    for name, what, seconds in (("link", "moved", transfer), ("host", "read", load)):
+        rate = "null" if seconds is None else f"{size[what] / seconds:.0f}.0"
+        options[f"{name}_bandwidth"] = rate
     return "{" + ",".join(f"{key}:{value}" for key, value in options.items()) + "}"
 
 
-def eq_6(steps: list[dict[str, Any]], stage: str) -> float:
+def eq_6(steps: Steps, stage: str) -> float:
     """Mean seconds of a stage on the device that was slowest in it; propagation as in eq. 9.
 
     There, the slowest trainer and the synchronisation, without what others wait for the slowest.
     """
     times = [[device["stage_s"] for device in step["devices"]] for step in steps]
     full = [each for each in times if all(stage in t for t in each)]
-    longest = [max(t[stage] for t in each) for each in full]
-    if stage == "propagate":
-        synced = [each for each in full if all("sync" in t for t in each)]
-        return statistics.fmean(longest) + statistics.fmean(
-            min(t["sync"] for t in each) for each in synced
-        )
-    return statistics.fmean(longest)
+    longest = statistics.fmean(max(t[stage] for t in each) for each in full)
+    if stage != "propagate":
+        return longest
+    synced = [each for each in full if all("sync" in t for t in each)]
+    return longest + statistics.fmean(min(t["sync"] for t in each) for each in synced)
 
 
 def prefetch(options: argparse.Namespace) -> dict[str, Any]:
-    """Step times without, with one-stage and with two-stage prefetching."""
     found, seconds = {}, options.seconds
-    for count in options.devices:
-        slice_size = _BATCH // count
+    for num in options.devices:
+        slice_size = _BATCH // num
         each = device(sizes(slice_size), load=seconds, transfer=seconds, propagate=seconds)
         for mode in ("none", "one_stage", "two_stage"):
-            tell(f"{count} devices, {mode}")
+            tell(f"{num} devices, {mode}")
             epochs, steps, _ = train(
                 *_NO_VALIDATION,
-                f"device_plan.devices=[{','.join([each] * count)}]",
-                f"device_plan.split={[slice_size] * count}".replace(" ", ""),
+                f"device_plan.devices=[{','.join([each] * num)}]",
+                f"device_plan.split={[slice_size] * num}".replace(" ", ""),
                 *(f"batch_size={_BATCH}", "epochs=3", "runtime.eval_every=3", "runtime.drm=false"),
                 f"runtime.prefetch={mode}",
             )
@@ -190,28 +173,20 @@ def prefetch(options: argparse.Namespace) -> dict[str, Any]:
             times = enumerate(step_seconds(steps))
             inner = [each for i, each in times if 5 <= i % per_epoch < per_epoch - 1]
             stages = ("sample", "load", "transfer", "propagate")
-            found[f"{count} {mode}"] = {
-                "step_s": statistics.median(inner),
-                "mean_step_s": statistics.fmean(inner),
+            late = (d["counters"]["late_stages"] for e in epochs for d in e["devices"])
+            found[f"{num} {mode}"] = {
+                **{"step_s": statistics.median(inner), "mean_step_s": statistics.fmean(inner)},
                 "slowest_stage_s": max(eq_6(steps[5:], stage) for stage in stages),
-                "late_stages": max(
-                    d["counters"]["late_stages"] for e in epochs for d in e["devices"]
-                ),
+                "late_stages": max(late),
             }
     rows = []
     for name, each in found.items():
         none, mean = found[f"{name.split()[0]} none"]["mean_step_s"], each["mean_step_s"]
-        rows.append(
-            [
-                *(name.replace(" ", " emulated, "), f"{mean * 1e3:.1f}", f"{none / mean:.2f}x"),
-                *(f"{seconds / mean:.1%}", f"{each['slowest_stage_s'] / mean:.1%}"),
-                f"{each['late_stages']:.0f}",
-            ]
-        )
-    columns = [
-        *("devices, prefetch", "ms a step", "over none", "of the configured bound"),
-        *("of the slowest stage", "late stages"),
-    ]
+        shares = (f"{part / mean:.1%}" for part in (seconds, each["slowest_stage_s"]))
+        cells = (f"{mean * 1e3:.1f}", f"{none / mean:.2f}x", *shares, f"{each['late_stages']:.0f}")
+        rows.append([name.replace(" ", " emulated, "), *cells])
+    columns = ["devices, prefetch", "ms a step", "over none", "of the configured bound"]
+    columns += ["of the slowest stage", "late stages"]
     title = f"load : transfer : propagate = 1 : 1 : 1, {seconds * 1e3:.0f} ms each"
     show(title, columns, rows)
     return found
@@ -223,7 +198,7 @@ def drm(options: argparse.Namespace) -> dict[str, Any]:
     processor = device(size, load=None, transfer=None, propagate=4 * seconds)
     accelerator = device(size, load=None, transfer=seconds / 2, propagate=4 * seconds / 3)
 
-    def steps_of(mine: int, *more: str) -> list[dict[str, Any]]:
+    def steps_of(mine: int, *more: str) -> Steps:
         tell(f"split {mine} : {_BATCH - mine} {' '.join(more)}")
         return train(
             *(*_NO_VALIDATION, f"device_plan.devices=[{processor},{accelerator}]"),
@@ -249,33 +224,29 @@ def drm(options: argparse.Namespace) -> dict[str, Any]:
     rows = [[k, f"{v * 1e3:.1f}", f"{v / static[best]:.3f}"] for k, v in static.items()]
     columns = ["split", "ms a step", "over the best"]
     show("Static splits, processor : accelerator", columns, rows)
-    columns = [
-        *("from", "ms a step after 30", "over the best", "within 5 % from step"),
-        *("split within 2 % from step", "moves", "to"),
-    ]
-    rows = [
-        [
-            *(name, f"{e['after_30_s'] * 1e3:.1f}", f"{e['after_30_s'] / static[best]:.3f}"),
-            *(str(e[key]) for key in ("within_5_after", "settled_after", "moves", "split")),
-        ]
-        for name, e in managed.items()
-    ]
+    columns = ["from", "ms a step after 30", "over the best", "within 5 % from step"]
+    columns += ["split within 2 % from step", "moves", "to"]
+    rows = []
+    for name, each in managed.items():
+        took, keys = each["after_30_s"], ("within_5_after", "settled_after", "moves", "split")
+        cells = (f"{took * 1e3:.1f}", f"{took / static[best]:.3f}")
+        rows.append([name, *cells, *(str(each[key]) for key in keys)])
     title = f"Resource management, best static {best} with {static[best] * 1e3:.1f} ms"
     show(title, columns, rows)
     return {"static": static, "managed": managed}
 
 
-def full(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def full(steps: Steps) -> Steps:
     """The steps with a full mini-batch: the last of an epoch has fewer seeds."""
     sizes = [sum(device["seeds"] for device in step["devices"]) for step in steps]
     return [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
 
 
-def _typical(steps: list[dict[str, Any]]) -> float:
+def _typical(steps: Steps) -> float:
     return statistics.median(step_seconds(steps)[1:])
 
 
-def _within(steps: list[dict[str, Any]], limit: float) -> int:
+def _within(steps: Steps, limit: float) -> int:
     """The first step from which the median of any ten in a row stays below ``limit``."""
     times = step_seconds(steps)
     medians = [statistics.median(times[i : i + 10]) for i in range(len(times) - 10)]
@@ -283,7 +254,7 @@ def _within(steps: list[dict[str, Any]], limit: float) -> int:
     return above[-1] + 1 if above else 0
 
 
-def _settled(steps: list[dict[str, Any]]) -> int:
+def _settled(steps: Steps) -> int:
     """The first step with a split from which no later one differs by over 2 % of the batch."""
     first = [step["devices"][0]["seeds"] for step in full(steps)]
     near = [abs(seeds - first[-1]) <= 0.02 * _BATCH for seeds in first]

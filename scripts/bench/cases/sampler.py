@@ -7,17 +7,15 @@ The systems with ``weighted`` draw by weights of the edges, which are random; th
 each other. A system that is not installed is left out.
 """
 
-from __future__ import annotations
-
 import argparse
-import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.runner import FANOUTS, Measure, interleave, open_graph, seeds_of, show, take
+from bench.runner import FANOUTS, Measure, interleave, open_graph, seeds_of, show, take, timed
 
 SYSTEMS = ["gnnscale", "dgl", "dgl-int32", "pyg-lib", "torch-sparse"]
 WEIGHTED = ["gnnscale-weighted", "dgl-weighted"]
@@ -32,38 +30,29 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
     sample = SAMPLERS[system](graph, options.threads)
 
     def measure(number: int) -> dict[str, float]:
-        batches = [seeds_of(graph, number * steps + step) for step in range(steps)]
-        start = time.perf_counter()
-        edges = sum(sample(seeds, number * steps + step) for step, seeds in enumerate(batches))
-        seconds = time.perf_counter() - start
+        first = number * steps
+        batches = [(seeds_of(graph, first + step), first + step) for step in range(steps)]
+        seconds, edges = timed(lambda: sum(sample(*batch) for batch in batches))
         return {"edges_per_s": edges / seconds, "edges": edges / steps, "s": seconds / steps}
 
     return measure
 
 
-def gnnscale_sampler(graph: Any, threads: int) -> Any:
-    from gnnscale.sampler import NeighborSampler
-
-    sampler = NeighborSampler(graph, fanouts=FANOUTS, num_threads=threads)
-    return lambda seeds, step: sampler.sample(seeds, step).num_edges
-
-
 def edge_weights(graph: Any) -> Any:
-    """Return random weights ``[num_edges]``, float32 in (0, 1]."""
     return 1 - np.random.default_rng(0).random(graph.num_edges, np.float32)
 
 
-def weighted_sampler(graph: Any, threads: int) -> Any:
-    from gnnscale.sampler import WeightedSampler
+def own_sampler(graph: Any, threads: int, *, weighted: bool = False) -> Any:
+    from gnnscale.sampler import NeighborSampler, WeightedSampler
 
-    weighted = replace(graph, edge_weights=edge_weights(graph))
-    sampler = WeightedSampler(weighted, fanouts=FANOUTS, num_threads=threads)
+    if weighted:
+        graph = replace(graph, edge_weights=edge_weights(graph))
+    kind = WeightedSampler if weighted else NeighborSampler
+    sampler = kind(graph, fanouts=FANOUTS, num_threads=threads)
     return lambda seeds, step: sampler.sample(seeds, step).num_edges
 
 
-def dgl_sampler(
-    graph: Any, threads: int, dtype: torch.dtype = torch.int64, *, weighted: bool = False
-) -> Any:
+def dgl_sampler(graph: Any, threads: int, dtype: Any = torch.int64, weighted: bool = False) -> Any:
     import dgl
 
     from bench.peers import dgl_graph
@@ -97,22 +86,19 @@ def pyg_sampler(graph: Any, threads: int, library: str) -> Any:
 
 
 SAMPLERS = {
-    "gnnscale": gnnscale_sampler,
-    "gnnscale-weighted": weighted_sampler,
-    "dgl": dgl_sampler,
-    "dgl-weighted": lambda graph, threads: dgl_sampler(graph, threads, weighted=True),
-    "dgl-int32": lambda graph, threads: dgl_sampler(graph, threads, torch.int32),
-    "pyg-lib": lambda graph, threads: pyg_sampler(graph, threads, "pyg-lib"),
-    "torch-sparse": lambda graph, threads: pyg_sampler(graph, threads, "torch-sparse"),
+    **{"gnnscale": own_sampler, "gnnscale-weighted": partial(own_sampler, weighted=True)},
+    **{"dgl": dgl_sampler, "dgl-weighted": partial(dgl_sampler, weighted=True)},
+    "dgl-int32": partial(dgl_sampler, dtype=torch.int32),
+    **{name: partial(pyg_sampler, library=name) for name in ("pyg-lib", "torch-sparse")},
 }
 
 
 def run(options: argparse.Namespace) -> Any:
     rows, results = [], {}
     for threads in (1, 2):
-        results[threads] = {}
+        options.threads, results[threads] = threads, {}
         for systems in (SYSTEMS, WEIGHTED):
-            found = interleave(systems, rounds=options.rounds, threads=threads, avx2=options.avx2)
+            found = interleave(systems, options)
             results[threads] |= found
             rates = {name: each["edges_per_s"] for name, each in found.items()}
             for name, rate in rates.items():

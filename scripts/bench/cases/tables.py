@@ -1,28 +1,24 @@
 """Preparing a graph from tables: edges a second and peak memory, from CSV and from Parquet.
 
-Edges are drawn uniformly, 16 a vertex. Ids are the numbers of the rows of the vertices (``row``);
-or nobody can compute them: distinct random numbers of 40 bits (``integer``), or texts made of them
-(``string``). The whole of `prepare` counts, from the files to
-the finished store: decoding, finding ids, sorting into in-neighbour lists, checksums. Each
-preparation runs in a process of its own, whose peak memory is its alone. Files are written first,
-and are in the page cache as far as that has room. Figures are the medians of all rounds, and the
-largest peak.
+Edges are drawn uniformly, 16 a vertex. Ids are the numbers of the rows of the vertices (``row``),
+distinct random numbers of 40 bits (``integer``), or texts made of them (``string``). The whole of
+`prepare` counts, from the files, which are in the page cache as far as that has room, to the
+finished store. Each preparation runs in a process of its own. Figures are the medians of all
+rounds, and the largest peak.
 """
 
-from __future__ import annotations
-
 import argparse
-import os
 import resource
 import shutil
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.runner import in_subprocess, medians, show, take
+from bench.runner import in_subprocess, medians, show, take, timed
 
 _SLICE = 1 << 22
 _EDGES_A_VERTEX = 16
@@ -38,7 +34,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def write_tables(folder: Path, form: str, num_edges: int, kind: str) -> int:
-    """Write both tables; return their size in bytes."""
     import pyarrow
     from pyarrow import csv, parquet
 
@@ -57,16 +52,10 @@ def write_tables(folder: Path, form: str, num_edges: int, kind: str) -> int:
             source, target = generator.integers(num_vertices, size=shape)
             yield pyarrow.table({"source": ids.take(source), "target": ids.take(target)})
 
-    vertices = pyarrow.table(
-        {
-            "id": ids,
-            "label": np.arange(num_vertices) % 47,
-            "split": pyarrow.array(["train", "valid", "test", None]).take(
-                generator.integers(4, size=num_vertices)
-            ),
-            "feature": generator.random(num_vertices, np.float32),
-        }
-    )
+    splits = pyarrow.array(["train", "valid", "test", None])
+    columns = {"id": ids, "label": np.arange(num_vertices) % 47}
+    columns |= {"split": splits.take(generator.integers(4, size=num_vertices))}
+    vertices = pyarrow.table(columns | {"feature": generator.random(num_vertices, np.float32)})
     folder.mkdir()
     files = [folder / f"{table}.{form}" for table in ("vertices", "edges")]
     write = csv.write_csv if form == "csv" else parquet.write_table
@@ -85,19 +74,15 @@ def measure(folder: str, num_edges: int, memory_bytes: int) -> dict[str, float]:
     from gnnscale.dataset import Tables
 
     dataset = Tables(name="bench", raw=folder, store=f"{folder}/store", memory_bytes=memory_bytes)
-    start, before = time.perf_counter(), os.times()
-    dataset.prepare()
-    seconds, after = time.perf_counter() - start, os.times()
-    return {
-        "seconds": seconds,
-        "cpu_s": after.user + after.system - before.user - before.system,
-        "edges_per_s": num_edges / seconds,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
+    before = time.process_time()
+    seconds, _ = timed(dataset.prepare)
+    cpu_s = time.process_time() - before
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    rate = num_edges / seconds
+    return {"seconds": seconds, "cpu_s": cpu_s, "edges_per_s": rate, "peak_bytes": peak}
 
 
 def rounds_of(ids: str, form: str, options: argparse.Namespace) -> dict[str, float]:
-    """Write tables, and prepare them in each round."""
     with tempfile.TemporaryDirectory(dir=options.folder) as path:
         folder = Path(path) / "raw"
         num_bytes = write_tables(folder, form, options.edges, ids)
@@ -110,20 +95,13 @@ def rounds_of(ids: str, form: str, options: argparse.Namespace) -> dict[str, flo
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = {
-        f"{form}, {ids} ids": rounds_of(ids, form, options)
-        for ids in options.ids
-        for form in options.formats
-    }
-    rows = [
-        [
-            name,
-            *(f"{each['file_bytes'] / options.edges:.1f}", f"{each['seconds']:.1f}"),
-            *(f"{each['cpu_s']:.1f}", f"{each['edges_per_s'] / 1e6:.1f}"),
-            f"{each['peak_bytes'] / 2**20:,.0f}",
-        ]
-        for name, each in figures.items()
-    ]
+    figures, rows = {}, []
+    for ids, form in product(options.ids, options.formats):
+        name, each = f"{form}, {ids} ids", rounds_of(ids, form, options)
+        cells = [each["file_bytes"] / options.edges, each["seconds"], each["cpu_s"]]
+        cells += [each["edges_per_s"] / 1e6, each["peak_bytes"] / 2**20]
+        rows.append([name, *(f"{cell:,.1f}" for cell in cells)])
+        figures[name] = each
     columns = ["tables", "bytes an edge", "s", "CPU s", "million edges/s", "peak memory, MiB"]
     show(f"{options.edges:,} edges, dataset.memory_bytes={options.memory_bytes:,}", columns, rows)
     return figures

@@ -38,7 +38,6 @@ def watch() -> None:
 
 
 def running() -> list[str]:
-    """Return what the threads are in."""
     module = sys.modules.get("gnnscale.runtime.pipeline.stages")
     found = getattr(module, "RUNNING", None)
     return ["start"] if found is None else sorted(set(found.values()))

@@ -1,27 +1,18 @@
 """What is fuzzed, by name. Only the module of the target that is meant is imported."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from ..case import Target
 
 #: Module and class of each target.
 _CLASSES = {
-    "readers": ("readers", "Readers"),
-    "tables": ("tables", "TableFiles"),
-    "store": ("graphs", "Stores"),
-    "partition": ("plans", "Partitions"),
-    "cache_plan": ("plans", "CachePlans"),
-    "links": ("graphs", "LinkSplits"),
-    "preaggregated": ("graphs", "Preaggregated"),
-    "checkpoint": ("runs", "Checkpoints"),
-    "run": ("runs", "RunDirectories"),
-    "nvlink": ("hardware", "NvlinkMatrices"),
-    "platform": ("hardware", "Platforms"),
-    "bitstream": ("hardware", "Bitstreams"),
-    "ops": ("ops", "Ops"),
-    "commands": ("commands", "Commands"),
+    **{"readers": ("readers", "Readers"), "tables": ("readers", "TableFiles")},
+    **{"store": ("graphs", "Stores"), "partition": ("plans", "Partitions")},
+    **{"cache_plan": ("plans", "CachePlans"), "links": ("graphs", "LinkSplits")},
+    **{"preaggregated": ("graphs", "Preaggregated"), "checkpoint": ("runs", "Checkpoints")},
+    **{"run": ("runs", "RunDirectories"), "nvlink": ("hardware", "NvlinkMatrices")},
+    **{"platform": ("hardware", "Platforms"), "bitstream": ("hardware", "Bitstreams")},
+    **{"ops": ("ops", "Ops"), "commands": ("commands", "Commands")},
 }
 #: Those that can be asked for one part of what they fuzz.
 _OF_PARTS = ("readers", "ops")
@@ -29,12 +20,7 @@ TARGETS = tuple(_CLASSES)
 
 
 def target_named(name: str, only: str | None = None) -> Target:
-    """Return a target; only what it needs is imported.
-
-    Args:
-        name: one of ``TARGETS``, perhaps with a part of it after a dash.
-        only: one reader, or one function of ops; None for all.
-    """
+    """Return one of ``TARGETS``, of ``only`` one reader or function, also named after a dash."""
     kind, _, part = name.partition("-")
     module, found = _CLASSES[kind]
     target: type[Target] = getattr(import_module(f"{__name__}.{module}"), found)

@@ -2,19 +2,16 @@
 
 # ruff: noqa: C408
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.graph import Graph
@@ -27,7 +24,16 @@ _COMPUTED = (torch.float32, torch.bfloat16)
 _NOTHING = np.zeros(1, np.int64)
 _METHODS = ("sample_neighbors", "sample_layers", "reach_neighbors", "time_relabelling")
 _SAMPLERS = (NeighborSampler, WeightedSampler, LayerSampler)
-_written: list[int] = []
+_RMAT = dict(a=0.57, b=0.19, c=0.19)
+
+
+class Block(NamedTuple):
+    """A block, or a part of one: ``indptr`` and ``indices`` by these names, and its sizes."""
+
+    lists: Args
+    num_dst: int
+    num_src: int
+    num_edges: int
 
 
 class Calls:
@@ -37,177 +43,164 @@ class Calls:
     """
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
+        self.rng, self.size, self.pick = rng, rng.randint, rng.choice
 
-    def size(self, low: int, high: int) -> int:
-        """Return a whole number from ``low`` to ``high``."""
-        return self.rng.randint(low, high)
+    def half(self, share: float = 0.5) -> bool:
+        return self.rng.random() < share
 
-    def ids(self, size: int, bound: int, dtype: Any = None) -> NDArray[Any]:
+    def maybe(self, value: Any) -> Any:
+        return value if self.half() else None
+
+    def seed(self) -> int:
+        return self.rng.getrandbits(64)
+
+    def ids(self, size: int, bound: int, dtype: Any = None) -> Any:
         """Return ``size`` ids below ``bound``, int32 or int64."""
-        dtype = dtype or (np.int64 if self.rng.random() < 0.5 else np.int32)
+        dtype = dtype or self.pick((np.int32, np.int64))
         numbers = np.frombuffer(self.rng.randbytes(size * 4), np.uint32)
         return (numbers % max(bound, 1)).astype(dtype)
 
-    def floats(self, size: int) -> NDArray[np.float32]:
-        """Return ``size`` float32 between -8 and 8, which all types can hold."""
-        values = np.frombuffer(self.rng.randbytes(size), np.int8).astype(np.float32)
-        values /= 16
-        return values
+    def distinct(self, n: int, least: int = 0) -> Any:
+        """Return some of the ids below ``n`` in any order, int32 or int64."""
+        return np.array(self.rng.sample(range(n), self.size(least, n)), self.pick(("i4", "i8")))
 
-    def tensor(self, rows: int, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def starts(self, n: int, bound: int) -> Any:
+        """Return the bounds of ``n`` lists, each with fewer than ``bound`` entries."""
+        return np.cumsum([0, *self.ids(n, bound, np.int64)])
+
+    def floats(self, size: int) -> Any:
+        """Return ``size`` float32 between -8 and 8, which all types can hold."""
+        return np.frombuffer(self.rng.randbytes(size), np.int8).astype(np.float32) / np.float32(16)
+
+    def weights(self, size: int) -> Any:
+        return self.maybe(self.floats(size))
+
+    def tensor(self, rows: int, width: int, *dtypes: torch.dtype) -> torch.Tensor:
         """Return a matrix, sometimes a slice of the columns of a wider one."""
-        more = self.rng.choice((0, 0, 1, 3))
+        dtype, more = self.pick(dtypes or (torch.float32,)), self.pick((0, 0, 1, 3))
         values = torch.from_numpy(self.floats(rows * (width + more)).reshape(rows, width + more))
         if dtype == torch.uint8:
             values = values.abs() * 4
         return values.to(dtype)[:, :width] if more else values.to(dtype)
 
-    def flat(self, size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return a contiguous tensor in one or two axes."""
-        values = torch.from_numpy(self.floats(size)).to(dtype)
-        return values if self.rng.random() < 0.5 or size % 2 else values.view(size // 2, 2)
+    def heads(self, num_edges: int) -> torch.Tensor:
+        return torch.from_numpy(self.floats(num_edges * 3).reshape(-1, 3))
 
-    def block(self) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-        """Return ``indptr, indices, num_src`` of a block, or of a part of one."""
+    def block(self) -> Block:
         num_dst = self.size(0, 6)
         num_src = num_dst + self.size(1, 6)
-        degrees = self.ids(num_dst, self.rng.choice((1, 3, 9)), np.int64)
-        indptr = np.zeros(num_dst + 1, np.int64)
-        np.cumsum(degrees, out=indptr[1:])
-        return indptr, self.ids(int(indptr[-1]), num_src, np.int32), num_src
+        indptr = self.starts(num_dst, self.pick((1, 3, 9)))
+        indices = self.ids(int(indptr[-1]), num_src, np.int32)
+        return Block(dict(indptr=indptr, indices=indices), num_dst, num_src, len(indices))
 
-    def csc(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return the topology of a whole graph."""
+    def csc(self) -> Args:
         n = self.size(1, 12)
-        indptr = np.zeros(n + 1, np.int64)
-        np.cumsum(self.ids(n, self.rng.choice((1, 4, 12)), np.int64), out=indptr[1:])
-        return indptr, self.ids(int(indptr[-1]), n)
+        indptr = self.starts(n, self.pick((1, 4, 12)))
+        return dict(indptr=indptr, indices=self.ids(int(indptr[-1]), n))
 
-    def slots(self, num_vertices: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the slots of vertices in up to three caches, and where each cache's begin."""
+    def graph(self) -> Graph:
+        return graph_of(**self.csc())
+
+    def weighted(self) -> Args:
+        indptr, indices, *_ = ops.make_undirected(*self.csc().values(), 1)
+        n, num_weights = len(indptr) - 1, self.size(1, 3)
+        of_edges = self.maybe(self.ids(len(indices), 5, np.int32) + np.int32(1))
+        of_vertices = self.ids(n * num_weights, 5, np.int64).reshape(n, num_weights)
+        lists = dict(indptr=indptr, indices=indices)
+        return dict(**lists, vertex_weights=of_vertices, edge_weights=of_edges)
+
+    def slots(self, num_vertices: int) -> Any:
+        """Return the slots of vertices in up to three caches, and the first of each cache."""
         sizes = [self.size(0, 4) for _ in range(self.size(1, 3))]
         slots = self.ids(num_vertices, sum(sizes) + 1, np.int32) - np.int32(1)
         return slots, np.cumsum([0, *sizes])
 
-    def maybe(self, value: Any) -> Any:
-        """Return ``value`` or None."""
-        return value if self.rng.random() < 0.5 else None
-
-    def empty(self) -> Args:
-        return dict(shape=(self.size(0, 9), self.size(0, 9)), dtype=self.rng.choice(STORED))
+    def bytes(self, n: int) -> Args:
+        """Return the bytes that ``n`` vertices take in a cache."""
+        lists = dict(offsets=None, bytes_per_entry=0)
+        if self.half():
+            lists = dict(offsets=self.starts(n, 5), bytes_per_entry=4)
+        return dict(bytes_per_vertex=self.size(0, 9), **lists)
 
     def gather(self) -> Args:
         rows, width, n = self.size(1, 9), self.size(1, 20), self.size(0, 9)
-        x: Any = self.tensor(rows, width, self.rng.choice(STORED))
-        if self.rng.random() < 0.3:
-            x = _as_numpy(x)
-        out = self.tensor(n, width, self.rng.choice(_COMPUTED))
-        return dict(x=x, ids=self.ids(n, rows), out=out)
-
-    def read_ahead(self) -> Args:
-        made = self.gather()
-        made.pop("out")
-        return made
+        x: Any = self.tensor(rows, width, *STORED)
+        x = _as_numpy(x) if self.half(0.3) else x
+        return dict(x=x, ids=self.ids(n, rows), out=self.tensor(n, width, *_COMPUTED))
 
     def add_rows(self) -> Args:
-        indptr, indices, num_src = self.block()
-        num_dst, width = len(indptr) - 1, 16 * self.size(1, 9)
-        num_out = num_dst + self.size(0, 3)
-        chosen = np.array(sorted(self.rng.sample(range(num_out), num_dst)), np.int32)
-        return {
-            **dict(x=self.tensor(num_src, width, self.rng.choice(STORED)), ids=indices),
-            **dict(indptr=indptr, out_ids=chosen),
-            "out": self.tensor(num_out, width, torch.float32),
-            "weights": self.maybe(self.floats(len(indices))),
-        }
+        b, width = self.block(), 16 * self.size(1, 9)
+        num_out = b.num_dst + self.size(0, 3)
+        chosen = np.array(sorted(self.rng.sample(range(num_out), b.num_dst)), np.int32)
+        made = dict(x=self.tensor(b.num_src, width, *STORED), ids=b.lists["indices"])
+        made |= dict(indptr=b.lists["indptr"], out_ids=chosen, out=self.tensor(num_out, width))
+        return dict(**made, weights=self.weights(b.num_edges))
 
     def aggregate(self) -> Args:
-        indptr, indices, num_src = self.block()
-        num_dst, width, num_rows = len(indptr) - 1, self.size(1, 20), num_src + 3
-        num_self = self.size(0, num_dst)
-        per_edge = self.rng.random() < 0.2
-        out = self.tensor(num_dst, width, self.rng.choice(_COMPUTED))
-        given = self.maybe(True) or per_edge
-        return {
-            **dict(x=self.tensor(num_rows, width, self.rng.choice(STORED)), indptr=indptr),
-            **dict(indices=indices, out=out),
-            "ids": self.ids(len(indices) if per_edge else num_src, num_rows) if given else None,
-            **dict(ids_per_edge=per_edge, weights=self.maybe(self.floats(len(indices)))),
-            "dst_scale": self.maybe(self.floats(num_dst)),
-            "self_rows": self.tensor(num_rows, width, self.rng.choice(STORED))
-            if num_self
-            else None,
-            "self_ids": self.maybe(self.ids(num_self, num_rows)) if num_self else None,
-            "self_scale": self.maybe(self.floats(num_self)) if num_self else None,
-            **dict(num_self=num_self, gate=self.maybe(self.tensor(num_dst, width, out.dtype))),
-        }
+        b, width = self.block(), self.size(1, 20)
+        num_rows, num_self, per_edge = b.num_src + 3, self.size(0, b.num_dst), self.half(0.2)
+        ids = self.ids(b.num_edges if per_edge else b.num_src, num_rows)
+        out = self.tensor(b.num_dst, width, *_COMPUTED)
+        made = dict(x=self.tensor(num_rows, width, *STORED), **b.lists, out=out)
+        made |= dict(ids=ids if per_edge else self.maybe(ids), ids_per_edge=per_edge)
+        made |= dict(weights=self.weights(b.num_edges), dst_scale=self.weights(b.num_dst))
+        made |= dict(num_self=num_self, gate=self.maybe(self.tensor(b.num_dst, width, out.dtype)))
+        if not num_self:
+            return made | dict.fromkeys(("self_rows", "self_ids", "self_scale"))
+        of_self = dict(self_rows=self.tensor(num_rows, width, *STORED))
+        of_self |= dict(self_ids=self.maybe(self.ids(num_self, num_rows)))
+        return dict(**made, **of_self, self_scale=self.weights(num_self))
 
     def edge_dot(self) -> Args:
-        indptr, indices, num_src = self.block()
-        width = self.size(1, 20)
-        out = np.zeros((len(indices), 2), np.float32)
-        return {
-            **dict(a=self.tensor(len(indptr) - 1, width), x=self.tensor(num_src, width)),
-            **dict(indptr=indptr, indices=indices),
-            "out": out[:, 1] if self.rng.random() < 0.5 else out[:, 1].copy(),
-        }
+        b, width = self.block(), self.size(1, 20)
+        out = np.zeros((b.num_edges, 2), np.float32)[:, 1]
+        made = dict(a=self.tensor(b.num_dst, width), x=self.tensor(b.num_src, width), **b.lists)
+        return dict(**made, out=out if self.half() else out.copy())
 
     def expand_edges(self) -> Args:
-        indptr, indices, _ = self.block()
-        out = np.zeros((2, len(indices)), np.int64)
-        return dict(indptr=indptr, indices=indices, first_dst=self.size(0, 99), out=out)
+        b = self.block()
+        return dict(**b.lists, first_dst=self.size(0, 99), out=np.zeros((2, b.num_edges), np.int64))
 
     def transpose_block(self) -> Args:
-        indptr, indices, num_src = self.block()
-        return {
-            **dict(indptr=indptr, indices=indices, num_src=num_src),
-            "weights": self.maybe(self.floats(len(indices))),
-            "dst_scale": self.maybe(self.floats(len(indptr) - 1)),
-        }
+        b = self.block()
+        scales = dict(weights=self.weights(b.num_edges), dst_scale=self.weights(b.num_dst))
+        return dict(**b.lists, num_src=b.num_src, **scales)
 
     def relu_dropout(self) -> Args:
         n, width = self.size(0, 9), self.size(0, 20)
-        values = self.floats(n * width).reshape(n, width)
-        return {
-            "x": torch.from_numpy(values).to(self.rng.choice(_COMPUTED)),
-            **dict(vertices=self.ids(n, 1 << 31), p=self.rng.choice((0.0, 0.5, 0.9))),
-            **dict(seed=self.rng.getrandbits(64), step=self.size(0, 99), layer=self.size(0, 9)),
-        }
+        x = torch.from_numpy(self.floats(n * width).reshape(n, width)).to(self.pick(_COMPUTED))
+        made = dict(x=x, vertices=self.ids(n, 1 << 31), p=self.pick((0.0, 0.5, 0.9)))
+        return dict(**made, seed=self.seed(), step=self.size(0, 99), layer=self.size(0, 9))
 
     def relu_dropout_backward(self) -> Args:
-        y = self.flat(self.size(0, 80), self.rng.choice(_COMPUTED))
-        grad = self.flat(y.numel(), y.dtype).view(y.shape)
+        size, dtype = self.size(0, 80), self.pick(_COMPUTED)
+        shape = (size,) if self.half() or size % 2 else (size // 2, 2)
+        y, grad = (torch.from_numpy(self.floats(size)).to(dtype).view(shape) for _ in range(2))
         return dict(y=y, grad=grad, scale=2.0)
 
     def edge_softmax(self) -> Args:
-        indptr, indices, _ = self.block()
-        scores = torch.from_numpy(self.floats(len(indices) * 3).reshape(-1, 3))
-        bias = self.maybe(np.abs(self.floats(len(indices))) + 0.5)
-        return dict(indptr=indptr, scores=scores, bias=bias)
+        b = self.block()
+        bias = self.maybe(np.abs(self.floats(b.num_edges)) + np.float32(0.5))
+        return dict(indptr=b.lists["indptr"], scores=self.heads(b.num_edges), bias=bias)
 
     def edge_softmax_backward(self) -> Args:
-        indptr, indices, _ = self.block()
-        alpha, grad = (
-            torch.from_numpy(self.floats(len(indices) * 3).reshape(-1, 3)) for _ in range(2)
-        )
-        return dict(indptr=indptr, alpha=alpha, grad=grad)
+        b = self.block()
+        both = dict(alpha=self.heads(b.num_edges), grad=self.heads(b.num_edges))
+        return dict(indptr=b.lists["indptr"], **both)
 
     def count_in_degrees(self) -> Args:
-        n = self.size(1, 9)
-        first, dst = self.size(0, 9), self.ids(self.size(0, 20), n)
+        n, first = self.size(1, 9), self.size(0, 9)
+        dst = self.ids(self.size(0, 20), n)
         return dict(dst=dst + dst.dtype.type(first), counts=np.zeros(n, np.int64), first=first)
 
     def csc_scatter(self) -> Args:
         n, num_edges = self.size(1, 9), self.size(0, 20)
         first, shift, num_buckets = self.size(0, 9), self.size(0, 3), self.size(1, 4)
         src = self.ids(num_edges, 99)
-        return {
-            **dict(src=src, dst=self.ids(num_edges, n, src.dtype) + src.dtype.type(first)),
-            "bucket_of": self.ids((n - 1 >> shift) + 1, num_buckets, np.int32),
-            **dict(num_buckets=num_buckets, first=first, shift=shift),
-            "out": np.zeros((2, num_edges), src.dtype),
-        }
+        dst = self.ids(num_edges, n, src.dtype) + src.dtype.type(first)
+        bucket_of = self.ids((n - 1 >> shift) + 1, num_buckets, np.int32)
+        made = dict(src=src, dst=dst, bucket_of=bucket_of, num_buckets=num_buckets)
+        return dict(**made, first=first, shift=shift, out=np.zeros((2, num_edges), src.dtype))
 
     def csc_fill(self) -> Args:
         n, num_edges = self.size(1, 9), self.size(0, 20)
@@ -215,349 +208,217 @@ class Calls:
         dst = self.ids(num_edges, n, src.dtype)
         first = self.size(0, n)
         last = self.size(first, n)
-        ends = np.cumsum(np.bincount(dst, minlength=n))
-        cursor = (ends - np.bincount(dst, minlength=n))[first:last].astype(np.int64)
+        counts = np.bincount(dst, minlength=n)
+        cursor = (np.cumsum(counts) - counts)[first:last].astype(np.int64)
         out = np.zeros(num_edges, src.dtype)
         return dict(src=src, dst=dst, first=first, last=last, cursor=cursor, out=out)
 
-    def csc_sort(self) -> Args:
-        indptr, indices = self.csc()
-        drop = self.rng.random() < 0.5
-        return dict(indptr=indptr, indices=indices, drop_duplicates=drop)
-
     def count_cut(self) -> Args:
-        indptr, indices = self.csc()
-        num_parts, num_vertices = self.size(1, 5), len(indptr) - 1
-        owner = (self.ids(num_vertices, num_parts + 1, np.int64) - 1).astype(np.int16)
-        return dict(indptr=indptr, indices=indices, owner=owner, num_parts=num_parts)
+        made, num_parts = self.csc(), self.size(1, 5)
+        owner = self.ids(len(made["indptr"]) - 1, num_parts + 1, np.int16) - np.int16(1)
+        return dict(**made, owner=owner, num_parts=num_parts)
 
     def hops_from(self) -> Args:
-        indptr, indices = self.csc()
-        num_vertices = len(indptr) - 1
-        return {
-            **dict(indptr=indptr, indices=indices, num_hops=self.size(0, 5)),
-            "vertices": self.ids(self.size(0, 4), num_vertices, indices.dtype),
-            "hops": np.full(num_vertices, 255, np.uint8),
-        }
+        made = self.csc()
+        n = len(made["indptr"]) - 1
+        vertices = self.ids(self.size(0, 4), n, made["indices"].dtype)
+        hops = np.full(n, 255, np.uint8)
+        return dict(**made, num_hops=self.size(0, 5), vertices=vertices, hops=hops)
 
     def pagraph_stream(self) -> Args:
-        indptr, indices = self.csc()
-        num_vertices = len(indptr) - 1
-        vertices = self.rng.sample(range(num_vertices), self.size(0, num_vertices))
-        return {
-            **dict(indptr=indptr, indices=indices, vertices=np.array(vertices, indices.dtype)),
-            **dict(num_parts=self.size(1, 5), num_hops=self.size(1, 4)),
-            **dict(max_walked=self.size(0, 20), max_sampled=self.size(1, 12)),
-            "seed": self.rng.getrandbits(64),
-        }
+        made = self.csc()
+        vertices = self.distinct(len(made["indptr"]) - 1).astype(made["indices"].dtype)
+        made |= dict(vertices=vertices, num_parts=self.size(1, 5), num_hops=self.size(1, 4))
+        most = dict(max_walked=self.size(0, 20), max_sampled=self.size(1, 12))
+        return dict(**made, **most, seed=self.seed())
 
     def hottest(self) -> Args:
         n = self.size(0, 12)
         hotness = self.ids(n, 5)
-        if self.rng.random() < 0.3:
-            hotness = hotness.astype(np.float32)
-        return {
-            **dict(hotness=hotness, tie_break=self.maybe(self.ids(n, 3))),
-            "capacity": self.size(0, 99),
-            **self._sizes(n),
-            **dict(max_bytes=self.maybe(self.size(0, 30)), only_hot=self.rng.random() < 0.5),
-        }
+        hotness = hotness.astype(np.float32) if self.half(0.3) else hotness
+        made = dict(hotness=hotness, tie_break=self.maybe(self.ids(n, 3)), **self.bytes(n))
+        made |= dict(capacity=self.size(0, 99), max_bytes=self.maybe(self.size(0, 30)))
+        return dict(**made, only_hot=self.half())
 
     def share_out(self) -> Args:
         n, num_members = self.size(1, 12), self.size(1, 4)
-        kind = self.rng.choice((np.int32, np.float32))
-        order = self.rng.sample(range(n), self.size(0, n))
-        return {
-            "order": np.array(order, self.rng.choice((np.int32, np.int64))),
-            "local": [self.ids(n, 4).astype(kind) for _ in range(num_members)],
-            "capacities": self.ids(num_members, 50, np.int64),
-            **self._sizes(n),
-        }
+        kind = self.pick((np.int32, np.float32))
+        local = [self.ids(n, 4).astype(kind) for _ in range(num_members)]
+        capacities = self.ids(num_members, 50, np.int64)
+        return dict(order=self.distinct(n), local=local, capacities=capacities, **self.bytes(n))
 
     def running_sums(self) -> Args:
-        n, kind = self.size(1, 12), self.rng.choice((np.int32, np.float32))
-        return {
-            **dict(order=self.ids(self.size(0, 20), n), values=self.ids(n, 9).astype(kind)),
-            "every": self.size(1, 20),
-            **self._sizes(n),
-        }
+        n, kind = self.size(1, 12), self.pick((np.int32, np.float32))
+        made = dict(order=self.ids(self.size(0, 20), n), values=self.ids(n, 9).astype(kind))
+        return dict(**made, every=self.size(1, 20), **self.bytes(n))
 
     def split_by_member(self) -> Args:
         n, num_members = self.size(0, 12), self.size(1, 4)
-        return {
-            "order": self.ids(n, 99),
-            "member": self.ids(n, num_members + 1, np.int16) - np.int16(1),
-            "num_members": num_members,
-        }
+        member = self.ids(n, num_members + 1, np.int16) - np.int16(1)
+        return dict(order=self.ids(n, 99), member=member, num_members=num_members)
 
     def arrange_block(self) -> Args:
-        indptr, indices, num_src = self.block()
-        num_dst = len(indptr) - 1
-        rows = (1, 2, 3, 16, 99)
-        return {
-            **dict(indptr=indptr, indices=indices, num_src=num_src),
-            "destinations": self._distinct(num_dst).astype(np.int32),
-            "weights": self.maybe(self.floats(len(indices))),
-            "dst_scale": self.maybe(self.floats(num_dst)),
-            "self_scale": self.maybe(self.floats(num_dst)),
-            "self_term": self.rng.choice(("add", "concat", None)),
-            **dict(tile_rows=self.rng.choice(rows), backward_tile_rows=self.rng.choice(rows)),
-        }
+        b, rows = self.block(), (1, 2, 3, 16, 99)
+        made = dict(
+            **b.lists, num_src=b.num_src, destinations=self.distinct(b.num_dst).astype("i4")
+        )
+        made |= dict(weights=self.weights(b.num_edges), dst_scale=self.weights(b.num_dst))
+        made |= dict(
+            self_scale=self.weights(b.num_dst), self_term=self.pick(("add", "concat", None))
+        )
+        return dict(**made, tile_rows=self.pick(rows), backward_tile_rows=self.pick(rows))
 
     def gather_columns(self) -> Args:
         num_rows, width, n = self.size(1, 9), self.size(1, 40), self.size(0, 9)
         words = (width + 15) // 16 + self.size(0, 2)
-        given = self.rng.random() < 0.5
-        return {
-            "x": self.tensor(num_rows, width, self.rng.choice(STORED)),
-            **dict(ids=self.ids(n, num_rows), num_columns_words=None if given else words),
-            "out": np.ones((words, n, 16), np.float32) if given else None,
-        }
-
-    def _sizes(self, num_vertices: int) -> Args:
-        """Draw the bytes that vertices take in a cache."""
-        if self.rng.random() < 0.5:
-            return dict(bytes_per_vertex=self.size(0, 9), offsets=None, bytes_per_entry=0)
-        offsets = np.zeros(num_vertices + 1, np.int64)
-        np.cumsum(self.ids(num_vertices, 5, np.int64), out=offsets[1:])
-        return dict(bytes_per_vertex=self.size(0, 9), offsets=offsets, bytes_per_entry=4)
+        made = dict(x=self.tensor(num_rows, width, *STORED), ids=self.ids(n, num_rows))
+        if self.half():
+            return dict(**made, num_columns_words=None, out=np.ones((words, n, 16), np.float32))
+        return dict(**made, num_columns_words=words, out=None)
 
     def scatter_to_neighbors(self) -> Args:
-        indptr, indices = self.csc()
-        kind = self.rng.choice((np.float32, np.float64))
-        return {
-            **dict(indptr=indptr, indices=indices),
-            "values": self.floats(len(indptr) - 1).astype(kind),
-            "out": self.floats(len(indptr) - 1).astype(kind),
-        }
+        made, kind = self.csc(), self.pick((np.float32, np.float64))
+        values, out = (self.floats(len(made["indptr"]) - 1).astype(kind) for _ in range(2))
+        return dict(**made, values=values, out=out)
 
     def rmat_edges(self) -> Args:
         n = self.size(2, 20)
         num_edges = self.size(0, n * (n - 1) // 4)
-        seed = self.rng.getrandbits(64)
-        return dict(num_vertices=n, num_edges=num_edges, a=0.57, b=0.19, c=0.19, seed=seed)
+        return dict(num_vertices=n, num_edges=num_edges, **_RMAT, seed=self.seed())
 
     def rmat_draws(self) -> Args:
-        return {
-            **dict(num_vertices=self.size(2, 20), a=0.57, b=0.19, c=0.19),
-            **dict(seed=self.rng.getrandbits(64), first=self.size(0, 99)),
-            "num_draws": self.size(0, 30),
-        }
-
-    def rmat_numbering(self) -> Args:
-        return dict(num_vertices=self.size(2, 30), seed=self.rng.getrandbits(64))
+        draws = dict(first=self.size(0, 99), num_draws=self.size(0, 30))
+        return dict(num_vertices=self.size(2, 20), **_RMAT, seed=self.seed(), **draws)
 
     def planted_partition_edges(self) -> Args:
         n = self.size(2, 6) * 2
-        return {
-            "community": (np.arange(n) % 2).astype(np.int32),
-            **dict(weight=np.abs(self.floats(n)) + np.float32(0.5), num_edges=self.size(0, 20)),
-            **dict(within=self.rng.random(), seed=self.rng.getrandbits(64)),
-        }
-
-    def make_undirected(self) -> Args:
-        indptr, indices = self.csc()
-        return dict(indptr=indptr, indices=indices)
+        weight = np.abs(self.floats(n)) + np.float32(0.5)
+        made = dict(community=(np.arange(n) % 2).astype(np.int32), weight=weight)
+        return dict(**made, num_edges=self.size(0, 20), within=self.rng.random(), seed=self.seed())
 
     def write_metis(self) -> Args:
-        indptr, indices = self.csc()
-        return {
-            **dict(fd=_sink(), indptr=indptr, indices=indices),
-            "vertex_weights": self.maybe(self.ids(len(indptr) - 1, 99, np.int64)),
-            "edge_weights": self.maybe(self.ids(len(indices), 99, np.int32)),
-        }
+        made = self.csc()
+        of_vertices = self.maybe(self.ids(len(made["indptr"]) - 1, 99, np.int64))
+        of_edges = self.maybe(self.ids(len(made["indices"]), 99, np.int32))
+        return dict(fd=_sink(), **made, vertex_weights=of_vertices, edge_weights=of_edges)
 
     def refine(self) -> Args:
-        made = self._weighted()
-        n, num_parts = len(made["indptr"]) - 1, self.size(1, 4)
-        num_weights = made["vertex_weights"].shape[1]
+        made, num_parts, together = self.weighted(), self.size(1, 4), self.half(0.3)
+        n, num_weights = made["vertex_weights"].shape
         most = self.ids(num_parts * num_weights, 20, np.int64).reshape(num_parts, num_weights)
-        together = self.rng.random() < 0.3
-        return {
-            **made,
-            "max_weights": most,
-            "owner": np.zeros(n, np.int32) if together else self.ids(n, num_parts, np.int32),
-            "labels": self.ids(n, n, np.int32) if together else None,
-            **dict(num_clusters=n if together else 0, num_rounds=self.size(0, 4)),
-        }
+        made |= dict(max_weights=most, num_rounds=self.size(0, 4))
+        if together:
+            owner, labels = np.zeros(n, np.int32), self.ids(n, n, np.int32)
+            return dict(**made, owner=owner, labels=labels, num_clusters=n)
+        return dict(**made, owner=self.ids(n, num_parts, np.int32), labels=None, num_clusters=0)
 
     def find_clusters(self) -> Args:
-        made = self._weighted()
+        made = self.weighted()
         n, num_weights = made["vertex_weights"].shape
-        return {
-            **made,
-            "max_weights": self.ids(num_weights, 20, np.int64),
-            **dict(owner=self.maybe(self.ids(n, 3, np.int32)), num_rounds=self.size(0, 3)),
-        }
+        made |= dict(max_weights=self.ids(num_weights, 20, np.int64), num_rounds=self.size(0, 3))
+        return dict(**made, owner=self.maybe(self.ids(n, 3, np.int32)))
 
     def contract(self) -> Args:
-        made = self._weighted()
+        made = self.weighted()
         n = len(made["indptr"]) - 1
         num_clusters = self.size(1, n)
-        return {
-            **made,
-            **dict(labels=self.ids(n, num_clusters, np.int32), num_clusters=num_clusters),
-            "threshold": self.rng.choice((1, 1, 5)),
-        }
-
-    def _weighted(self) -> Args:
-        """Draw an undirected graph with weights."""
-        indptr, indices, *_ = ops.make_undirected(*self.csc(), 1)
-        n, num_weights = len(indptr) - 1, self.size(1, 3)
-        return {
-            **dict(indptr=indptr, indices=indices),
-            "vertex_weights": self.ids(n * num_weights, 5, np.int64).reshape(n, num_weights),
-            "edge_weights": self.maybe(self.ids(len(indices), 5, np.int32) + np.int32(1)),
-        }
+        made |= dict(labels=self.ids(n, num_clusters, np.int32), num_clusters=num_clusters)
+        return dict(**made, threshold=self.pick((1, 1, 5)))
 
     def native_replacement(self) -> Args:
-        num_vertices = self.size(1, 12)
-        return {
-            "priority": self.ids(num_vertices, 4, np.int32),
-            **dict(capacity=self.size(0, num_vertices), match=self.rng.random() < 0.5),
-        }
+        n = self.size(1, 12)
+        return dict(priority=self.ids(n, 4, np.int32), capacity=self.size(0, n), match=self.half())
 
     def serve_batches(self) -> Args:
         made = self.native_replacement()
-        return {
-            **made,
-            "vertices": self._distinct(len(made["priority"])),
-            "then": self._distinct(len(made["priority"])),
-        }
+        n = len(made["priority"])
+        return dict(**made, vertices=self.distinct(n), then=self.distinct(n))
 
     def gather_cached(self) -> Args:
         num_vertices, width, n = self.size(1, 9), self.size(1, 20), self.size(0, 9)
-        dtype = self.rng.choice(STORED)
-        slots, starts = self.slots(num_vertices)
-        return {
-            "host": self.tensor(num_vertices, width, dtype),
-            "caches": [self.tensor(int(size), width, dtype) for size in np.diff(starts)],
-            **dict(slots=slots, vertices=self.ids(n, num_vertices)),
-            "out": self.tensor(n, width, self.rng.choice(_COMPUTED)),
-        }
+        dtype, (slots, starts) = self.pick(STORED), self.slots(num_vertices)
+        caches = [self.tensor(int(size), width, dtype) for size in np.diff(starts)]
+        made = dict(host=self.tensor(num_vertices, width, dtype), caches=caches, slots=slots)
+        made |= dict(vertices=self.ids(n, num_vertices))
+        return dict(**made, out=self.tensor(n, width, *_COMPUTED))
 
     def count_slots(self) -> Args:
         num_vertices, n = self.size(1, 9), self.size(0, 9)
         slots, starts = self.slots(num_vertices)
-        return {
-            **dict(slots=slots, starts=starts, vertices=self.ids(n, num_vertices)),
-            "weights": self.maybe(np.cumsum([0, *self.ids(n, 5, np.int64)])),
-        }
+        made = dict(slots=slots, starts=starts, vertices=self.ids(n, num_vertices))
+        return dict(**made, weights=self.maybe(self.starts(n, 5)))
 
     def ranked_slots(self) -> Args:
-        num_vertices = self.size(1, 99)
-        sizes = [self.size(0, 9) for _ in range(self.size(0, 3))]
-        return {
-            "num_vertices": num_vertices,
-            "members": [self.ids(size, num_vertices) for size in sizes],
-        }
+        n = self.size(1, 99)
+        members = [self.ids(self.size(0, 9), n) for _ in range(self.size(0, 3))]
+        return dict(num_vertices=n, members=members)
 
     def gather_ranked(self) -> Args:
         made = self.ranked_slots()
         return dict(**made, vertices=self.ids(self.size(0, 9), made["num_vertices"]))
 
     def count_uses(self) -> Args:
-        num_vertices = self.size(1, 9)
-        return {
-            "vertices": self.ids(self.size(0, 20), num_vertices),
-            "counts": self.ids(num_vertices, 99, np.int32),
-        }
+        n = self.size(1, 9)
+        return dict(vertices=self.ids(self.size(0, 20), n), counts=self.ids(n, 99, np.int32))
 
     def count_reads(self) -> Args:
         made = self.count_uses()
-        return dict(indptr=np.cumsum([0, *self.ids(len(made["vertices"]), 5, np.int64)]), **made)
+        return dict(indptr=self.starts(len(made["vertices"]), 5), **made)
 
     def copy_rows(self) -> Args:
         num_rows, num_slots, width = self.size(1, 9), self.size(1, 9), self.size(1, 20)
-        slots = self.rng.sample(range(num_slots), self.size(0, num_slots))
-        dtype = self.rng.choice(STORED)
-        return {
-            "source": self.tensor(num_rows, width, dtype),
-            "vertices": self.ids(len(slots), num_rows),
-            "target": self.tensor(num_slots, width, dtype),
-            "slots_of_target": np.array(slots, self.rng.choice((np.int32, np.int64))),
-        }
+        dtype, slots = self.pick(STORED), self.distinct(num_slots)
+        source, target = (self.tensor(rows, width, dtype) for rows in (num_rows, num_slots))
+        vertices = self.ids(len(slots), num_rows)
+        return dict(source=source, vertices=vertices, target=target, slots_of_target=slots)
 
     def draw_negatives(self) -> Args:
-        return {
-            **dict(edges=self.ids(self.size(0, 9), 1 << 31, np.int64), count=self.size(0, 9)),
-            **dict(num_vertices=self.size(1, 99), seed=self.size(0, 99), step=self.size(0, 99)),
-        }
+        made = dict(edges=self.ids(self.size(0, 9), 1 << 31, np.int64), count=self.size(0, 9))
+        made |= dict(num_vertices=self.size(1, 99), seed=self.size(0, 99), step=self.size(0, 99))
+        return made
 
     def draw_of_pairs(self) -> Args:
         n = self.size(0, 9)
-        ends = {name: self.ids(n, 1 << 31, np.int64) for name in ("first", "second")}
-        return dict(**ends, seed=self.size(0, 99))
+        first, second = (self.ids(n, 1 << 31, np.int64) for _ in range(2))
+        return dict(first=first, second=second, seed=self.size(0, 99))
 
-    def integer_ids(self) -> Args:
-        return dict(ids=self.ids(self.size(0, 99), self.rng.choice((200, 1 << 31)), np.int64))
-
-    def find_integers(self) -> Args:
-        wanted = self.ids(self.size(0, 99), 200, np.int64)
-        return dict(**self.integer_ids(), wanted=wanted)
+    def integers(self) -> Any:
+        return self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64)
 
     def text_ids(self) -> Args:
-        lengths = [self.size(0, 4) for _ in range(self.size(0, 20))]
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+        offsets = self.starts(self.size(0, 20), 5)
         return dict(offsets=offsets, data=self.ids(int(offsets[-1]), 3, np.uint8))
 
-    def native_sampler(self) -> Args:
-        return dict(graph=graph_of(*self.csc()))
-
     def sample_neighbors(self) -> Args:
-        graph = graph_of(*self.csc())
-        hops = self.size(1, 3)
-        return {
-            **dict(graph=graph, seeds=self._seeds(graph)),
-            "fanouts": [self.rng.choice((-1, 1, 2, 5)) for _ in range(hops)],
-            **dict(replace=self.rng.random() < 0.5, seed=self.rng.getrandbits(64)),
-            **dict(step=self.size(0, 99), only_new=self.rng.random() < 0.3),
-        }
+        graph, hops = self.graph(), self.size(1, 3)
+        fanouts = [self.pick((-1, 1, 2, 5)) for _ in range(hops)]
+        made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), fanouts=fanouts)
+        made |= dict(replace=self.half(), seed=self.seed(), step=self.size(0, 99))
+        return dict(**made, only_new=self.half(0.3))
 
     def sample_layers(self) -> Args:
-        graph = graph_of(*self.csc())
-        sizes = [self.size(1, 6) for _ in range(self.size(1, 3))]
-        seed, step = self.rng.getrandbits(64), self.size(0, 99)
-        return dict(graph=graph, seeds=self._seeds(graph), layer_sizes=sizes, seed=seed, step=step)
-
-    def reach_neighbors(self) -> Args:
-        made = self.sample_neighbors()
-        made.pop("only_new")
-        return made
-
-    def time_relabelling(self) -> Args:
-        made = self.reach_neighbors()
-        made.pop("replace")
-        return made
-
-    def _seeds(self, graph: Graph) -> Any:
-        return self._distinct(len(graph.indptr) - 1)
-
-    def _distinct(self, n: int) -> Any:
-        picked = self.rng.sample(range(n), self.size(0, n))
-        return np.array(picked, self.rng.choice((np.int32, np.int64)))
+        graph, sizes = self.graph(), [self.size(1, 6) for _ in range(self.size(1, 3))]
+        made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), layer_sizes=sizes)
+        return dict(**made, seed=self.seed(), step=self.size(0, 99))
 
     def weighted_sampler(self) -> Args:
-        made = self.reach_neighbors()
-        graph = made["graph"]
-        weights = np.abs(self.floats(graph.num_edges))
-        return made | dict(graph=replace(graph, edge_weights=weights))
+        made = _reached(self)
+        weights = np.abs(self.floats(made["graph"].num_edges))
+        return made | dict(graph=replace(made["graph"], edge_weights=weights))
 
 
 def graph_of(indptr: Any, indices: Any) -> Graph:
-    """Return a graph whose topology is given."""
-    return Graph(
-        name="tiny",
-        indptr=indptr,
-        indices=indices,
-        features=_NOTHING[:, None],
-        feature_dtype="float32",
-        labels=_NOTHING,
-        num_classes=2,
-        train_idx=_NOTHING,
-        valid_idx=_NOTHING,
-        test_idx=_NOTHING,
-    )
+    splits = dict.fromkeys(("labels", "train_idx", "valid_idx", "test_idx"), _NOTHING)
+    features = dict(features=_NOTHING[:, None], feature_dtype="float32", num_classes=2)
+    return Graph(name="tiny", indptr=indptr, indices=indices, **features, **splits)
+
+
+def _without(args: Args, name: str) -> Args:
+    return {each: value for each, value in args.items() if each != name}
+
+
+def _reached(calls: Calls) -> Args:
+    return _without(calls.sample_neighbors(), "only_new")
 
 
 def _as_numpy(x: torch.Tensor) -> Any:
@@ -566,18 +427,13 @@ def _as_numpy(x: torch.Tensor) -> Any:
     return bits, name
 
 
+@cache
 def _sink() -> int:
-    """Return a file that is written to."""
-    if not _written:
-        _written.append(os.open(os.devnull, os.O_WRONLY))
-    return _written[0]
+    return os.open(os.devnull, os.O_WRONLY)
 
 
-def _with_graph(method: str) -> Callable[..., Any]:
-    def call(graph: Graph, **others: Any) -> Any:
-        return getattr(ops.NativeSampler(graph), method)(**others)
-
-    return call
+def _call_method(method: str, graph: Graph, **others: Any) -> Any:
+    return getattr(ops.NativeSampler(graph), method)(**others)
 
 
 def _call_replacement(
@@ -601,11 +457,9 @@ def _call_ranked(num_vertices: Any, members: Any, vertices: Any, num_threads: An
     ops.count_slots(slots, vertices, slots.starts, num_threads=num_threads)
     rows = np.arange(slots.starts[-1], dtype=np.float32)[:, None]
     caches = [(rows[a:b], "float32") for a, b in pairwise(slots.starts.tolist())]
-    host = np.broadcast_to(np.full((1, 1), -1, np.float32), (int(num_vertices), 1))
+    host = (np.broadcast_to(np.full((1, 1), -1, np.float32), (int(num_vertices), 1)), "float32")
     out = np.zeros((len(vertices), 1), np.float32)
-    ops.gather_cached(
-        (host, "float32"), caches, slots, vertices, out=(out, "float32"), num_threads=num_threads
-    )
+    ops.gather_cached(host, caches, slots, vertices, out=(out, "float32"), num_threads=num_threads)
     return out[:, 0]
 
 
@@ -628,9 +482,8 @@ _ALONE = {
 _CALLS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
     "IntegerIds.find": lambda ids, wanted, **more: ops.IntegerIds(ids).find(wanted, **more),
-    "TextIds.find": _call_texts,
-    "RankedSlots.gather_cached": _call_ranked,
-    **{f"NativeSampler.{name}": _with_graph(name) for name in _METHODS},
+    **{"TextIds.find": _call_texts, "RankedSlots.gather_cached": _call_ranked},
+    **{f"NativeSampler.{name}": partial(_call_method, name) for name in _METHODS},
     **{f"{each.__name__}.sample": partial(_sample, each) for each in _SAMPLERS},
 }
 #: What draws the arguments of a valid call, by the name of what is called.
@@ -640,16 +493,23 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
         for name, maker in vars(Calls).items()
         if name[0] != "_" and name in dir(_native)
     },
+    "empty": lambda c: dict(shape=(c.size(0, 9), c.size(0, 9)), dtype=c.pick(STORED)),
+    "read_ahead": lambda c: _without(c.gather(), "out"),
+    "csc_sort": lambda c: dict(**c.csc(), drop_duplicates=c.half()),
+    "rmat_numbering": lambda c: dict(num_vertices=c.size(2, 30), seed=c.seed()),
+    "make_undirected": lambda c: c.csc(),
     **dict.fromkeys(("simd_level", "supported_simd_level", "keep_freed_memory"), lambda _: {}),
-    "gather_from_disk": Calls.gather,
+    **{"gather_from_disk": Calls.gather, "NativeSampler": lambda c: dict(graph=c.graph())},
     **{"NativeReplacement": Calls.native_replacement, "RankedSlots": Calls.ranked_slots},
-    **{"IntegerIds": Calls.integer_ids, "TextIds": Calls.text_ids},
+    **{"IntegerIds": lambda c: dict(ids=c.integers()), "TextIds": Calls.text_ids},
     "NativeReplacement.advance": Calls.serve_batches,
     "RankedSlots.gather_cached": Calls.gather_ranked,
-    **{"IntegerIds.find": Calls.find_integers, "TextIds.find": Calls.text_ids},
-    "NativeSampler": Calls.native_sampler,
-    **{f"NativeSampler.{name}": vars(Calls)[name] for name in _METHODS},
-    "NeighborSampler.sample": Calls.reach_neighbors,
+    "IntegerIds.find": lambda c: dict(ids=c.integers(), wanted=c.ids(c.size(0, 99), 200, np.int64)),
+    "TextIds.find": Calls.text_ids,
+    "NativeSampler.sample_neighbors": Calls.sample_neighbors,
+    "NativeSampler.sample_layers": Calls.sample_layers,
+    "NativeSampler.time_relabelling": lambda c: _without(_reached(c), "replace"),
+    **dict.fromkeys(("NativeSampler.reach_neighbors", "NeighborSampler.sample"), _reached),
     "WeightedSampler.sample": Calls.weighted_sampler,
     "LayerSampler.sample": Calls.sample_layers,
 }

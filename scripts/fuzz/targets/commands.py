@@ -1,19 +1,15 @@
 """Odd command lines, and run directories and files of options that come from somebody else."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from ..case import OK, REFUSED, Input, Outcome, case_rng, failure, line_fault
-from ..formats import edit_file
-from ..pickles import HOSTILE
+from ..case import OK, REFUSED, Files, Input, Keep, Outcome, case_rng, failure, line_fault
+from ..formats import HOSTILE, edit_file
+from .folders import files_of
 from .hostile import hostile_yaml
 from .words import TINY, command_line
 
@@ -34,10 +30,6 @@ class Commands:
     limit_s = 90.0
     uses_files = True
 
-    def __init__(self) -> None:
-        self._run: dict[str, bytes] = {}
-        self._home: dict[str, bytes] = {}
-
     def prepare(self) -> None:
         import hydra.main  # noqa: F401
 
@@ -48,23 +40,16 @@ class Commands:
         import gnnscale.runtime.evaluation.evaluate
         import gnnscale.runtime.processes.launch  # noqa: F401
 
+        wanted = ("config.yaml", "metrics.jsonl", "checkpoints/", ".hydra/")
         with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
-            subprocess.run(
-                [sys.executable, "-m", "gnnscale", "train", *TINY, "hydra.run.dir=run"],
-                cwd=folder,
-                env={**os.environ, "GNNSCALE_HOME": f"{folder}/home"},
-                check=True,
-                capture_output=True,
-            )
-            kept = _content(Path(folder, "run"))
-            self._run = {
-                f"run/{name}": content
-                for name, content in kept.items()
-                if name.startswith(("config.yaml", "metrics.jsonl", "checkpoints/", ".hydra/"))
-            }
-            self._home = _content(Path(folder, "home"))
+            command = [sys.executable, "-m", "gnnscale", "train", *TINY, "hydra.run.dir=run"]
+            environment = {**os.environ, "GNNSCALE_HOME": f"{folder}/home"}
+            subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+            kept = files_of(Path(folder, "run"))
+            self._run = {f"run/{name}": kept[name] for name in kept if name.startswith(wanted)}
+            self._home = files_of(Path(folder, "home"))
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+    def make(self, key: str, number: int, keep: Keep = None) -> Input:
         rng = case_rng(key, number)
         kind = "process" if rng.randrange(_PROCESS) == 0 else "fork"
         if rng.random() < 0.65:
@@ -89,7 +74,8 @@ class Commands:
         try:
             status = _status(made)
         except BaseException as error:
-            return failure(error)._replace(message=f"{_shown(made)}\n{failure(error).message}")
+            found = failure(error)
+            return found._replace(message=f"{_shown(made)}\n{found.message}")
         sys.stdout.flush()
         sys.stderr.flush()
         text = errors.read_text(errors="replace")
@@ -100,19 +86,17 @@ class Commands:
         return outcome
 
 
-def _foreign(files: dict[str, bytes], run: Mapping[str, bytes], rng: random.Random) -> list[str]:
+def _foreign(files: dict[str, bytes], run: Files, rng: random.Random) -> list[str]:
     """Damage a file of somebody else's, and return the command that reads it."""
     template = run["run/config.yaml"]
     kind = rng.randrange(6)
     if kind <= 1:
         files["my.yaml"] = hostile_yaml(rng, rng.choice((b"", template)))
         return ["train", *TINY, "config=my.yaml", *rng.choice((("--cfg", "job"), ("seed=x",), ()))]
-    if kind == 2:
+    if kind <= 3:
         files["run/config.yaml"] = hostile_yaml(rng, template)
-        return ["train", "resume=run", *rng.choice((("seed=x",), ("epochs=2",)))]
-    if kind == 3:
-        files["run/config.yaml"] = hostile_yaml(rng, template)
-        return ["evaluate", "run=run"]
+        resumed = ["train", "resume=run", rng.choice(("seed=x", "epochs=2"))]
+        return resumed if kind == 2 else ["evaluate", "run=run"]
     names = [name for name in run if name.startswith(("run/checkpoints/", "run/metrics"))]
     name = rng.choice(sorted(names))
     if rng.random() < 0.3:
@@ -154,22 +138,18 @@ def _judged(made: Input, status: int, errors: str, output: str) -> Outcome:
     if status not in (1, 2):
         return Outcome(f"status {status}", "")
     lines = [line for line in errors.splitlines() if not line.startswith(PROGRESS)]
-    sweep = {"-m", "--multirun"} & set(made.options["argv"])
-    if sweep and lines:
+    if {"-m", "--multirun"} & set(made.options["argv"]):  # one for each job
         lines = lines[:1]
     fault = line_fault("\n".join(lines))
     return Outcome(fault, (lines or [""])[0][:60]) if fault else Outcome(REFUSED)
 
 
 def _left(folder: Path, made: Input, status: int) -> Outcome | None:
-    """Return the finding that a file is which should not be there."""
     if any((folder / place).exists() for place in ("executed", "cwd/executed", "home/executed")):
         return Outcome("executed", "code in the input ran")
-    odd = [
-        path.name for path in folder.iterdir() if path.name not in ("cwd", "home", "tmp", "stdout")
-    ]
+    odd = {path.name for path in folder.iterdir()} - {"cwd", "home", "tmp", "stdout"}
     if odd:
-        return Outcome("wrote outside", odd[0][:40])
+        return Outcome("wrote outside", min(odd)[:40])
     # Of multiprocessing, which removes it at the end of a process, and of torch, which keeps it.
     left = [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith(_OTHERS)]
     if left:
@@ -183,17 +163,8 @@ def _left(folder: Path, made: Input, status: int) -> Outcome | None:
     return None
 
 
-def _content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 def _shown(made: Input) -> str:
-    arguments: Any = made.options["argv"]
-    changed: Mapping[str, bytes] = {
-        name: content
-        for name, content in made.files.items()
-        if name in ("my.yaml", "run/config.yaml")
-    }
+    arguments, shown = made.options["argv"], ("my.yaml", "run/config.yaml")
+    changed = {name: made.files[name] for name in shown if name in made.files}
     files = "".join(f"\n{name}: {content[:300]!r}" for name, content in changed.items())
     return f"gnnscale {' '.join(repr(each[:200]) for each in arguments)}{files}"

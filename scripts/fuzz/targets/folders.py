@@ -1,7 +1,5 @@
 """What targets share whose cases are valid folders, some of whose files are damaged and used."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -10,27 +8,24 @@ import tempfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
+from gnnscale.model.trainable import seed_loss
+from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
-from ..case import (
-    ASIDE,
-    Input,
-    Outcome,
-    WrongResultError,
-    case_rng,
-    guarded,
-    odd_places,
-    regular_files,
-    strange_files,
-)
+from .. import case
+from ..case import Edited, Files, Input, Keep, Outcome, WrongResultError, case_rng
 from ..formats import damaged, npy_element
 
 #: Part of the cases whose files agree with each other about the damage.
@@ -38,14 +33,9 @@ _AGREEING = 0.4
 
 
 class Valid(NamedTuple):
-    """A folder as the program makes it.
+    """A folder as the program makes it, and what the target needs to use it."""
 
-    Attributes:
-        files: content by path below the folder.
-        made_for: what the target needs to use it.
-    """
-
-    files: Mapping[str, bytes]
+    files: Files
     made_for: Any = None
 
 
@@ -61,21 +51,19 @@ class Artefact(ABC):
         writes: whether using it may write into the folder.
     """
 
-    name: ClassVar[str]
-    batch = 64
-    limit_s = 20.0
-    uses_files = True
-    place: ClassVar[str] = "store"
-    kinds: ClassVar[tuple[str, ...]] = ("",)
-    refusals: ClassVar[tuple[type[Exception], ...]] = (GraphError, ConfigError)
-    names: ClassVar[tuple[str, ...]] = ()
-    leaves: ClassVar[frozenset[str]] = frozenset()
-    writes: ClassVar[bool] = False
+    name: str
+    batch, limit_s, uses_files = 64, 20.0, True
+    place = "store"
+    kinds: tuple[str, ...] = ("",)
+    refusals: tuple[type[Exception], ...] = (GraphError, ConfigError)
+    names: tuple[str, ...] = ()
+    leaves: frozenset[str] = frozenset()
+    writes = False
 
     def __init__(self) -> None:
         self._valid: list[Valid] = []
         #: Files of the home folder that every case has.
-        self._home: Mapping[str, bytes] = {}
+        self._home: Files = {}
 
     @abstractmethod
     def valid(self, folder: Path) -> list[Valid]:
@@ -86,29 +74,21 @@ class Artefact(ABC):
         """Use the folder of a case, which was ``valid`` before.
 
         If what is wrong agrees with itself (the case's option ``agreeing``), it may go unnoticed.
-
-        Raises:
-            WrongResultError: it was let in, and comes to what cannot be right.
         """
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
-        """Return the files with some of them damaged, and which edits these were."""
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         count = case_rng(key, number, "edits").choice((0, 1, 1, 1, 2, 3))
         return damaged(files, key, number, count, keep)
 
-    def agreeing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return the files, of which one says what the others hold, as bad intent would."""
+    def agreeing(self, files: Files) -> dict[str, bytes]:
         return dict(files)
 
     def prepare(self) -> None:
-        """Make the valid folders that are damaged later."""
         with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
             os.environ["GNNSCALE_HOME"] = folder
             self._valid = self.valid(Path(folder))
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+    def make(self, key: str, number: int, keep: Keep = None) -> Input:
         """Damage a valid folder; what describes other files may then be made to agree with them."""
         rng = case_rng(key, number)
         which = number % len(self._valid)
@@ -121,7 +101,7 @@ class Artefact(ABC):
         changed = {name: content for name, content in files.items() if content != valid.get(name)}
         without = sorted(valid.keys() - files.keys())
         options = {"which": which, "without": without, "agreeing": agrees}
-        kind, odd = rng.choice(self.kinds), odd_places(files, case_rng(key, number, "odd"))
+        kind, odd = rng.choice(self.kinds), case.odd_places(files, case_rng(key, number, "odd"))
         return Input(kind=kind, options=options, files=changed, edits=tuple(edits), odd=odd)
 
     def run(self, made: Input, folder: Path) -> Outcome:
@@ -134,16 +114,15 @@ class Artefact(ABC):
         Input(kind="", files=files, odd=made.odd).write(path)
         Input(kind="", files=self._home).write(folder / "home")
         os.environ["GNNSCALE_HOME"] = str(folder / "home")
-        before = {each: regular_files(folder / each) for each in (self.place, ASIDE)}
-        outcome = guarded(
-            lambda: self.use(path, valid, made), self.refusals, [str(path), *self.names]
-        )
+        before = {each: case.regular_files(folder / each) for each in (self.place, case.ASIDE)}
+        names = [str(path), *self.names]
+        outcome = case.guarded(lambda: self.use(path, valid, made), self.refusals, names)
         if outcome.is_finding:
             return outcome
-        for each in (ASIDE,) if self.writes else before:
-            if before[each] and regular_files(folder / each) != before[each]:
+        for each in (case.ASIDE,) if self.writes else before:
+            if before[each] and case.regular_files(folder / each) != before[each]:
                 return Outcome("wrong result", f"what lay in {each} was changed")
-        return strange_files(folder, {self.place, ASIDE, *self.leaves}) or outcome
+        return case.strange_files(folder, {self.place, case.ASIDE, *self.leaves}) or outcome
 
 
 #: The form of an array in its header.
@@ -165,77 +144,51 @@ class Stored(Artefact):
         checksums: whether arrays are refused for their checksums when they are read.
     """
 
-    record: ClassVar[str]
-    entries: ClassVar[str] = "arrays"
-    checksums: ClassVar[bool] = False
+    record: str
+    entries = "arrays"
+    checksums = False
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         """Damage any file, overwrite elements of arrays, or put other values into the JSON file."""
         kind = case_rng(key, number, "kind").random()
         if kind < 0.3 and self.record in files:
-            said, edits = odd_values(json.loads(files[self.record]), self.record, key, number, keep)
-            return {**files, self.record: json.dumps(said).encode()}, edits
+            values = json.loads(files[self.record])
+            values, edits = odd_values(values, self.record, key, number, keep)
+            return {**files, self.record: json.dumps(values).encode()}, edits
         if kind < 0.6 and any(name.endswith(".npy") for name in files):
             return overwritten(files, key, number, keep)
         return super().spoiled(files, key, number, keep)
 
-    def agreeing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Write into the JSON file what the others say."""
+    def agreeing(self, files: Files) -> dict[str, bytes]:
         try:
-            said = json.loads(files[self.record])
-            tell_files(said[self.entries], files, checksums=self.checksums)
+            values = json.loads(files[self.record])
+            describe_files(values[self.entries], files, checksums=self.checksums)
         except Exception:  # damaged itself
             return dict(files)
-        return {**files, self.record: json.dumps(said).encode()}
+        return {**files, self.record: json.dumps(values).encode()}
 
 
 def small_graph(num_vertices: int, num_edges: int) -> Graph:
     """Return a graph of random edges, half of whose vertices train."""
-    rng = np.random.default_rng(0)
+    rng, v = np.random.default_rng(0), np.arange(num_vertices, dtype=np.int32)
     ends = np.sort(rng.integers(0, num_edges + 1, num_vertices - 1))
-    vertices = np.arange(num_vertices, dtype=np.int32)
-    return Graph(
-        name="fuzzed",
-        indptr=np.concatenate([[0], ends, [num_edges]]).astype(np.int64),
-        indices=rng.integers(0, num_vertices, num_edges, dtype=np.int32),
-        features=np.zeros((num_vertices, 5), np.float32),
-        feature_dtype="float32",
-        labels=np.zeros(num_vertices, np.int64),
-        num_classes=1,
-        train_idx=vertices[::2],
-        valid_idx=vertices[1::4],
-        test_idx=vertices[3::4],
-        content="0" * 32,
-    )
+    lists = {
+        "indptr": np.concatenate([[0], ends, [num_edges]]).astype(np.int64),
+        "indices": rng.integers(0, num_vertices, num_edges, dtype=np.int32),
+    }
+    rows = {"features": np.zeros((num_vertices, 5), np.float32), "feature_dtype": "float32"}
+    labels = {"labels": np.zeros(num_vertices, np.int64), "num_classes": 1}
+    split = {"train_idx": v[::2], "valid_idx": v[1::4], "test_idx": v[3::4]}
+    return Graph(name="fuzzed", content="0" * 32, **lists, **rows, **labels, **split)
 
 
-def without_times(archive: bytes) -> bytes:
-    """Return an archive that says nothing of when it was written."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(packed, "w") as copy:
-        for info in source.infolist():
-            copy.writestr(zipfile.ZipInfo(info.filename), source.read(info))
-    return packed.getvalue()
-
-
-def tell_files(
-    entries: dict[str, Any], files: Mapping[str, bytes], *, checksums: bool = False
-) -> None:
-    """Write into entries of arrays, or the only one, what their files or archives say.
-
-    Args:
-        entries: by name.
-        files: by name.
-        checksums: write those of ``.npy`` files, too.
-    """
+def describe_files(entries: dict[str, Any], files: Files, *, checksums: bool = False) -> None:
+    """Write into entries of arrays, or the only one, what their files or archives say."""
     for name, content in files.items():
         if name.endswith(".npz"):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 for info in archive.infolist():
-                    entry = entries.get(info.filename.removesuffix(".npy"))
-                    if entry:
+                    if entry := entries.get(info.filename.removesuffix(".npy")):
                         entry.update(bytes=info.file_size, crc32=info.CRC)
         entry = entries if "bytes" in entries else entries.get(name.removesuffix(".npy"))
         found = _FORM.search(content[:256])
@@ -249,9 +202,7 @@ def tell_files(
                 entry["dtype"] = str(np.dtype(found[1].decode()))
 
 
-def overwritten(
-    files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-) -> tuple[dict[str, bytes], list[str]]:
+def overwritten(files: Files, key: str, number: int, keep: Keep) -> Edited:
     """Overwrite elements of arrays, which no size and no header shows."""
     changed, edits = dict(files), []
     arrays = [name for name in sorted(files) if name.endswith(".npy")]
@@ -268,15 +219,17 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """Return the content of all files below a folder; archives have no times."""
     found = {}
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-        content = path.read_bytes()
-        name = str(path.relative_to(folder))
-        found[name] = without_times(content) if path.suffix == ".npz" else content
+        found[str(path.relative_to(folder))] = content = path.read_bytes()
+        if path.suffix == ".npz":
+            source, packed = zipfile.ZipFile(io.BytesIO(content)), io.BytesIO()
+            with zipfile.ZipFile(packed, "w") as copy:
+                for info in source.infolist():
+                    copy.writestr(zipfile.ZipInfo(info.filename), source.read(info))
+            found[str(path.relative_to(folder))] = packed.getvalue()
     return found
 
 
-def odd_values(
-    said: Any, name: str, key: str, number: int, keep: frozenset[int] | None
-) -> tuple[Any, list[str]]:
+def odd_values(values: Any, name: str, key: str, number: int, keep: Keep) -> tuple[Any, list[str]]:
     """Put other values here and there into nested lists and mappings, and say which.
 
     Every edit has random numbers of its own, so that one can be left out and the others stay.
@@ -284,11 +237,11 @@ def odd_values(
     edits = []
     for place in range(case_rng(key, number, "edits").choice((1, 1, 2, 4))):
         rng = case_rng(key, number, place)
-        holder, index = rng.choice(list(_places(said)))
+        holder, index = rng.choice(list(_places(values)))
         if keep is None or place in keep:
             holder[index] = deepcopy(rng.choice(_VALUES))  # later edits may change it
             edits.append(f"{place}: {name}")
-    return said, edits
+    return values, edits
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -301,11 +254,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def check_shown(draw: Callable[[], str], show: Callable[[Any], None]) -> None:
-    """Look at what a picture and a table print.
-
-    Raises:
-        WrongResultError: they have control characters.
-    """
+    """Look at what a picture and a table print."""
     from rich.console import Console
 
     stream = io.StringIO()
@@ -315,5 +264,74 @@ def check_shown(draw: Callable[[], str], show: Callable[[Any], None]) -> None:
 
 
 def home_of(folder: Path) -> dict[str, bytes]:
-    """Return the graph stores of a home folder."""
     return {name: each for name, each in files_of(folder).items() if name.startswith("graphs/")}
+
+
+MODELS: dict[str, type[ModelConfig]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT, "gin": GIN}
+SPLITS = ("train", "valid", "test")
+_BATCH = 16
+
+
+def check_graph(graph: Graph) -> None:
+    n = graph.num_vertices
+    indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
+    wrong = {
+        "indptr": indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any(),
+        "indices": len(indices) and not 0 <= indices.min() <= indices.max() < n,
+        "features": graph.features.shape[0] != n or graph.features.ndim != 2,
+        "feature_dtype": FEATURE_DTYPES.get(graph.feature_dtype) != graph.features.dtype,
+        "labels": len(graph.labels) != n or not _labels_hold(graph),
+        "metric": graph.metric not in METRICS,
+    }
+    for part in SPLITS if graph.num_classes else ():  # else nothing is labelled, nor split
+        ids = np.asarray(getattr(graph, f"{part}_idx"))
+        wrong[f"{part}_idx"] = not len(ids) or not 0 <= ids.min() <= ids.max() < n
+    if graph.feature_dtype != "bfloat16":
+        wrong["finite features"] = not np.isfinite(graph.features).all()
+    for name, is_wrong in wrong.items():
+        if is_wrong:
+            raise WrongResultError(f"{name} of the store cannot be right")
+
+
+def _labels_hold(graph: Graph) -> bool:
+    if graph.regression:  # NaN if one is unknown
+        return not np.isinf(graph.labels).any()
+    low, high = int(graph.labels.min()), int(graph.labels.max())
+    if graph.labels.ndim == 2:
+        return graph.labels.shape[1] == graph.num_classes and 0 <= low <= high <= 1
+    return -1 <= low <= high < graph.num_classes
+
+
+def train_step(graph: Graph, model_name: str) -> None:
+    if not graph.num_classes:
+        return  # for its edges
+    torch.manual_seed(0)
+    heads: dict[str, Any] = {"num_heads": 2} if model_name == "gat" else {}
+    config = MODELS[model_name](hidden=4, num_layers=2, **heads)
+    model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    train_on(graph, model)
+    torch.optim.SGD(model.parameters(), lr=0.01).step()
+
+
+def batch_of(graph: Graph) -> MiniBatch:
+    return NeighborSampler(graph, fanouts=[3, 2]).sample(np.asarray(graph.train_idx[:_BATCH]), 0)
+
+
+def train_on(graph: Graph, model: TrainableModel) -> None:
+    batch = batch_of(graph)
+    inputs = FeatureLoader(graph, model, num_threads=1).load(batch)
+    seed_loss(graph, model(batch, inputs), batch.seeds).backward()
+
+
+def sample_all(graph: Graph) -> None:
+    """Draw a mini-batch with every sampler, and look at the ids in it."""
+    seeds = np.asarray(graph.train_idx[:_BATCH])
+    samplers = (
+        NeighborSampler(graph, fanouts=[2, 2], replace=True),
+        NeighborSampler(graph, fanouts=[-1, -1], num_threads=2),
+        LayerSampler(graph, layer_sizes=[5, 5]),
+    )
+    for sampler in samplers:
+        vertices = sampler.sample(seeds, 1).input_vertices
+        if not 0 <= vertices.min() <= vertices.max() < graph.num_vertices:
+            raise WrongResultError(f"{type(sampler).__name__} drew a vertex that is none")

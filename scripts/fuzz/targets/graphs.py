@@ -1,9 +1,6 @@
 """Graph stores, divided edges and aggregated rows: damaged ones are opened and trained on."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,31 +15,25 @@ from gnnscale.dataset import verify_store
 from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.feature import HostFeatures, PreaggregatedFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GCN, GIN, GraphSAGE
 from gnnscale.partition import PaGraph, write_part
 from gnnscale.report.export.answers import RowIds
 from gnnscale.runtime.preaggregation import open_rows, preaggregate
-from gnnscale.sampler import NeighborSampler, NeighborSampling, Shuffled
+from gnnscale.sampler import NeighborSampling, Shuffled
 from gnnscale.task.links import LinkTask
 from gnnscale.task.split import PARTS, identify_split, make_split, open_split
 
-from ..case import Input, WrongResultError
-from .folders import Stored, Valid, files_of, small_graph
+from ..case import Files, Input, WrongResultError
+from .folders import MODELS, Stored, Valid, batch_of, files_of, sample_all, small_graph, train_step
 from .samples import SAMPLES, Sample
-from .training import MODELS, sample_all, train_step
 
 #: A layout's sample, by number, and what is to be otherwise in the store; with ``part``, it is
 #: that of a part of the graph.
 _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
-    ("Ogb", 0, {}),
-    ("Ogb", 0, {"feature_dtype": "float16", "undirected": True}),
-    ("Ogb", 1, {"feature_dtype": "bfloat16"}),
-    ("GnnBenchmark", 0, {"feature_dtype": "uint8"}),
-    ("GraphSaint", 0, {}),
-    ("Heterophilous", 0, {"self_loops": "add"}),
-    ("Ogb", 0, {"part": 1}),
-    ("Tables", 0, {}),
-    ("Tables", 1, {}),
+    *(("Ogb", 0, {}), ("Ogb", 0, {"feature_dtype": "float16", "undirected": True})),
+    *(("Ogb", 1, {"feature_dtype": "bfloat16"}), ("GnnBenchmark", 0, {"feature_dtype": "uint8"})),
+    *(("GraphSaint", 0, {}), ("Heterophilous", 0, {"self_loops": "add"})),
+    *(("Ogb", 0, {"part": 1}), ("Tables", 0, {}), ("Tables", 1, {})),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
@@ -73,27 +64,16 @@ class Stores(Stored):
 
 
 def _check_names(graph: Graph) -> None:
-    """Read the ids of the user's and the names of classes, as predictions have them.
-
-    Raises:
-        WrongResultError: they are not those of all vertices and classes.
-    """
     ids, classes = read_ids(graph), read_classes(graph)
-    if ids is not None and len(RowIds(vertices=None, own=ids).array(0, len(ids))) != len(ids):
-        raise WrongResultError("not an id for each vertex")
-    if ids is not None and len(ids) != graph.num_vertices:
-        raise WrongResultError("not an id for each vertex")
+    if ids is not None:
+        rows = RowIds(vertices=None, own=ids).array(0, len(ids))
+        if not len(rows) == len(ids) == graph.num_vertices:
+            raise WrongResultError("not an id for each vertex")
     if classes is not None and len(classes) != graph.num_classes:
         raise WrongResultError("not a name for each class")
 
 
-def _verify(store: Path, files: Mapping[str, bytes], valid: Mapping[str, bytes]) -> None:
-    """Verify a store.
-
-    Raises:
-        GraphError: it is damaged.
-        WrongResultError: it is, and that was not noticed.
-    """
+def _verify(store: Path, files: Files, valid: Files) -> None:
     problems = [check.problem for check in verify_store(store) if check.problem is not None]
     if problems:
         raise GraphError(problems[0])
@@ -102,17 +82,13 @@ def _verify(store: Path, files: Mapping[str, bytes], valid: Mapping[str, bytes])
             raise WrongResultError(f"damage of {name} is not noticed")
 
 
-def _prepared(
-    sample: Sample, layout: str, options: Mapping[str, Any], folder: Path
-) -> dict[str, bytes]:
+def _prepared(sample: Sample, layout: str, options: Any, folder: Path) -> dict[str, bytes]:
     Input(kind=layout, files=sample.files).write(folder / "raw")
     for path in (folder / "raw").rglob("*"):
         os.utime(path, (0, 0))  # the store names it
-    changes = {name: value for name, value in options.items() if name != "part"}
-    reader = getattr(dataset, layout)(
-        raw=str(folder / "raw"), store=str(folder / "store"), **{**sample.options, **changes}
-    )
-    store = reader.prepare()
+    chosen = {**sample.options, **options, "raw": f"{folder}/raw", "store": f"{folder}/store"}
+    chosen.pop("part", None)
+    store = getattr(dataset, layout)(**chosen).prepare()
     if "part" in options:
         graph = Graph.open(store)
         parts = PaGraph().assign(graph, num_parts=2, num_hops=2, num_threads=1)
@@ -153,10 +129,8 @@ class LinkSplits(Stored):
         if split.graph.edge_weights is not None and not (split.graph.edge_weights >= 0).all():
             raise WrongResultError("a weight is negative, or no number")
         sample_all(split.graph)
-        task = LinkTask(
-            split=split, num_negatives=1, decoder=made.kind, hits=10, num_candidates=100, seed=0
-        )
-        _train_step(task)
+        sizes = {"num_negatives": 1, "hits": 10, "num_candidates": 100, "seed": 0}
+        _train_step(LinkTask(split=split, decoder=made.kind, **sizes))
 
 
 def _both_ways(graph: Graph) -> Graph:
@@ -164,16 +138,11 @@ def _both_ways(graph: Graph) -> Graph:
     pairs = np.stack([graph.indices, destinations])
     pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
     pairs = pairs[:, np.lexsort(pairs)]
-    counts = np.bincount(pairs[1], minlength=graph.num_vertices)
-    return replace(
-        graph,
-        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        indices=pairs[0].astype(np.int32),
-    )
+    indptr = np.cumsum([0, *np.bincount(pairs[1], minlength=graph.num_vertices)])
+    return replace(graph, indptr=indptr, indices=pairs[0].astype(np.int32))
 
 
 def _train_step(task: LinkTask) -> None:
-    """Sample a mini-batch of edges, and train a step on it."""
     torch.manual_seed(0)
     order = Shuffled().order(task.seeds, batch_size=_BATCH, num_devices=1, seed=0)
     seeds = next(order.epoch(0)).seeds
@@ -186,13 +155,6 @@ def _train_step(task: LinkTask) -> None:
     scores.sum().backward()
 
 
-_MODELS: tuple[ModelConfig, ...] = (
-    GIN(hidden=4, num_layers=2),
-    GCN(hidden=4, num_layers=2),
-    GraphSAGE(hidden=4, num_layers=2),
-)
-
-
 class Preaggregated(Stored):
     """``open_rows``, and a step of the model whose first layer they are of."""
 
@@ -203,10 +165,9 @@ class Preaggregated(Stored):
         graph = small_graph(60, 300)
         features = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
         graph = replace(graph, features=features)
-        return [
-            Valid(files_of(preaggregate(model, graph, num_threads=1)), (model, graph))
-            for model in _MODELS
-        ]
+        models = [model(hidden=4, num_layers=2) for model in (GIN, GCN, GraphSAGE)]
+        made = [files_of(preaggregate(model, graph, num_threads=1)) for model in models]
+        return [Valid(files, (model, graph)) for files, model in zip(made, models, strict=True)]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
         config, graph = valid.made_for
@@ -215,7 +176,7 @@ class Preaggregated(Stored):
             raise WrongResultError("not a row for each vertex")
         torch.manual_seed(0)
         model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
-        batch = NeighborSampler(graph, fanouts=[3, 2]).sample(graph.train_idx[:16], 0)
+        batch = batch_of(graph)
         store = PreaggregatedFeatures(opened.rows, HostFeatures.of(graph))
         loaded = FeatureLoader(graph, model, num_threads=1, store=store).load(batch)
         model(batch, loaded).sum().backward()

@@ -1,14 +1,12 @@
 """Files about hardware: damaged NVLink matrices, platforms, bitstreams of a simulated card."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import random
 import re
-from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
 from gnnscale.report import simulate as report
 from gnnscale.sampler import NeighborSampling
 
-from ..case import Input, WrongResultError, case_rng
+from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import json_value
 from ..mutate import BYTES, INTEGERS
 from .folders import Artefact, Valid, check_shown, odd_values
@@ -48,9 +46,7 @@ class NvlinkMatrices(Artefact):
         texts = [(shipped / f"{machine}.csv").read_bytes() for machine in MACHINES]
         return [Valid({_LINKS: text}) for text in (*texts, b"0 0\n0 0\n")]
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "made up")
         if rng.random() < 0.5:
             return super().spoiled(files, key, number, keep)
@@ -64,10 +60,7 @@ class NvlinkMatrices(Artefact):
         if sorted(gpu for clique in cliques for gpu in clique) != list(range(len(links))):
             raise WrongResultError("a GPU is in no clique, or in several")
         for clique in cliques:
-            if (
-                np.delete(links[np.ix_(clique, clique)].ravel(), slice(None, None, len(clique) + 1))
-                < 1
-            ).any():
+            if (links[np.ix_(clique, clique)] + np.eye(len(clique)) < 1).any():
                 raise WrongResultError("two GPUs of a clique are not linked")
 
 
@@ -103,25 +96,20 @@ class Platforms(Artefact):
     leaves = frozenset({"home"})
 
     def valid(self, folder: Path) -> list[Valid]:
-        found = []
-        for name in _SHIPPED:
-            file = resources.files("gnnscale.configs") / "platform" / f"{name}.yaml"
-            values = yaml.load(file.read_text(), yaml.SafeLoader)
+        shipped = resources.files("gnnscale.configs") / "platform"
+        found = [yaml.safe_load((shipped / f"{name}.yaml").read_text()) for name in _SHIPPED]
+        for values in found:
             del values["_target_"]
-            found.append(values)
         here = {"accelerator": None, "num_accelerators": 0, "measured_on": asdict(Identity.here())}
         found.append(found[0] | here)
         return [Valid({_PLATFORM: yaml.safe_dump(each).encode()}, each) for each in found]
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
         kind = rng.random()
         if kind < 0.5:
-            values, edits = odd_values(
-                yaml.safe_load(files[_PLATFORM]), _PLATFORM, key, number, keep
-            )
+            values = yaml.safe_load(files[_PLATFORM])
+            values, edits = odd_values(values, _PLATFORM, key, number, keep)
             return {_PLATFORM: yaml.safe_dump(values).encode()}, edits
         if kind < 0.75:
             return {_PLATFORM: hostile_yaml(rng, files[_PLATFORM])}, []
@@ -133,27 +121,14 @@ class Platforms(Artefact):
         machine = ThisMachine(file=None if made.kind == "kept" else path / _PLATFORM)
         platform = machine.open()
         counts = [0] if platform.accelerator is None else [1, 2]
-        scaling = simulate(
-            SimulateConfig(
-                seed=0,
-                platform=machine,
-                graph="products",
-                model=GCN(hidden=8, num_layers=2),
-                sampler=NeighborSampling(fanouts=[3, 2]),
-                batch_size=64,
-                accelerators=counts,
-                hybrid=made.kind == "hybrid",
-                fused=False,
-                prefetch="auto",
-            )
-        )
-        _show(scaling)
+        run = {"graph": "products", "model": GCN(hidden=8, num_layers=2), "batch_size": 64}
+        run |= {"sampler": NeighborSampling(fanouts=[3, 2]), "fused": False, "prefetch": "auto"}
+        how = {"accelerators": counts, "hybrid": made.kind == "hybrid", "seed": 0}
+        _show(simulate(SimulateConfig(platform=machine, **run, **how)))
 
 
 def _show(scaling: Scaling) -> None:
-    check_shown(
-        lambda: report.draw(scaling), lambda console: report.print_scaling(scaling, console)
-    )
+    check_shown(partial(report.draw, scaling), partial(report.print_scaling, scaling))
     json.dumps(report.describe(scaling))
     for result in scaling.results:
         figures: Any = (result.epoch_s, result.mteps, result.predicted.step_s)
@@ -176,9 +151,7 @@ class Bitstreams(Artefact):
     def valid(self, folder: Path) -> list[Valid]:
         return [Valid({_BITSTREAM: library(Design()).read_bytes()})]
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
         if rng.random() < 0.05:
             return {}, []
@@ -189,9 +162,8 @@ class Bitstreams(Artefact):
         return {_BITSTREAM: edit(files[_BITSTREAM], rng)}, []
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        board = Board(
-            load_csim(), index=0, bitstream=str(path / _BITSTREAM), compute_units=2, slots=1
-        )
+        sizes = {"index": 0, "compute_units": 2, "slots": 1}
+        board = Board(load_csim(), bitstream=str(path / _BITSTREAM), **sizes)
         if board.compute_units != 2:
             raise WrongResultError("other compute units than were asked for")
         board.close()

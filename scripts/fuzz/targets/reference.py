@@ -1,7 +1,5 @@
 """Slow answers in NumPy to compare the answers of ``ops`` with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -10,116 +8,111 @@ import numpy as np
 import torch
 
 
-def _matrix(rows: Any) -> Any:
-    if isinstance(rows, torch.Tensor):
-        return rows.detach().to(torch.float64).numpy()
-    array, name = rows
-    if name == "bfloat16":
-        return (np.asarray(array).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return np.asarray(array, np.float64)
+class Given:
+    """Arguments by name, as copies in the widest type: int64 if all values are whole, or float64.
+
+    Lists of arrays stay lists; what is no array stays what it is.
+    """
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        self._args = args
+
+    def __getattr__(self, name: str) -> Any:
+        return self.__dict__.setdefault(name, _wide(self._args[name]))
 
 
-def _ints(values: Any) -> Any:
-    return np.asarray(values).astype(np.int64)
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().to(torch.float64).numpy()
+    elif isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str):
+        value, name = np.asarray(value[0]), value[1]
+        if name == "bfloat16":
+            value = (value.astype(np.uint32) << 16).view(np.float32)
+    elif isinstance(value, list):
+        if value and isinstance(value[0], (torch.Tensor, np.ndarray, tuple)):
+            return [_wide(each) for each in value]
+        value = np.asarray(value)
+    elif not isinstance(value, np.ndarray):
+        return value
+    wide = value.astype(np.float64)
+    return wide.astype(np.int64) if (wide == np.floor(wide)).all() else wide
 
 
-def gather(args: dict[str, Any]) -> Any:
-    return _matrix(args["x"])[_ints(args["ids"])]
+def _times(rows: Any, factors: Any) -> Any:
+    return rows if factors is None else rows * factors[:, None]
 
 
-def _members(args: dict[str, Any], starts: Any) -> tuple[Any, Any]:
+def _destinations(indptr: Any) -> Any:
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def _added(to: Any, at: Any, values: Any) -> Any:
+    np.add.at(to, at, values)
+    return to
+
+
+def _members(a: Given, starts: Any) -> tuple[Any, Any]:
     """Return the cache and the slot of every vertex; a cache beyond the last if none has it."""
-    slots = _ints(args["slots"])[_ints(args["vertices"])]
+    slots = a.slots[a.vertices]
     found = np.searchsorted(starts, slots, side="right") - 1
     return np.where(slots < 0, len(starts) - 1, found), slots
 
 
-def gather_cached(args: dict[str, Any]) -> Any:
-    caches = [_matrix(each) for each in args["caches"]]
-    starts = np.cumsum([0, *map(len, caches)])
-    member, slots = _members(args, starts)
-    rows = _matrix(args["host"])[_ints(args["vertices"])]
-    every = np.concatenate([*caches, np.zeros((1, rows.shape[1]))])  # one if there is no cache
+def gather_cached(a: Given) -> Any:
+    starts = np.cumsum([0, *map(len, a.caches)])
+    member, slots = _members(a, starts)
+    rows = a.host[a.vertices]
+    every = np.concatenate([*a.caches, np.zeros((1, rows.shape[1]))])  # one if there is no cache
     rows = np.where((slots >= 0)[:, None], every[slots], rows)
     return np.concatenate([rows.ravel(), np.bincount(member, minlength=len(starts))])
 
 
-def gather_ranked(args: dict[str, Any]) -> Any:
-    table = np.full(int(args["num_vertices"]), -1)
-    for slot, vertex in enumerate([v for each in args["members"] for v in _ints(each).tolist()]):
+def gather_ranked(a: Given) -> Any:
+    table = np.full(a.num_vertices, -1)
+    for slot, vertex in enumerate([v for each in a.members for v in each.tolist()]):
         table[vertex] = slot
-    return table[_ints(args["vertices"])]
+    return table[a.vertices]
 
 
-def count_slots(args: dict[str, Any]) -> Any:
-    starts = _ints(args["starts"])
-    member, _ = _members(args, starts)
-    weights = args["weights"]
-    degrees = np.ones(len(member), np.int64) if weights is None else np.diff(_ints(weights))
-    counts = np.zeros(len(starts), np.int64)
-    np.add.at(counts, member, degrees[: len(member)])
-    return counts
+def count_slots(a: Given) -> Any:
+    member, _ = _members(a, a.starts)
+    degrees = np.ones(len(member), np.int64) if a.weights is None else np.diff(a.weights)
+    return _added(np.zeros(len(a.starts), np.int64), member, degrees[: len(member)])
 
 
-def count_uses(args: dict[str, Any]) -> Any:
-    counts = _ints(args["counts"]).copy()
-    degrees = np.diff(_ints(args["indptr"])) if "indptr" in args else 1
-    np.add.at(counts, _ints(args["vertices"]), degrees)
-    return counts
-
-
-def copy_rows(args: dict[str, Any]) -> Any:
-    target = np.array(_matrix(args["target"]))
-    target[_ints(args["slots_of_target"])] = _matrix(args["source"])[_ints(args["vertices"])]
+def copy_rows(a: Given) -> Any:
+    target = 1.0 * a.target
+    target[a.slots_of_target] = a.source[a.vertices]
     return target
 
 
-def aggregate(args: dict[str, Any]) -> Any:
-    x, indptr, indices = _matrix(args["x"]), _ints(args["indptr"]), _ints(args["indices"])
-    rows = indices if args["ids"] is None else _ints(args["ids"])
-    if args["ids"] is not None and not args["ids_per_edge"]:
-        rows = rows[indices]
-    messages = x[rows]
-    if args["weights"] is not None:
-        messages = messages * np.asarray(args["weights"], np.float64)[:, None]
-    out = np.zeros((len(indptr) - 1, x.shape[1]))
-    dst = np.repeat(np.arange(len(out)), np.diff(indptr))
-    np.add.at(out, dst, messages[: len(dst)])
-    if args["dst_scale"] is not None:
-        out *= np.asarray(args["dst_scale"], np.float64)[:, None]
-    num_self = int(args["num_self"])
-    if num_self:
-        own = _matrix(args["self_rows"])
-        own = own[:num_self] if args["self_ids"] is None else own[_ints(args["self_ids"])]
-        if args["self_scale"] is not None:
-            own = own * np.asarray(args["self_scale"], np.float64)[:, None]
-        out[:num_self] += own[:num_self]
-    if args["gate"] is not None:
-        out[_matrix(args["gate"]) <= 0] = 0
+def aggregate(a: Given) -> Any:
+    rows = a.indices if a.ids is None else a.ids if a.ids_per_edge else a.ids[a.indices]
+    dst, messages = _destinations(a.indptr), _times(a.x[rows], a.weights)
+    out = np.zeros((len(a.indptr) - 1, a.x.shape[1]))
+    out = _times(_added(out, dst, messages[: len(dst)]), a.dst_scale)
+    if a.num_self:
+        own = a.self_rows[: a.num_self] if a.self_ids is None else a.self_rows[a.self_ids]
+        out[: a.num_self] += _times(own, a.self_scale)[: a.num_self]
+    if a.gate is not None:
+        out[a.gate <= 0] = 0
     return out
 
 
-def add_rows(args: dict[str, Any]) -> Any:
-    messages = _matrix(args["x"])[_ints(args["ids"])]
-    if args["weights"] is not None:
-        messages = messages * np.asarray(args["weights"], np.float64)[:, None]
-    out = np.array(_matrix(args["out"]))
-    dst = np.repeat(_ints(args["out_ids"]), np.diff(_ints(args["indptr"])))
-    np.add.at(out, dst, messages)
-    return out
+def add_rows(a: Given) -> Any:
+    dst = np.repeat(a.out_ids, np.diff(a.indptr))
+    return _added(1.0 * a.out, dst, _times(a.x[a.ids], a.weights))
 
 
-def arrange_block(args: dict[str, Any]) -> Any:
+def arrange_block(a: Given) -> Any:
     """Return the sums of the weights that each wanted destination takes of its sources."""
-    indptr, indices, wanted = (_ints(args[name]) for name in ("indptr", "indices", "destinations"))
-    weights, scale, own = (args[name] for name in ("weights", "dst_scale", "self_scale"))
-    every = np.ones(len(indices)) if weights is None else np.asarray(weights, np.float64)
-    sums = np.zeros(len(wanted))
-    for v, dst in enumerate(wanted):
-        sums[v] = every[indptr[dst] : indptr[dst + 1]].sum()
+    every = np.ones(len(a.indices)) if a.weights is None else a.weights
+    scale, own, sums = a.dst_scale, a.self_scale, np.zeros(len(a.destinations))
+    for v, dst in enumerate(a.destinations):
+        sums[v] = every[a.indptr[dst] : a.indptr[dst + 1]].sum()
         sums[v] *= 1 if scale is None else scale[dst]
-        if args["self_term"] is not None:
-            sums[v] += 1 if own is None or args["self_term"] == "concat" else own[dst]
+        if a.self_term is not None:
+            sums[v] += 1 if own is None or a.self_term == "concat" else own[dst]
     return sums
 
 
@@ -134,86 +127,56 @@ def _sums_of_rows(args: dict[str, Any], made: Any) -> Any:
     return sums.reshape(slots, -1).sum(axis=0)
 
 
-def gather_columns(args: dict[str, Any]) -> Any:
-    x, picked, out = _matrix(args["x"]), _ints(args["ids"]), args["out"]
-    words = int(args["num_columns_words"]) if out is None else len(out)
-    wide = np.zeros((len(picked), words * 16))
-    wide[:, : x.shape[1]] = x[picked]
-    return wide.reshape(len(picked), words, 16).transpose(1, 0, 2)
+def gather_columns(a: Given) -> Any:
+    words = a.num_columns_words if a.out is None else len(a.out)
+    wide = np.zeros((len(a.ids), words * 16))
+    wide[:, : a.x.shape[1]] = a.x[a.ids]
+    return wide.reshape(len(a.ids), words, 16).transpose(1, 0, 2)
 
 
-def edge_dot(args: dict[str, Any]) -> Any:
-    indptr, indices = _ints(args["indptr"]), _ints(args["indices"])
-    dst = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    return (_matrix(args["a"])[dst] * _matrix(args["x"])[indices[: len(dst)]]).sum(axis=1)
+def edge_dot(a: Given) -> Any:
+    dst = _destinations(a.indptr)
+    return (a.a[dst] * a.x[a.indices[: len(dst)]]).sum(axis=1)
 
 
-def expand_edges(args: dict[str, Any]) -> Any:
-    indptr = _ints(args["indptr"])
-    dst = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) + int(args["first_dst"])
-    return np.stack([_ints(args["indices"])[: len(dst)], dst])
+def expand_edges(a: Given) -> Any:
+    dst = _destinations(a.indptr)
+    return np.stack([a.indices[: len(dst)], dst + a.first_dst])
 
 
-def count_in_degrees(args: dict[str, Any]) -> Any:
-    dst = _ints(args["dst"]) - int(args["first"])
-    return np.bincount(dst, minlength=len(args["counts"])) + _ints(args["counts"])
-
-
-def transpose_block(args: dict[str, Any]) -> Any:
-    return np.bincount(_ints(args["indices"]), minlength=int(args["num_src"]))
-
-
-def csc_sort(args: dict[str, Any]) -> Any:
-    indptr, indices = _ints(args["indptr"]), _ints(args["indices"])
-    lists = [np.sort(indices[a:b]) for a, b in pairwise(indptr)]
-    if args["drop_duplicates"]:
-        lists = [np.unique(each) for each in lists]
+def csc_sort(a: Given) -> Any:
+    kept = np.unique if a.drop_duplicates else np.sort
+    lists = [kept(a.indices[begin:end]) for begin, end in pairwise(a.indptr)]
     return np.concatenate(lists) if lists else np.zeros(0, np.int64)
 
 
-def relu_dropout_backward(args: dict[str, Any]) -> Any:
-    y, grad = (args[name].detach().to(torch.float64).numpy() for name in ("y", "grad"))
-    return np.where(y > 0, grad * args["scale"], 0)
+def edge_softmax(a: Given) -> Any:
+    raised = _times(np.exp(a.scores), a.bias)
+    parts = [raised[begin:end] / raised[begin:end].sum(axis=0) for begin, end in pairwise(a.indptr)]
+    return np.concatenate(parts) if parts else raised
 
 
-def edge_softmax(args: dict[str, Any]) -> Any:
-    indptr, scores = _ints(args["indptr"]), _matrix(args["scores"])
-    bias = np.ones(len(scores)) if args["bias"] is None else np.asarray(args["bias"], np.float64)
-    parts = []
-    for begin, end in pairwise(indptr):
-        raised = np.exp(scores[begin:end]) * bias[begin:end, None]
-        parts.append(raised / raised.sum(axis=0))
-    return np.concatenate(parts) if parts else np.zeros((0, scores.shape[1]))
-
-
-def count_cut(args: dict[str, Any]) -> Any:
-    indptr, owner = _ints(args["indptr"]), _ints(args["owner"])
-    counts = np.zeros((int(args["num_parts"]),) * 2, np.int64)
-    src = owner[_ints(args["indices"])]
-    dst = np.repeat(owner, np.diff(indptr))
+def count_cut(a: Given) -> Any:
+    src, dst = a.owner[a.indices], np.repeat(a.owner, np.diff(a.indptr))
     kept = (src >= 0) & (dst >= 0)
-    np.add.at(counts, (src[kept], dst[kept]), 1)
-    return counts
+    return _added(np.zeros((a.num_parts,) * 2, np.int64), (src[kept], dst[kept]), 1)
 
 
-def hops_from(args: dict[str, Any]) -> Any:
-    indptr, indices, hops = (_ints(args[name]) for name in ("indptr", "indices", "hops"))
-    hops = hops.copy()
-    hops[_ints(args["vertices"])] = 0
-    dst = np.repeat(np.arange(len(hops)), np.diff(indptr))
-    for hop in range(int(args["num_hops"])):
-        np.minimum.at(hops, indices[hops[dst] == hop], hop + 1)
+def hops_from(a: Given) -> Any:
+    hops, dst = a.hops, _destinations(a.indptr)
+    hops[a.vertices] = 0
+    for hop in range(a.num_hops):
+        np.minimum.at(hops, a.indices[hops[dst] == hop], hop + 1)
     return hops
 
 
-def cached_after_one(args: dict[str, Any]) -> Any:
+def cached_after_one(a: Given) -> Any:
     """Return the slots of the second batch, 0 for any of the cache's."""
-    first, then = _ints(args["vertices"]), _ints(args["then"])
-    priority, capacity = _ints(args["priority"]), int(args["capacity"])
-    shared = -1 if args["match"] else 1  # against their next use
-    order = np.lexsort((first, -priority[first], -shared * np.isin(first, then)))
-    cached = set(first[order[:capacity]].tolist())
-    held = {v: capacity + i for i, v in enumerate(first.tolist())} if args["match"] else {}
+    first, then = a.vertices, a.then
+    shared = -1 if a.match else 1  # against their next use
+    order = np.lexsort((first, -a.priority[first], -shared * np.isin(first, then)))
+    cached = set(first[order[: a.capacity]].tolist())
+    held = {v: a.capacity + i for i, v in enumerate(first.tolist())} if a.match else {}
     return np.array([0 if v in cached else held.get(v, -1) for v in then.tolist()])
 
 
@@ -221,29 +184,25 @@ def _slots(args: dict[str, Any], answer: Any) -> Any:
     return np.where((answer >= 0) & (answer < int(args["capacity"])), 0, answer)
 
 
-def _bytes(args: dict[str, Any], num_vertices: int) -> Any:
-    sizes = np.full(num_vertices, int(args["bytes_per_vertex"]))
-    if args["offsets"] is not None:
-        sizes += int(args["bytes_per_entry"]) * np.diff(_ints(args["offsets"]))
-    return sizes
+def _bytes(a: Given, num_vertices: int) -> Any:
+    sizes = np.full(num_vertices, a.bytes_per_vertex)
+    return sizes if a.offsets is None else sizes + a.bytes_per_entry * np.diff(a.offsets)
 
 
-def hottest(args: dict[str, Any]) -> Any:
-    hotness = _ints(args["hotness"])
-    ties = np.zeros_like(hotness) if args["tie_break"] is None else _ints(args["tie_break"])
-    order, sizes = np.lexsort((-ties, -hotness)), _bytes(args, len(hotness))
-    if args["max_bytes"] is not None:
-        order = order[sizes[order] <= int(args["max_bytes"])]
-    if args["only_hot"]:
-        order = order[hotness[order] > 0]
-    sizes = sizes[order]
-    return order[np.cumsum(sizes) - sizes < int(args["capacity"])]
+def hottest(a: Given) -> Any:
+    ties = np.zeros_like(a.hotness) if a.tie_break is None else a.tie_break
+    order, sizes = np.lexsort((-ties, -a.hotness)), _bytes(a, len(a.hotness))
+    if a.max_bytes is not None:
+        order = order[sizes[order] <= a.max_bytes]
+    if a.only_hot:
+        order = order[a.hotness[order] > 0]
+    return order[np.cumsum(sizes[order]) - sizes[order] < a.capacity]
 
 
-def share_out(args: dict[str, Any]) -> Any:
-    local, left = np.stack(args["local"], axis=1), _ints(args["capacities"]).copy()
-    sizes, given = _bytes(args, len(local)), []
-    for v in _ints(args["order"]):
+def share_out(a: Given) -> Any:
+    local, left = np.stack(a.local, axis=1), a.capacities
+    sizes, given = _bytes(a, len(local)), []
+    for v in a.order:
         open_to = [k for k in range(len(left)) if left[k] >= sizes[v]]
         given.append(max(open_to, key=lambda k: (local[v, k], left[k], -k), default=-1))
         if given[-1] >= 0:
@@ -251,69 +210,66 @@ def share_out(args: dict[str, Any]) -> Any:
     return np.array(given, np.int64)
 
 
-def running_sums(args: dict[str, Any]) -> Any:
-    order, values = _ints(args["order"]), _ints(args["values"])
-    sums = np.cumsum([0, *(values + _bytes(args, len(values)))[order]])
-    return sums[[*range(0, len(order), int(args["every"])), len(order)]]
+def running_sums(a: Given) -> Any:
+    sums = np.cumsum([0, *(a.values + _bytes(a, len(a.values)))[a.order]])
+    return sums[[*range(0, len(a.order), a.every), len(a.order)]]
 
 
-def split_by_member(args: dict[str, Any]) -> Any:
-    order, member = _ints(args["order"]), _ints(args["member"])
-    return np.concatenate([order[member == k] for k in range(int(args["num_members"]))])
+def scatter_to_neighbors(a: Given) -> Any:
+    return _added(1.0 * a.out, a.indices, np.repeat(a.values, np.diff(a.indptr)))
 
 
-def scatter_to_neighbors(args: dict[str, Any]) -> Any:
-    values = np.repeat(np.asarray(args["values"]), np.diff(_ints(args["indptr"])))
-    expected = np.array(args["out"])
-    np.add.at(expected, _ints(args["indices"]), values)
-    return expected
+def count_uses(a: Given) -> Any:
+    return _added(a.counts, a.vertices, 1)
 
 
-def _out(args: dict[str, Any], answer: Any) -> Any:
-    is_tensor = isinstance(args["out"], torch.Tensor)
-    return _matrix(args["out"]) if is_tensor else np.asarray(args["out"])
+def count_reads(a: Given) -> Any:
+    return _added(a.counts, a.vertices, np.diff(a.indptr))
 
 
-def _sorted_lists(args: dict[str, Any], answer: Any) -> Any:
-    return np.asarray(args["indices"])[: int(answer[-1])]
+def count_in_degrees(a: Given) -> Any:
+    return _added(a.counts, a.dst - a.first, 1)
 
 
-def _tensor(args: dict[str, Any], answer: Any) -> Any:
-    return answer.to(torch.float64).numpy()
+def split_by_member(a: Given) -> Any:
+    return np.concatenate([a.order[a.member == k] for k in range(a.num_members)])
 
 
-Reference = Callable[[dict[str, Any]], Any]
-Answer = Callable[[dict[str, Any], Any], Any]
-#: By function: the right answer from the arguments before the call, and where it is afterwards.
-REFERENCES: dict[str, tuple[Reference, Answer]] = {
-    "gather": (gather, _out),
-    "gather_from_disk": (gather, _out),
-    "gather_cached": (gather_cached, lambda args, counts: np.append(_out(args, None), counts)),
-    "RankedSlots.gather_cached": (gather_ranked, lambda _, answer: answer),
-    "count_slots": (count_slots, lambda _, answer: answer),
-    "count_uses": (count_uses, lambda args, _: np.asarray(args["counts"])),
-    "count_reads": (count_uses, lambda args, _: np.asarray(args["counts"])),
-    "copy_rows": (copy_rows, lambda args, _: _matrix(args["target"])),
-    "add_rows": (add_rows, _out),
-    "aggregate": (aggregate, _out),
-    "arrange_block": (arrange_block, _sums_of_rows),
-    "gather_columns": (gather_columns, lambda _, answer: answer),
-    "edge_dot": (edge_dot, _out),
-    "expand_edges": (expand_edges, _out),
-    "count_in_degrees": (count_in_degrees, lambda args, _: np.asarray(args["counts"])),
-    "transpose_block": (transpose_block, lambda _, answer: np.diff(answer[0])),
-    "csc_sort": (csc_sort, _sorted_lists),
-    "count_cut": (count_cut, lambda _, answer: answer),
-    "hottest": (hottest, lambda _, answer: answer),
-    "share_out": (share_out, lambda _, answer: answer.member),
-    "running_sums": (running_sums, lambda _, answer: answer),
-    "split_by_member": (split_by_member, lambda _, answer: np.concatenate(answer)),
-    "scatter_to_neighbors": (scatter_to_neighbors, _out),
-    "hops_from": (hops_from, lambda args, _: np.asarray(args["hops"])),
-    "NativeReplacement.advance": (cached_after_one, _slots),
-    "relu_dropout_backward": (relu_dropout_backward, _tensor),
-    "edge_softmax": (edge_softmax, _tensor),
+#: Functions whose right answer is compared with what they return, or with an argument afterwards.
+_BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
+    "": (count_slots, gather_columns, count_cut, hottest, running_sums, edge_softmax),
+    "out": (add_rows, aggregate, edge_dot, expand_edges, scatter_to_neighbors),
+    **{"counts": (count_uses, count_reads, count_in_degrees), "target": (copy_rows,)},
+    "hops": (hops_from,),
 }
+#: By function: the right answer, and its place after the call: an argument, or a function.
+REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] = {
+    **{each.__name__: (each, place) for place, every in _BY_PLACE.items() for each in every},
+    **dict.fromkeys(("gather", "gather_from_disk"), (lambda a: a.x[a.ids], "out")),
+    "gather_cached": (gather_cached, lambda args, counts: np.append(_wide(args["out"]), counts)),
+    "RankedSlots.gather_cached": (gather_ranked, ""),
+    "arrange_block": (arrange_block, _sums_of_rows),
+    "transpose_block": (
+        lambda a: np.bincount(a.indices, minlength=a.num_src),
+        lambda _, answer: np.diff(answer[0]),
+    ),
+    "csc_sort": (csc_sort, lambda args, ends: np.asarray(args["indices"])[: int(ends[-1])]),
+    "share_out": (share_out, lambda _, answer: answer.member),
+    "split_by_member": (split_by_member, lambda _, answer: np.concatenate(answer)),
+    "NativeReplacement.advance": (cached_after_one, _slots),
+    "relu_dropout_backward": (lambda a: np.where(a.y > 0, a.grad * a.scale, 0), ""),
+}
+
+
+def expected_of(function: str, args: dict[str, Any]) -> Any:
+    """Return the right answer from the arguments before the call; None if nothing computes it."""
+    return REFERENCES[function][0](Given(args)) if function in REFERENCES else None
+
+
+def found_of(function: str, args: dict[str, Any], answer: Any) -> Any:
+    """Return what the call came to, in the same form."""
+    place = REFERENCES[function][1]
+    return place(args, answer) if callable(place) else _wide(args[place] if place else answer)
 
 
 def wrong(expected: Any, found: Any) -> bool:

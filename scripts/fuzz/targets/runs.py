@@ -1,12 +1,11 @@
 """Run directories and checkpoints from somebody else: gone on with, evaluated, reported."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,28 +17,189 @@ import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.api import results
+from gnnscale.api.design import compose_run
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.stages import SPAN
-from gnnscale.plan import DevicePlan
+from gnnscale.core.stages import SPAN, STAGES, Access, StageTimes, Traffic
+from gnnscale.graph import Graph
+from gnnscale.model import TrainableModel
+from gnnscale.optimizer.plain import optimizer_state
+from gnnscale.options.config import typed
+from gnnscale.options.run_directory import CONFIG_FILE
+from gnnscale.plan import DevicePlan, DeviceShare, Threads
 from gnnscale.report.export import predict, weights
 from gnnscale.report.page.page import render
-from gnnscale.report.steps import STEPS_FILE, read_steps
-from gnnscale.report.summary import summarise
+from gnnscale.report.steps import STEPS_FILE, StepLog, read_steps
+from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json, write_metrics
 from gnnscale.report.sweep import SweepReport
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+from gnnscale.runtime.checkpoint.saved_run import WorkerPart
 from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.saving import kept_management, resume
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.learning import Learning
 from gnnscale.runtime.state.train_state import Progress
 from gnnscale.runtime.sync.group import ALONE
-from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout
+from gnnscale.runtime.telemetry import records
+from gnnscale.runtime.telemetry.records import DeviceSums, EpochRecord, EpochSums, RunLayout
 
-from ..case import Input, WrongResultError, case_rng
+from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import damaged, packed_value
 from .commands import PROGRESS
-from .folders import Artefact, Valid, files_of, home_of, odd_values
+from .folders import Artefact, Valid, files_of, home_of, odd_values, train_on
 from .hostile import hostile_yaml
-from .tiny_run import EPOCHS, TinyRun
+from .words import TINY
+
+#: Epochs that are trained; the run has one more, so that it can go on.
+EPOCHS = 2
+_THREADS = Threads(sample=1, load=1, propagate=1)
+_TIMES = StageTimes(sample=0.5, load=0.25)
+_TRAFFIC = Traffic(rows=Access(host_bytes=1000), lists=Access(host_bytes=10))
+
+
+@dataclass(kw_only=True)
+class TinyRun:
+    """A run on the graph of ``TINY``, trained a step: its options, also as plain values."""
+
+    config: TrainConfig
+    options: Mapping[str, Any]
+    graph: Graph
+
+    @classmethod
+    def of(cls, **asked: Any) -> "TinyRun":
+        """Choose options beside ``TINY``, double underscores for dots; make the graph's store."""
+        torch.set_num_threads(1)  # children would lack the others, and wait for them
+        given = dict(each.split("=") for each in TINY)
+        known = {name: yaml.safe_load(value) for name, value in given.items()}
+        asked = {name.replace("__", "."): value for name, value in asked.items()}
+        node, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
+        config = typed(node, TrainConfig)
+        options: Any = OmegaConf.to_container(node, resolve=True)
+        return cls(config=config, options=options, graph=config.dataset.open())
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-len(self.graph.train_idx) // self.config.batch_size)
+
+    @property
+    def plan(self) -> DevicePlan:
+        devices = self.config.device_plan.parsed()
+        same = {"num_seeds": self.config.batch_size // len(devices), "threads": _THREADS}
+        shares = (DeviceShare(device=each, prefetch="none", **same) for each in devices)
+        return DevicePlan(shares=tuple(shares))
+
+    @property
+    def history(self) -> list[records.EpochRecord]:
+        return [_epoch(number, self.plan) for number in range(1, EPOCHS + 1)]
+
+    def build(self) -> tuple[TrainableModel, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        sizes = {"num_features": self.graph.num_features, "num_classes": self.graph.num_classes}
+        model = self.config.model.build(**sizes)
+        return model, self.config.optimizer.build(model)
+
+    def checkpoint(self, directory: Path) -> RunCheckpoint:
+        same = {"config": self.config, "graph": self.graph, "metric": self.graph.metric}
+        return RunCheckpoint(directory=directory, options={**self.options, "resume": None}, **same)
+
+    def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
+        """Write the directory; it stopped ``inside`` an epoch, or resource management decided."""
+        directory.mkdir()
+        options = {**self.options, "resume": None}
+        (directory / CONFIG_FILE).write_text(yaml.safe_dump(options, sort_keys=False))
+        self._write_checkpoints(directory, inside=inside, manages=manages)
+        write_metrics(directory, self.history)
+        self._log(directory, range(EPOCHS * self.steps_per_epoch))
+        write_json(directory / SUMMARY_FILE, summarise(self.result(), status="completed"))
+
+    def _write_checkpoints(self, directory: Path, *, inside: bool, manages: bool) -> None:
+        model, optimizer = self.build()
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        best = {name: each.clone() for name, each in model.state_dict().items()}
+        history, num_devices = self.history, len(self.plan.shares)
+        if not inside:
+            history[-1] = replace(history[-1], valid_metric=None, eval_time_s=None)
+        buffers = {name: each.clone() for name, each in model.named_buffers()}
+        part = WorkerPart(buffers=buffers, rows={0: 7, 1: 5}, counters={"late_s": 0.5})
+        checkpoint, step = self.checkpoint(directory), EPOCHS * self.steps_per_epoch + inside
+        state = {"model": model, "optimizer": optimizer_state(optimizer), "best_weights": best}
+        checkpoint.save(
+            **{"step": step, "history": history, "plan": self.plan, **state},
+            management=self._management() if manages else None,
+            sums=_sums(num_devices) if inside else None,
+            workers=[part.packed()] * num_devices if inside else (),
+        )
+        checkpoint.wait()
+        checkpoint.save_best(EPOCHS, best)
+        checkpoint.close()
+
+    def _management(self) -> dict[str, Any]:
+        num_devices, step = len(self.plan.shares), EPOCHS * self.steps_per_epoch
+        damping = RebalancerState().damping.observe(self.plan, [0.5] * num_devices)
+        window, pending = ((_TIMES,) * num_devices,), ((step + 2, self.plan),)
+        state = RebalancerState(applies_from=step, window=window, damping=damping, pending=pending)
+        return state.to_values()
+
+    def result(self) -> records.TrainResult:
+        metric, steps = self.graph.metric, self.steps_per_epoch
+        return records.TrainResult(
+            **{"dataset": self.graph.name, "model": self.config.model.name, "seed": 0},
+            **{"layout": records.RunLayout(plan=self.plan), "ceiling": None, "measures": (metric,)},
+            **{"test_metrics": {metric: 0.5}, "history": tuple(self.history)},
+            **{"steps_per_epoch": steps, "steps_done": EPOCHS * steps},
+        )
+
+    def go_on(self, directory: Path) -> None:
+        """Write the step after the last of the first epoch, as if the run went on from there."""
+        self._log(directory, [self.steps_per_epoch])
+
+    def _log(self, directory: Path, steps: Iterable[int]) -> None:
+        log = StepLog(directory / STEPS_FILE)
+        for step in steps:
+            log.add(_step(step, self.steps_per_epoch, len(self.plan.shares)))
+        log.flush()
+
+    def step(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        train_on(self.graph, model)
+        optimizer.step()
+
+
+def _epoch(number: int, plan: DevicePlan) -> records.EpochRecord:
+    same: dict[str, Any] = {"stage_times_s": dict.fromkeys(STAGES), "peak_rss_bytes": 1 << 20}
+    of_device = same | {
+        **{"batch_share": 1 / len(plan.shares), "traffic": _TRAFFIC, "pss_bytes": None},
+        **{"threads": {"sample": 1, "load": 1, "propagate": 1}, "host_to_device_bytes": None},
+    }
+    devices = tuple(
+        records.DeviceEpoch(name=each.label, kind=each.kind, figures=each.figures, **of_device)
+        for each in (share.device for share in plan.shares)
+    )
+    figures = {"train_loss": 1 / number, "valid_metric": number / 4, "lr": 0.1} | same
+    sizes = {"epoch_time_s": 1.5, "eval_time_s": 0.5, "num_edges": 1000, "num_vertices": 100}
+    return records.EpochRecord(epoch=number, devices=devices, **figures, **sizes)
+
+
+def _step(number: int, steps_per_epoch: int, num_devices: int) -> records.StepRecord:
+    epoch, step = divmod(number, steps_per_epoch)
+    device = records.DeviceStep(num_seeds=16, threads=_THREADS, stages=_TIMES, traffic=_TRAFFIC)
+    done = {"num_edges": 100 * (step + 1), "seconds": 0.5 * (step + 1), "global_step": number}
+    return records.StepRecord(
+        **{"epoch": epoch + 1, "step": step + 1, "num_steps": steps_per_epoch, **done},
+        **{"loss": 1.0, "mean_loss": 1.0, "devices": (device,) * num_devices},
+        decision="moved 3 seeds" if number == 1 else None,
+    )
+
+
+def _sums(num_devices: int) -> EpochSums:
+    device = DeviceSums(num_seeds=16, stages=_TIMES, traffic=_TRAFFIC)
+    sizes = {"num_seeds": 16 * num_devices, "num_edges": 100, "num_vertices": 50}
+    devices = (device,) * num_devices
+    return EpochSums(num_batches=1, **sizes, loss=3.5, seconds=0.5, devices=devices)
+
 
 _LAST = "checkpoints/last.safetensors"
 
@@ -56,10 +216,9 @@ class Checkpoints(Artefact):
     writes = True
 
     def valid(self, folder: Path) -> list[Valid]:
-        plain = TinyRun.of()
-        norms = TinyRun.of(model__norm="batch")
-        shared = TinyRun.of(device_plan="cpu_x2", runtime__drm=True)
-        found, runs = [], ((plain, {}), (norms, {"inside": True}), (shared, {"manages": True}))
+        norms, shared = {"model__norm": "batch"}, {"device_plan": "cpu_x2", "runtime__drm": True}
+        asked = (({}, {}), (norms, {"inside": True}), (shared, {"manages": True}))
+        found, runs = [], [(TinyRun.of(**chosen), options) for chosen, options in asked]
         for number, (run, options) in enumerate(runs):
             directory = folder / str(number)
             run.write(directory, **options)
@@ -67,9 +226,7 @@ class Checkpoints(Artefact):
         self._home = home_of(folder)
         return found
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
         own = {name: files[name] for name in (_LAST, "metrics.jsonl")}
         if rng.random() < 0.5:
@@ -84,39 +241,28 @@ class Checkpoints(Artefact):
             return
         run: TinyRun = valid.made_for
         model, optimizer = run.build()
+        learning = Learning(model=model, trained=model, optimizer=optimizer)
+        progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
         state: Any = SimpleNamespace(
-            config=run.config,
-            group=ALONE,
-            learning=Learning(model=model, trained=model, optimizer=optimizer),
-            checkpoint=run.checkpoint(path),
-            progress=Progress(steps_per_epoch=run.steps_per_epoch),
-            metric=run.graph.metric,
+            **{"config": run.config, "group": ALONE, "learning": learning, "progress": progress},
+            **{"checkpoint": run.checkpoint(path), "metric": run.graph.metric, "layout": layout},
             step=SimpleNamespace(rows={}),
-            layout=RunLayout(plan=run.plan),
         )
         saved = resume(state)
         if saved is None:
             return
-        kept = saved.plan_under(state.checkpoint.options)
-        if kept is not None:
+        if (kept := saved.plan_under(state.checkpoint.options)) is not None:
             plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
             state.layout = RunLayout(plan=plan)
         kept_management(state, saved)
         history = state.progress.history
         if not all(isinstance(each, EpochRecord) for each in history):
             raise WrongResultError("something else in place of an epoch")
-        if [each.epoch for each in history] != list(range(1, len(history) + 1)):
-            raise WrongResultError("epochs do not follow each other")
+        _check_epochs(history)
         run.step(model, optimizer)
 
 
 def _command(path: Path) -> None:
-    """Resume as a user does.
-
-    Raises:
-        ConfigError: it is refused, with what the command says.
-        WrongResultError: it ends otherwise.
-    """
     command = [sys.executable, "-m", "gnnscale", "train", f"resume={path}", f"epochs={EPOCHS + 1}"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
     if "Traceback" in ended.stderr or ended.returncode not in (0, 1):
@@ -127,20 +273,17 @@ def _command(path: Path) -> None:
 
 
 _CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
-_JOB = {
-    ".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n",
-    ".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n",
-}
+_JOB = {".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n"}
+_JOB |= {".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n"}
 _VERTICES = "vertices.npy"
 
 
 class RunDirectories(Artefact):
     """``run=DIR`` of every command that reads one, and what a sweep and a report read."""
 
-    name = "run"
+    name = place = "run"
     #: A graph that is generated may be larger than this machine takes.
     names = ("dataset.",)
-    place = "run"
     leaves = frozenset(
         {"home", "rows.npy", "rows.ids.npy", "rows.parquet", "model.safetensors"}
         | {f"results.{kind}" for kind in ("json", "csv", "svg")}
@@ -163,9 +306,7 @@ class RunDirectories(Artefact):
         self._home = home_of(folder)
         return found
 
-    def spoiled(
-        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-    ) -> tuple[dict[str, bytes], list[str]]:
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
         kind = rng.random()
         if kind < 0.25:
@@ -184,23 +325,16 @@ class RunDirectories(Artefact):
 
 def _evaluate(path: Path, run: TinyRun) -> None:
     found = evaluate(EvaluateConfig(run=path, num_threads=1))
-    if not all(
-        0 <= (value or 0) <= 1 for each in found.metrics.values() for value in each.values()
-    ):
+    shares = [value or 0 for each in found.metrics.values() for value in each.values()]
+    if not all(0 <= share <= 1 for share in shares):
         raise WrongResultError("a share below 0 or above 1")
 
 
-def _predict(path: Path, run: TinyRun, suffix: str) -> None:
-    predict.predict(
-        predict.PredictConfig(run=path, out=path.parent / f"rows{suffix}", num_threads=1)
-    )
-
-
-def _predict_some(path: Path, run: TinyRun) -> None:
-    """Predict the vertices of a file, which lies in the directory to be damaged as well."""
-    out, vertices = path.parent / "rows.npy", str(path / _VERTICES)
-    config = predict.PredictConfig(run=path, out=out, vertices=vertices, num_threads=1)
-    predict.predict(config)
+def _predict(path: Path, run: TinyRun, suffix: str, *, some: bool = False) -> None:
+    """Predict all vertices, or those of a file, which lies in the directory to be damaged, too."""
+    chosen = {"vertices": str(path / _VERTICES)} if some else {}
+    out = path.parent / f"rows{suffix}"
+    predict.predict(predict.PredictConfig(run=path, out=out, num_threads=1, **chosen))
 
 
 def _export(path: Path, run: TinyRun, names: str) -> None:
@@ -208,10 +342,14 @@ def _export(path: Path, run: TinyRun, names: str) -> None:
     weights.export(weights.ExportConfig(run=path, out=out, format=names))
 
 
+def _check_epochs(history: Any) -> None:
+    if [each.epoch for each in history] != list(range(1, len(history) + 1)):
+        raise WrongResultError("epochs do not follow each other")
+
+
 def _load(path: Path, run: TinyRun) -> None:
     found = results.load(path)
-    if [each.epoch for each in found.history] != list(range(1, len(found.history) + 1)):
-        raise WrongResultError("epochs do not follow each other")
+    _check_epochs(found.history)
     if len(found.predict("test")) != len(found.graph.test_idx):
         raise WrongResultError("a vertex is not predicted")
 
@@ -220,10 +358,9 @@ def _report(path: Path, run: TinyRun) -> None:
     """Draw the page of a run that goes on here; its options have been read before."""
     results.load(path)
     run.go_on(path)
-    steps = read_steps(path / STEPS_FILE, num_devices=1)
-    nothing = np.empty(0, SPAN)
-    result = run.result()
-    page = render(result, summarise(result, status="completed"), steps, nothing, run.options)
+    steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
+    summary = summarise(result, status="completed")
+    page = render(result, summary, steps, np.empty(0, SPAN), run.options)
     if "\x1b" in page:
         raise WrongResultError("control characters are drawn")
 
@@ -242,13 +379,9 @@ def _sweep(path: Path, run: TinyRun) -> None:
 
 
 _USES: dict[str, Callable[[Path, TinyRun], None]] = {
-    "evaluate": _evaluate,
-    "predict npy": partial(_predict, suffix=".npy"),
-    "predict parquet": partial(_predict, suffix=".parquet"),
-    "predict some": _predict_some,
+    **{"evaluate": _evaluate, "load": _load, "report": _report, "sweep": _sweep},
+    **{f"predict {kind}": partial(_predict, suffix=f".{kind}") for kind in ("npy", "parquet")},
+    "predict some": partial(_predict, suffix=".npy", some=True),
     "export": partial(_export, names="safetensors"),
     "export pyg": partial(_export, names="pyg"),
-    "load": _load,
-    "report": _report,
-    "sweep": _sweep,
 }

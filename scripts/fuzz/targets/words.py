@@ -1,7 +1,5 @@
 """A grammar of command lines: commands, options and flags, and values that nobody expects."""
 
-from __future__ import annotations
-
 import random
 
 from ..mutate import NUMBERS, words
@@ -11,25 +9,15 @@ TINY = words("""
     model.hidden=8 sampler.fanouts=[5,3] batch_size=64 epochs=1 num_threads=1
 """)
 _VALID = {
-    "prepare": TINY[:4],
+    **{"prepare": TINY[:4], "train": TINY, "doctor": ()},
     "partition": (*TINY[:4], "num_threads=1", "partitioner.num_parts=3"),
-    "train": TINY,
     "simulate": ("accelerators=[1,2]",),
     "evaluate": ("run=run", "num_threads=1"),
     "predict": ("run=run", "num_threads=1", "out=rows.npy", "force=true"),
     "export": ("run=run", "out=weights.safetensors", "force=true"),
-    "doctor": (),
 }
-_COMMANDS = (
-    *("prepare",) * 4,
-    *("partition",) * 3,
-    *("train",) * 8,
-    *("simulate",) * 3,
-    *("evaluate",) * 3,
-    *("predict",) * 3,
-    *("export",) * 2,
-    "doctor",
-)
+_COMMANDS = words("prepare prepare train train export") * 2
+_COMMANDS += words("partition train simulate evaluate predict") * 3 + words("train doctor")
 #: Options of which large values are allowed and take long; they get wrong values alone.
 _LONG = words("""
     epochs dataset.num_vertices dataset.num_edges dataset.num_features dataset.num_classes
@@ -112,10 +100,8 @@ def _spoil(arguments: list[str], rng: random.Random) -> None:
     elif kind == 1:
         arguments += [rng.choice(_WITH_VALUE), rng.choice(_FLAG_VALUES)]
     elif kind == 2 and arguments:
-        at = rng.randrange(len(arguments))
-        arguments[at] = arguments[at].partition("=")[0] + rng.choice(
-            ("", "=", "==1", ":=1", " = 1")
-        )
+        at, after = rng.randrange(len(arguments)), rng.choice(("", "=", "==1", ":=1", " = 1"))
+        arguments[at] = arguments[at].partition("=")[0] + after
     elif kind == 3 and arguments:
         arguments.append(rng.choice(("~", "+", "++", "~~", "-", "@")) + rng.choice(arguments))
     elif kind == 4:

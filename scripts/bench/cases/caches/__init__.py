@@ -1,19 +1,15 @@
 """What caches reach, and what planning them takes; no run is trained.
 
-    python scripts/bench caches hits         hit rates of every policy on three machines
-    python scripts/bench caches figures      Legion's figures 2, 3 and 9
-    python scripts/bench caches model        Legion's cost model against counts
-    python scripts/bench caches foretold     hits and transactions of plans against counts
-    python scripts/bench caches planning     seconds and memory for 100 M vertices
-    python scripts/bench caches presampling  an epoch of it against an epoch of sampling
-    python scripts/bench caches lookup       reading rows through a cache and without one
-    python scripts/bench caches traffic      what crosses the links in an epoch
+    hits, traffic       hit rates of every policy; what crosses the links in an epoch
+    figures             Legion's figures 2, 3 and 9
+    model, foretold     Legion's cost model, and what plans foretell, against counts
+    planning            seconds and memory for 100 M vertices
+    presampling         an epoch of it against an epoch of sampling
+    lookup              reading rows through a cache and without one
 
 Mini-batches are drawn again as the run would draw them. Graphs are R-MAT products, or those that
 ``--store`` names.
 """
-
-from __future__ import annotations
 
 import argparse
 from pathlib import Path
@@ -21,15 +17,12 @@ from typing import Any
 
 from bench.cases.caches.hits import figures, hits, traffic
 from bench.cases.caches.model import foretold, model
-from bench.cases.caches.planning import planning
 from bench.cases.caches.runs import MACHINES
-from bench.cases.caches.speed import lookup, presampling
+from bench.cases.caches.speed import lookup, planning, presampling
 from bench.runner import take
 
-WORK = {
-    each.__name__: each
-    for each in (hits, figures, model, foretold, planning, presampling, lookup, traffic)
-}
+_ALL = (hits, figures, model, foretold, planning, presampling, lookup, traffic)
+WORK = {each.__name__: each for each in _ALL}
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -1,41 +1,25 @@
 """Hit rates and traffic of all policies, each over the partition of its publication."""
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
-from bench.cases.caches.runs import (
-    MACHINES,
-    CacheTask,
-    Graph,
-    cliques_of,
-    draw,
-    graphs,
-    hit_rates,
-    plan,
-    policy,
-    run_of,
-    total_rows,
-    with_caches,
-)
+from bench.cases.caches import runs
+from bench.cases.caches.runs import MACHINES, CacheTask, cliques_of, draw, run_of, with_caches
 from bench.runner import show
 
+Rows = list[dict[str, Any]]
+
 #: Label: the policy, its options, and the partition that its publication uses.
+_BY_COUNTS = {"alpha": 0.0, "hotness": "presampled"}
 POLICIES: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "pagraph": ("pagraph", {}, "pagraph"),
-    "aligraph": ("aligraph", {}, None),
-    "gnnlab": ("gnnlab", {}, None),
-    "quiver": ("quiver", {}, None),
-    "quiver_plus": ("quiver_plus", {}, None),
+    **{name: (name, {}, None) for name in ("aligraph", "gnnlab", "quiver", "quiver_plus")},
     "pagraph_plus": ("pagraph_plus", {}, "mtkahypar"),
     "legion, rows alone": ("legion", {"alpha": 0.0}, "hierarchical"),
     "legion": ("legion", {}, "hierarchical"),
-    "legion, rows alone, by counts": (
-        *("legion", {"alpha": 0.0, "hotness": "presampled"}),
-        "hierarchical",
-    ),
+    "legion, rows alone, by counts": ("legion", _BY_COUNTS, "hierarchical"),
     "oracle_static": ("oracle_static", {}, "hierarchical"),
 }
 PUBLISHED = ("pagraph", "aligraph", "gnnlab", "quiver", "quiver_plus", "pagraph_plus")
@@ -46,111 +30,80 @@ MIN_SHARE = 0.98
 
 
 def compare(
-    graph: Graph,
-    machines: list[str],
-    ratios: list[float],
-    *,
-    num_devices: int,
-    num_epochs: int = 1,
-    num_threads: int,
-    policies: dict[str, tuple[str, dict[str, Any], str | None]] = POLICIES,
+    graph: Any, machines: list[str], ratios: list[float], names: Iterable[str], **sizes: int
 ) -> Iterator[dict[str, Any]]:
     """Yield what each policy reaches on each machine with caches of each size.
 
     Runs over the same parts are drawn once; those over a hierarchical partition once a machine.
     """
+    policies, num_devices = {name: POLICIES[name] for name in names}, sizes["num_devices"]
     for partition in dict.fromkeys(used for _, _, used in policies.values()):
         run: CacheTask | None = None
         for machine in machines:
             if run is None or partition == "hierarchical":
-                run = draw(
-                    run_of(
-                        *(graph, partition),
-                        machine=machine,
-                        num_devices=num_devices,
-                        num_epochs=num_epochs,
-                        num_threads=num_threads,
-                    )
-                )
+                run = draw(run_of(graph, partition, machine=machine, **sizes))
             for ratio in ratios:
                 task = with_caches(run, ratio, cliques_of(machine, num_devices))
+                place = {"graph": graph.name, "machine": machine, "ratio": ratio}
                 for label, (name, options, used) in policies.items():
                     if used == partition:
-                        yield {
-                            **{"graph": graph.name, "machine": machine, "ratio": ratio},
-                            **{"policy": label, "devices": num_devices},
-                            **measured(task, name, options),
-                        }
+                        whose = {"policy": label, "devices": num_devices}
+                        yield {**place, **whose, **measured(task, name, options)}
 
 
 def measured(task: CacheTask, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of one plan over the run's epoch."""
-    made, traffic = plan(task, name, **options)
-    _, missed = total_rows(traffic)
-    transactions = missed * task.devices[0].row_transactions(task.row_bytes)
+    made, traffic = runs.plan(task, name, **options)
     return {
-        **hit_rates(traffic),
+        **runs.hit_rates(traffic),
         "of_devices": [each.feature_hit_rate for each in traffic],
-        "transactions": sum(each.transactions for each in traffic),
-        "row_transactions": transactions,
-        "link_bytes": sum(each.link_bytes for each in traffic),
-        "alpha": made.alpha,
-        "epochs": task.num_epochs,
-        "steps": task.draws.steps_per_epoch,
+        **moved(task, traffic),
+        **{"alpha": made.alpha, "epochs": task.num_epochs, "steps": task.draws.steps_per_epoch},
         "seeds": task.batch_size // task.num_devices,
     }
 
 
-def settings(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """Yield the figures by policy of each graph, machine and size of caches."""
-    for graph, machine, ratio in dict.fromkeys(
-        (each["graph"], each["machine"], each["ratio"]) for each in found
-    ):
-        of = {
-            each["policy"]: each
-            for each in found
-            if (each["graph"], each["machine"], each["ratio"]) == (graph, machine, ratio)
-        }
+def moved(task: CacheTask, traffic: Any) -> dict[str, Any]:
+    missed = sum(each.rows[-1] for each in traffic)
+    return {
+        "transactions": sum(each.transactions for each in traffic),
+        "row_transactions": missed * task.devices[0].row_transactions(task.row_bytes),
+        "link_bytes": sum(each.link_bytes for each in traffic),
+    }
+
+
+def settings(found: Rows) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    place = itemgetter("graph", "machine", "ratio")
+    for graph, machine, ratio in dict.fromkeys(map(place, found)):
+        same = (each for each in found if place(each) == (graph, machine, ratio))
+        of = {each["policy"]: each for each in same}
         steps, seeds, epochs = (of[LEGION][key] for key in ("steps", "seeds", "epochs"))
         drawn = f"{seeds:,} seeds x {steps} steps x {epochs} epochs"
         yield f"{graph}, {machine}, {100 * ratio:.4g} % of rows, {drawn}", of
 
 
 def hits(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure, show, and hold against what must be reached."""
-    found: list[dict[str, Any]] = []
-    for graph in graphs(options.store):
-        found += compare(
-            graph,
-            options.machines,
-            options.ratios or [0.05, 0.1],
-            num_devices=options.devices,
-            num_epochs=options.epochs or 3,
-            num_threads=options.threads,
-        )
-    missed = []
+    found, missed, ratios = [], [], options.ratios or [0.05, 0.1]
+    sizes = {"num_epochs": options.epochs or 3, "num_threads": options.threads}
+    sizes["num_devices"] = options.devices
+    for graph in runs.graphs(options.store):
+        found += compare(graph, options.machines, ratios, POLICIES, **sizes)
     for title, of in settings(found):
         base, bound = of["gnnlab"], of[BOUND]["hit_rate"]
+        counts = ("row_transactions", "transactions")
         rows = [
             [
-                label,
-                *(f"{each[key]:.2%}" for key in ("hit_rate", "min", "max")),
-                f"{each['row_transactions'] / base['row_transactions']:.3f}",
-                f"{each['transactions'] / base['transactions']:.3f}",
-                f"{each['hit_rate'] / bound:.2%}",
+                *(label, *(f"{of[label][key]:.2%}" for key in ("hit_rate", "min", "max"))),
+                *(f"{of[label][key] / base[key]:.3f}" for key in counts),
+                f"{of[label]['hit_rate'] / bound:.2%}",
             ]
             for label in POLICIES
-            for each in [of[label]]
         ]
         columns = ["hit rate", "min", "max", "rows / gnnlab", "all / gnnlab", "of the bound"]
         show(title, ["policy", *columns], rows)
         mine = of[LEGION]["hit_rate"]
-        better = {name: of[name]["hit_rate"] - mine for name in PUBLISHED}
-        missed += [
-            f"{title}: {name} hits {more:.2%} more than {LEGION}"
-            for name, more in better.items()
-            if more > 0
-        ]
+        for name in PUBLISHED:
+            if (more := of[name]["hit_rate"] - mine) > 0:
+                missed.append(f"{title}: {name} hits {more:.2%} more than {LEGION}")
         if mine < MIN_SHARE * bound:
             missed.append(f"{title}: {LEGION} reaches {mine / bound:.2%} of the bound")
     return {"figures": found, "missed": missed}
@@ -159,54 +112,32 @@ def hits(options: argparse.Namespace) -> dict[str, Any]:
 # --- Legion's figures 2, 3 and 9 ---------------------------------------------------------------
 
 #: Figure 9 compares partition strategies, all by pre-sampled hotness.
-STRATEGIES = {
-    "no partition, no NVLink": "gnnlab",
-    "no partition, NVLink": "quiver_plus",
-    "edge cut, no NVLink": "pagraph_plus",
-    "hierarchical, NVLink": LEGION,
-}
+STRATEGIES = {"no partition, no NVLink": "gnnlab", "no partition, NVLink": "quiver_plus"}
+STRATEGIES |= {"edge cut, no NVLink": "pagraph_plus", "hierarchical, NVLink": LEGION}
 #: Figure 2 has these.
 SCALED = ("pagraph", "gnnlab", "quiver_plus", "pagraph_plus", LEGION)
 _FEW = 0.05
 
 
 def figures(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and show the three figures."""
     found: dict[str, Any] = {}
-    for graph in graphs(options.store):
-        common: dict[str, Any] = {
-            **{"num_epochs": options.epochs or 3, "num_threads": options.threads}
-        }
-        scaled = [
-            each
-            for num_devices in (1, 2, 4, 8)
-            for each in compare(
-                graph,
-                [machine for machine in options.machines if machine != "dgx_a100"],
-                [_FEW],
-                num_devices=num_devices,
-                policies={name: POLICIES[name] for name in SCALED},
-                **common,
-            )
-        ]
+    sizes = {"num_epochs": options.epochs or 3, "num_threads": options.threads}
+    linked = [machine for machine in options.machines if machine != "dgx_a100"]
+    ratios = options.ratios or [0.0125, 0.025, 0.05, 0.1]
+    for graph in runs.graphs(options.store):
+        scaled: Rows = []
+        for count in (1, 2, 4, 8):
+            scaled += compare(graph, linked, [_FEW], SCALED, num_devices=count, **sizes)
         show_scaled(graph.name, scaled)
-        eight = list(
-            compare(
-                graph,
-                options.machines,
-                options.ratios or [0.0125, 0.025, 0.05, 0.1],
-                num_devices=8,
-                policies={name: POLICIES[name] for name in POLICIES if name != "oracle_static"},
-                **common,
-            )
-        )
+        names = [name for name in POLICIES if name != BOUND]
+        eight = [*compare(graph, options.machines, ratios, names, num_devices=8, **sizes)]
         show_devices(eight)
         show_sizes(graph.name, eight)
         found[graph.name] = {"scaled": scaled, "eight": eight}
     return found
 
 
-def show_scaled(name: str, found: list[dict[str, Any]]) -> None:
+def show_scaled(name: str, found: Rows) -> None:
     """Figure 2: transactions of reading rows over GPUs, those of gnnlab on one GPU being 1."""
     counts = sorted({each["devices"] for each in found})
     for machine in dict.fromkeys(each["machine"] for each in found):
@@ -220,18 +151,14 @@ def show_scaled(name: str, found: list[dict[str, Any]]) -> None:
         show(f"figure 2: {name}, {machine}, {_FEW:.0%} of rows a GPU", ["policy", *columns], rows)
 
 
-def show_devices(found: list[dict[str, Any]]) -> None:
-    """Figure 3: the hit rate of each GPU."""
+def show_devices(found: Rows) -> None:
     few = [each for each in found if each["ratio"] == _FEW]
     for title, of in settings(few):
-        rows = [
-            [label, *(f"{rate:.1%}" for rate in each["of_devices"])] for label, each in of.items()
-        ]
+        rows = [[label, *(f"{r:.1%}" for r in each["of_devices"])] for label, each in of.items()]
         show(f"figure 3: {title}", ["policy", *(f"GPU {gpu}" for gpu in range(8))], rows)
 
 
-def show_sizes(name: str, found: list[dict[str, Any]]) -> None:
-    """Figure 9: hit rates over sizes of the caches."""
+def show_sizes(name: str, found: Rows) -> None:
     ratios = sorted({each["ratio"] for each in found})
     for machine in dict.fromkeys(each["machine"] for each in found):
         of = {(e["policy"], e["ratio"]): e for e in found if e["machine"] == machine}
@@ -251,31 +178,30 @@ WINDOW = 8
 
 
 def traffic(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure, show, and look whether a unified cache ever moves more than rows alone."""
-    found: list[dict[str, Any]] = []
-    for graph in graphs(options.store):
-        common: dict[str, Any] = {"num_threads": options.threads}
-        settings = [("one GPU", MACHINES[0], 1)]
-        settings += [(machine, machine, options.devices) for machine in options.machines]
-        others = {
-            (partition, devices): draw(run_of(graph, partition, num_devices=devices, **common))
-            for devices in dict.fromkeys(devices for _, _, devices in settings)
-            for partition in OTHERS.values()
-        }
+    found: Rows = []
+    settings = [("one GPU", MACHINES[0], 1)]
+    settings += [(machine, machine, options.devices) for machine in options.machines]
+    for graph in runs.graphs(options.store):
+        others = {}
+        for devices in dict.fromkeys(devices for _, _, devices in settings):
+            sizes = {"num_devices": devices, "num_threads": options.threads}
+            for partition in OTHERS.values():
+                others[partition, devices] = draw(run_of(graph, partition, **sizes))
         for name, machine, devices in settings:
-            run = draw(
-                run_of(graph, "hierarchical", machine=machine, num_devices=devices, **common)
-            )
+            sizes = {"num_devices": devices, "num_threads": options.threads}
+            run = draw(run_of(graph, "hierarchical", machine=machine, **sizes))
             for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
                 cliques = cliques_of(machine, devices)
-                task = with_caches(run, ratio, cliques)
-                of = {
-                    other: measured(with_caches(others[used, devices], ratio, cliques), other, {})
-                    for other, used in OTHERS.items()
-                }
+                task, of = with_caches(run, ratio, cliques), {}
+                for other, used in OTHERS.items():
+                    of[other] = measured(
+                        with_caches(others[used, devices], ratio, cliques), other, {}
+                    )
                 of["legion, rows alone"] = measured(task, "legion", {"alpha": 0.0})
                 of["legion"] = measured(task, "legion", {})
-                of["belady + match"] = looking_ahead(task)
+                # Caches of their own that follow the batches to come.
+                belady = runs.policy("belady", window=WINDOW, match=True)
+                of["belady + match"] = moved(task, belady.plan(task).predicted)
                 found.append({"graph": graph.name, "where": name, "ratio": ratio, "of": of})
     show_traffic(found)
     missed = [
@@ -286,28 +212,14 @@ def traffic(options: argparse.Namespace) -> dict[str, Any]:
     return {"figures": found, "missed": missed}
 
 
-def looking_ahead(task: CacheTask) -> dict[str, Any]:
-    """Return what caches of their own read that follow the batches to come."""
-    predicted = policy("belady", window=WINDOW, match=True).plan(task).predicted
-    assert predicted is not None
-    rows = sum(each.rows[-1] for each in predicted)
-    return {
-        "row_transactions": rows * task.devices[0].row_transactions(task.row_bytes),
-        "transactions": sum(each.transactions for each in predicted),
-        "link_bytes": sum(each.link_bytes for each in predicted),
-    }
-
-
-def show_traffic(found: list[dict[str, Any]]) -> None:
+def show_traffic(found: Rows) -> None:
     names = list(found[0]["of"])
-    for key, what in (
-        ("transactions", "transactions of sampling and rows"),
-        ("row_transactions", "transactions of rows"),
-    ):
+    for key, what in (("transactions", "sampling and rows"), ("row_transactions", "rows")):
         rows = []
         for each in found:
             base = each["of"]["gnnlab"][key]
             label = f"{each['graph']}, {each['where']}, {100 * each['ratio']:.4g} %"
             cells = [f"{each['of'][name][key] / base:.3f}" for name in names]
             rows.append([label, f"{base / 1e6:,.1f} M", *cells])
-        show(f"{what} over the links in an epoch, / gnnlab", ["caches", "gnnlab", *names], rows)
+        title = f"transactions of {what} over the links in an epoch, / gnnlab"
+        show(title, ["caches", "gnnlab", *names], rows)

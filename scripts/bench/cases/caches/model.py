@@ -1,7 +1,5 @@
 """What plans foretell against counts: hit rates, transactions, and the division of memory."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from dataclasses import dataclass
@@ -9,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases.caches.runs import (
-    CacheTask,
-    cliques_of,
-    draw,
-    graphs,
-    hit_rates,
-    plan,
-    policy,
-    run_of,
-    with_caches,
-)
+from bench.cases.caches import runs
+from bench.cases.caches.runs import CacheTask, graphs, plan, policy, run_of, with_caches
 from bench.runner import show
 from gnnscale import ops
 from gnnscale.cache import CachePlan, Draw
@@ -29,12 +18,9 @@ COARSE, FINE = range(0, 101, 10), range(101)
 #: A hit rate may be so far off, and so may transactions, and those above the best division.
 MAX_POINTS, MAX_ERROR, MAX_EXCESS = 0.01, 0.05, 0.01
 #: Policies whose rows stay, and Legion with lists, by expectation and by counts.
+_STATIC = ("pagraph", "aligraph", "gnnlab", "pagerank", "inclusion", "random", "legion")
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{
-        name: (name, {})
-        for name in ("pagraph", "aligraph", "gnnlab", "pagerank", "inclusion", "random")
-    },
-    "legion": ("legion", {}),
+    **{name: (name, {}) for name in _STATIC},
     "legion, by counts": ("legion", {"hotness": "presampled"}),
 }
 
@@ -50,8 +36,7 @@ class Counted:
     visits: dict[int, Any]
 
     @classmethod
-    def of(cls, run: CacheTask) -> Counted:
-        """Draw the run, and count."""
+    def of(cls, run: CacheTask) -> "Counted":
         empty = [
             {each.position: np.zeros(run.graph.num_vertices, np.int32) for each in run.devices}
             for _ in range(3)
@@ -72,7 +57,6 @@ class Counted:
         return found
 
     def transactions(self, task: CacheTask, made: CachePlan) -> float:
-        """Return the transactions of an epoch with the caches of a plan."""
         of_lists = of_rows = 0
         for device in task.devices:
             clique = [made.of(each) for each in made.clique_of(device.position)]
@@ -95,34 +79,27 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
     found, failed = [], []
     machine = options.machines[0]
     for graph in graphs(options.store):
-        run = draw(
-            run_of(
-                *(graph, "hierarchical"),
-                machine=machine,
-                num_devices=options.devices,
-                num_epochs=options.epochs or 3,
-                num_threads=options.threads,
-            )
-        )
+        sizes = {"num_devices": options.devices, "num_epochs": options.epochs or 3}
+        sizes["num_threads"] = options.threads
+        run = runs.draw(run_of(graph, "hierarchical", machine=machine, **sizes))
         counted = Counted.of(run)
         for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
-            task = with_caches(run, ratio, cliques_of(machine, options.devices))
+            task = with_caches(run, ratio, runs.cliques_of(machine, options.devices))
             found.append({"graph": graph.name, "ratio": ratio, **measured(task, counted)})
             print(f"{graph.name}, {ratio}: {found[-1]['mean_error']:.2%}", flush=True)
     show_model(f"cost model, {options.devices} GPUs of {machine}", found)
     errors = [each["mean_error"] for each in found]
     print(f"mean error over all: {statistics.fmean(errors):.2%}")
     for each in found:
-        where = f"{each['graph']}, {each['ratio']:.4g}"
+        place = f"{each['graph']}, {each['ratio']:.4g}"
         if each["mean_error"] > MAX_ERROR:
-            failed.append(f"{where}: predictions are off by {each['mean_error']:.2%}")
+            failed.append(f"{place}: predictions are off by {each['mean_error']:.2%}")
         if each["excess"] > MAX_EXCESS:
-            failed.append(f"{where}: {each['excess']:.2%} above the best division")
+            failed.append(f"{place}: {each['excess']:.2%} above the best division")
     return {"figures": found, "mean_error": statistics.fmean(errors), "missed": failed}
 
 
 def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
-    """Return how predictions over alpha compare with counts."""
     counts, predicted = {}, {}
     for step in FINE:
         made = policy("legion", alpha=step / 100).plan(task)
@@ -132,80 +109,58 @@ def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
     best = min(FINE, key=lambda step: counts[step])
     chosen = policy("legion").plan(task)
     picked = counted.transactions(task, chosen)
+    # Spearman's rank correlation; values are distinct, or nearly so.
+    coarse = ([each[step] for step in COARSE] for each in (predicted, counts))
+    ranks = [np.argsort(np.argsort(values)) for values in coarse]
+    off = [abs(error) for error in errors.values()]
     return {
-        "mean_error": statistics.fmean(map(abs, errors.values())),
-        "max_error": max(map(abs, errors.values())),
-        "errors": errors,
-        "spearman": rank_correlation(
-            [predicted[step] for step in COARSE], [counts[step] for step in COARSE]
-        ),
-        "alpha": chosen.alpha,
-        "best_alpha": best / 100,
-        "excess": picked / counts[best] - 1,
-        "transactions": picked,
-        "rows_alone": counts[0],
-        "counted": counts,
-        "predicted": predicted,
+        **{"mean_error": statistics.fmean(off), "max_error": max(off), "errors": errors},
+        "spearman": float(np.corrcoef(*ranks)[0, 1]),
+        **{"alpha": chosen.alpha, "best_alpha": best / 100, "excess": picked / counts[best] - 1},
+        **{"transactions": picked, "rows_alone": counts[0]},
+        **{"counted": counts, "predicted": predicted},
     }
 
 
-def rank_correlation(first: list[float], second: list[float]) -> float:
-    """Return Spearman's rank correlation; values are distinct, or nearly so."""
-    ranks = [np.argsort(np.argsort(values)) for values in (first, second)]
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
 def show_model(title: str, found: list[dict[str, Any]]) -> None:
-    rows = [
-        [
-            f"{each['graph']}, {100 * each['ratio']:.4g} %",
-            *(f"{each['mean_error']:.2%}", f"{each['max_error']:.2%}", f"{each['spearman']:.3f}"),
-            *(f"{each['alpha']:.3f}", f"{each['best_alpha']:.2f}", f"{each['excess']:+.2%}"),
-            f"{each['transactions'] / each['rows_alone']:.3f}",
-        ]
-        for each in found
-    ]
+    forms = {"mean_error": ".2%", "max_error": ".2%", "spearman": ".3f"}
+    forms |= {"alpha": ".3f", "best_alpha": ".2f", "excess": "+.2%"}
+    rows = []
+    for each in found:
+        cells = (f"{each[key]:{form}}" for key, form in forms.items())
+        alone = f"{each['transactions'] / each['rows_alone']:.3f}"
+        rows.append([f"{each['graph']}, {100 * each['ratio']:.4g} %", *cells, alone])
     columns = ["mean error", "max", "Spearman", "alpha", "best", "above best", "/ rows alone"]
     show(title, ["graph, cache", *columns], rows)
 
 
 def foretold(options: argparse.Namespace) -> dict[str, Any]:
-    """Foretell, count and compare, on one GPU whose run has five epochs."""
     found: list[dict[str, Any]] = []
     for graph in graphs(options.store):
         epochs = options.epochs or 5
-        run = draw(
-            run_of(graph, None, num_devices=1, num_epochs=epochs, num_threads=options.threads)
-        )
+        sizes = {"num_devices": 1, "num_epochs": epochs, "num_threads": options.threads}
+        run = runs.draw(run_of(graph, None, **sizes))
         for ratio in options.ratios or [0.05, 0.2, 0.5]:
             task = with_caches(run, ratio)
             for label, (name, choices) in POLICIES.items():
                 made, counted = plan(task, name, **choices)
-                assert made.predicted is not None
                 transactions = sum(each.transactions for each in counted) / epochs
                 foreseen = sum(each.transactions for each in made.predicted)
-                found.append(
-                    {
-                        **{"graph": graph.path.name if graph.path else graph.name, "ratio": ratio},
-                        **{"policy": label, "epochs": epochs},
-                        "foretold": hit_rates(made.predicted)["hit_rate"],
-                        "counted": hit_rates(counted)["hit_rate"],
-                        "error": foreseen / transactions - 1 if transactions else 0.0,
-                    }
-                )
+                place = {"graph": graph.path.name if graph.path else graph.name, "ratio": ratio}
+                both = {"foretold": made.predicted, "counted": counted}
+                rates = {key: runs.hit_rates(each)["hit_rate"] for key, each in both.items()}
+                error = foreseen / transactions - 1 if transactions else 0.0
+                found.append({**place, "policy": label, "epochs": epochs, **rates, "error": error})
     for ratio in dict.fromkeys(each["ratio"] for each in found):
-        show(
-            f"hit rates, foretold and counted, {100 * ratio:.4g} % of rows",
-            ["graph", *POLICIES, "transactions: legion", "by counts"],
-            [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)],
-        )
-    missed = [
-        f"{each['graph']}, {each['ratio']}, {each['policy']}: "
-        f"{100 * (each['foretold'] - each['counted']):+.2f} points, {each['error']:+.1%}"
-        for each in found
-        if abs(each["foretold"] - each["counted"]) > MAX_POINTS
-        or (each["policy"].startswith("legion") and abs(each["error"]) > MAX_ERROR)
-    ]
+        rows = [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)]
+        columns = ["graph", *POLICIES, "transactions: legion", "by counts"]
+        show(f"hit rates, foretold and counted, {100 * ratio:.4g} % of rows", columns, rows)
+    missed = []
+    for each in found:
+        off, far = each["foretold"] - each["counted"], abs(each["error"]) > MAX_ERROR
+        if abs(off) > MAX_POINTS or (each["policy"].startswith("legion") and far):
+            place = f"{each['graph']}, {each['ratio']}, {each['policy']}"
+            missed.append(f"{place}: {100 * off:+.2f} points, {each['error']:+.1%}")
     return {"figures": found, "missed": missed}
 
 

@@ -1,7 +1,5 @@
 """What caches are measured on: runs of several devices over parts of a graph, never trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -13,24 +11,16 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from bench.runner import FANOUTS, SEEDS, open_graph
+from gnnscale import partition
 from gnnscale.cache import (
     CacheDevice,
     CachePlan,
     CachePlannerConfig,
     CacheTask,
-    CacheTraffic,
     Draws,
 )
 from gnnscale.cache.planner import predict_traffic
 from gnnscale.graph import Graph
-from gnnscale.partition import (
-    Hierarchical,
-    MtKaHyPar,
-    PaGraph,
-    PartitionerConfig,
-    make_partition,
-    read_partition,
-)
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
 from gnnscale.plan.device_plan import apportion
 from gnnscale.sampler import NeighborSampling, ShuffledOrder, TwoStageOrder
@@ -58,21 +48,19 @@ def seeds_per_device(graph: Graph) -> int:
     return seeds
 
 
-def partitioner_of(name: str, machine: str) -> PartitionerConfig:
-    """Return the partitioner that a policy's publication uses."""
+def partitioner_of(name: str, machine: str) -> Any:
     if name == "hierarchical":
-        return Hierarchical(nvlink=machine)
-    return {"pagraph": PaGraph, "mtkahypar": MtKaHyPar}[name]()
+        return partition.Hierarchical(nvlink=machine)
+    return {"pagraph": partition.PaGraph, "mtkahypar": partition.MtKaHyPar}[name]()
 
 
 def cliques_of(machine: str, num_devices: int) -> tuple[tuple[int, ...], ...]:
-    """Return the cliques of the first GPUs of a machine."""
     return disjoint_cliques(links_of(machine)[:num_devices, :num_devices])
 
 
 def run_of(
     graph: Graph,
-    partition: str | None,
+    partitioner: str | None,
     *,
     machine: str = MACHINES[0],
     num_devices: int,
@@ -84,46 +72,26 @@ def run_of(
     Its partition is ``pagraph``, ``mtkahypar``, ``hierarchical`` (which follows the links of
     ``machine``), or None for a global shuffle.
     """
-    batch = seeds_per_device(graph) * num_devices
-    parts = None
+    batch, parts, split = seeds_per_device(graph) * num_devices, None, [1] * num_devices
     order: Any = ShuffledOrder(graph.train_idx, batch_size=batch, seed=0)
-    if partition is not None and num_devices > 1:
-        path = make_partition(
-            partitioner_of(partition, machine),
-            graph,
-            num_parts=num_devices,
-            num_hops=len(FANOUTS),
-            num_threads=num_threads,
-        )
-        parts = read_partition(path, graph).parts
-        sizes = apportion([1] * num_devices, batch)
-        order = TwoStageOrder(parts.train_vertices(graph.train_idx), batch_sizes=sizes, seed=0)
-    draws = Draws(
-        graph,
-        NeighborSampling(fanouts=FANOUTS),
-        order,
-        split=partial(apportion, [1] * num_devices),
-        seed=0,
-        num_threads=num_threads,
-    )
+    if partitioner is not None and num_devices > 1:
+        sizes = {"num_parts": num_devices, "num_hops": len(FANOUTS), "num_threads": num_threads}
+        path = partition.make_partition(partitioner_of(partitioner, machine), graph, **sizes)
+        parts = partition.read_partition(path, graph).parts
+        own = parts.train_vertices(graph.train_idx)
+        order = TwoStageOrder(own, batch_sizes=apportion(split, batch), seed=0)
+    how: Any = {"split": partial(apportion, split), "seed": 0, "num_threads": num_threads}
+    draws = Draws(graph, NeighborSampling(fanouts=FANOUTS), order, **how)
     devices = gpus(range(num_devices), budget_bytes=0)
     return CacheTask(
-        graph=graph,
-        devices=devices,
-        num_devices=num_devices,
+        **{"graph": graph, "devices": devices, "num_devices": num_devices, "parts": parts},
+        **{"draws": draws, "num_epochs": num_epochs, "batch_size": batch, "seed": 0},
         cliques=tuple((device.position,) for device in devices),
-        parts=parts,
-        draws=draws,
-        num_epochs=num_epochs,
-        batch_size=batch,
-        fanouts=tuple(FANOUTS),
-        aggregated_row_bytes=None,
-        seed=0,
+        **{"fanouts": tuple(FANOUTS), "aggregated_row_bytes": None},
     )
 
 
 def gpus(positions: Iterable[int], budget_bytes: int) -> tuple[CacheDevice, ...]:
-    """Return GPUs that sample and load."""
     same = {"samples": True, "loads": True, "request_bytes": REQUEST_BYTES}
     return tuple(
         CacheDevice(position=each, name=f"gpu{each}", budget_bytes=budget_bytes, **same)
@@ -139,11 +107,8 @@ def with_caches(
     What was drawn of ``run`` is kept: caches change no batch.
     """
     budget = int(ratio * run.graph.num_vertices) * run.row_bytes
-    found = replace(
-        run,
-        devices=tuple(replace(device, budget_bytes=budget) for device in run.devices),
-        cliques=run.cliques if cliques is None else cliques,
-    )
+    devices = tuple(replace(device, budget_bytes=budget) for device in run.devices)
+    found = replace(run, devices=devices, cliques=run.cliques if cliques is None else cliques)
     vars(found).update({name: vars(run)[name] for name in _SHARED if name in vars(run)})
     return found
 
@@ -155,31 +120,19 @@ def draw(run: CacheTask) -> CacheTask:
 
 
 def policy(name: str, **options: Any) -> CachePlannerConfig:
-    """Return the policy that ``cache_planner=name`` names."""
     file = resources.files("gnnscale.configs") / "cache_planner" / f"{name}.yaml"
-    built: CachePlannerConfig = instantiate(OmegaConf.create(file.read_text()), **options)
-    return built
+    return instantiate(OmegaConf.create(file.read_text()), **options)
 
 
-def plan(task: CacheTask, name: str, **options: Any) -> tuple[CachePlan, tuple[CacheTraffic, ...]]:
-    """Return the plan of a policy, and what its devices read in the run."""
+def plan(task: CacheTask, name: str, **options: Any) -> tuple[CachePlan, Any]:
+    """Return the plan of a policy, and what its devices read in the run's own batches."""
     made = policy(name, **options).plan(task)
-    return made, counted_traffic(task, made)
+    return made, predict_traffic(task, made.devices, made.cliques, task.counted_run)
 
 
-def counted_traffic(task: CacheTask, made: CachePlan) -> tuple[CacheTraffic, ...]:
-    """Return what the devices of a plan that stays read in the run's own batches."""
-    return predict_traffic(task, made.devices, made.cliques, task.counted_run)
-
-
-def total_rows(traffic: tuple[CacheTraffic, ...]) -> tuple[int, int]:
-    """Return the rows that all devices read in caches, and at the host."""
-    missed = sum(each.rows[-1] for each in traffic)
-    return sum(sum(each.rows) for each in traffic) - missed, missed
-
-
-def hit_rates(traffic: tuple[CacheTraffic, ...]) -> dict[str, float]:
+def hit_rates(traffic: Any) -> dict[str, float]:
     """Return the hit rate of rows over all devices, and the least and most of a device."""
-    hits, missed = total_rows(traffic)
+    rows = sum(sum(each.rows) for each in traffic)
+    hits = rows - sum(each.rows[-1] for each in traffic)
     each = [device.feature_hit_rate or 0.0 for device in traffic]
-    return {"hit_rate": hits / max(hits + missed, 1), "min": min(each), "max": max(each)}
+    return {"hit_rate": hits / max(rows, 1), "min": min(each), "max": max(each)}

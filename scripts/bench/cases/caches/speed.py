@@ -1,21 +1,28 @@
-"""Seconds of pre-sampling against sampling, and of reading rows through a cache against none."""
-
-from __future__ import annotations
+"""Seconds of pre-sampling, of reading rows through a cache, and of planning; and its memory."""
 
 import argparse
+import os
+import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.cases.caches.runs import CacheTask, graphs, run_of
-from bench.runner import FANOUTS, medians, show
+from bench.cases.caches.runs import CacheTask, gpus, graphs, run_of
+from bench.cases.partition import resident
+from bench.runner import FANOUTS, in_subprocess, medians, show, timed
+from gnnscale.cache import Legion
 from gnnscale.cache.cached_features import CachedFeatures, slots_of
-from gnnscale.cache.hotness.presampled import presample
+from gnnscale.cache.hotness.presampled import DeviceReads, Presampled, presample
+from gnnscale.cache.legion.cost_model import best_num_lists, curve
+from gnnscale.cache.legion.cslp import candidates
+from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.feature import HostFeatures
 from gnnscale.sampler import NeighborSampler
 
@@ -28,15 +35,14 @@ _BATCHES = 5
 _ROWS = 129_000
 
 
-def timed(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
+def in_turn(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
     """Return the median seconds of each of ``works``, in turn, and those of CPUs."""
     times: dict[str, list[dict[str, float]]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            began, cpu = time.perf_counter(), time.process_time()
-            work()
-            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-            times[name].append({"seconds": seconds, "cpu": cpu})
+            cpu = time.process_time()
+            seconds, _ = timed(work)
+            times[name].append({"seconds": seconds, "cpu": time.process_time() - cpu})
     return {name: medians(each[1:]) for name, each in times.items()}  # the first warms up
 
 
@@ -51,22 +57,15 @@ def presampling(options: argparse.Namespace) -> dict[str, Any]:
                 "sampling": partial(sample, run, sampler),
                 "pre-sampling": partial(presample, run.draws, [1], devices=(0,)),
             }
-            took = timed(works, options.rounds)
-            ratios = {
-                key: took["pre-sampling"][key] / took["sampling"][key] for key in ("seconds", "cpu")
-            }
+            took = in_turn(works, options.rounds)
+            ratios = {k: took["pre-sampling"][k] / took["sampling"][k] for k in ("seconds", "cpu")}
             steps = run.draws.steps_per_epoch
             label = {"graph": graph.name, "threads": num_threads, "steps": steps}
             found.append({**label, **took, "ratios": ratios})
-            rows.append(
-                [
-                    *(graph.name, str(num_threads), str(steps)),
-                    *(f"{took[name]['seconds']:.2f}" for name in works),
-                    f"{ratios['seconds']:.3f}",
-                    *(f"{took[name]['cpu']:.2f}" for name in works),
-                    f"{ratios['cpu']:.3f}",
-                ]
-            )
+            cells = [graph.name, str(num_threads), str(steps)]
+            for key, ratio in ratios.items():
+                cells += [*(f"{took[name][key]:.2f}" for name in works), f"{ratio:.3f}"]
+            rows.append(cells)
             if ratios["seconds"] > MAX_PRESAMPLING:
                 missed.append(f"{graph.name}, {num_threads} threads: {ratios['seconds']:.3f}")
     columns = ["threads", "steps", "sampling s", "pre-sampling s", "ratio"]
@@ -85,7 +84,8 @@ def lookup(options: argparse.Namespace) -> dict[str, Any]:
     found, rows, missed = [], [], []
     for graph in graphs(options.store):
         run = run_of(graph, None, num_devices=1, num_threads=2)
-        batches = [draw.batch.input_vertices[:_ROWS] for draw in first(run, _BATCHES)]
+        drawn = islice(run.draws.epoch(0), _BATCHES)
+        batches = [draw.batch.input_vertices[:_ROWS] for draw in drawn]
         host = HostFeatures.of(graph)
         cached, rate = half_cached(host, batches)
         for num_threads in (1, 2):
@@ -93,33 +93,19 @@ def lookup(options: argparse.Namespace) -> dict[str, Any]:
                 "host": partial(gather, host, batches, num_threads),
                 "cached": partial(gather, cached, batches, num_threads),
             }
-            took = timed(works, options.rounds)
-            over = {
-                key: (took["cached"][key] - took["host"][key]) / (took["host"][key] / 2)
-                for key in ("seconds", "cpu")
-            }
+            took = in_turn(works, options.rounds)
+            over = {k: 2 * (took["cached"][k] / took["host"][k] - 1) for k in ("seconds", "cpu")}
             size = statistics.mean(map(len, batches))
             label = {"graph": graph.name, "threads": num_threads, "rows": size, "hit_rate": rate}
             found.append({**label, **took, "overhead": over})
-            rows.append(
-                [
-                    *(graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"),
-                    *(f"{1000 * took[name]['seconds'] / _BATCHES:.2f}" for name in works),
-                    *(f"{over[key]:+.1%}" for key in ("seconds", "cpu")),
-                ]
-            )
+            cells = [graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"]
+            cells += [f"{1000 * took[name]['seconds'] / _BATCHES:.2f}" for name in works]
+            rows.append([*cells, *(f"{each:+.1%}" for each in over.values())])
             if over["seconds"] > MAX_OVERHEAD:
                 missed.append(f"{graph.name}, {num_threads} threads: {over['seconds']:.1%}")
     columns = ["threads", "rows", "hits", "host ms", "cached ms", "of half a gather", "by CPU"]
     show(f"a gather, medians of {options.rounds} rounds", ["graph", *columns], rows)
     return {"figures": found, "missed": missed}
-
-
-def first(run: CacheTask, num_batches: int) -> Iterator[Any]:
-    for number, draw in enumerate(run.draws.epoch(0)):
-        if number == num_batches:
-            return
-        yield draw
 
 
 def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures, float]:
@@ -128,12 +114,120 @@ def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures,
     order = np.argsort(-counts, kind="stable")
     kept = order[: np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)]
     stored, _ = host.stored
-    store = CachedFeatures(
-        *(host, [np.ascontiguousarray(stored[kept])], slots_of(host.num_rows, [kept])), own=0
-    )
+    caches, slots = [np.ascontiguousarray(stored[kept])], slots_of(host.num_rows, [kept])
+    store = CachedFeatures(host, caches, slots, own=0)
     return store, counts[kept].sum() / counts.sum()
 
 
 def gather(store: Any, batches: list[Any], num_threads: int) -> None:
     for batch in batches:
         store.gather(batch, dtype=torch.float32, num_threads=num_threads)
+
+
+_FEATURES = 100
+_MIN_DEGREE = 8
+#: Vertices whose numbers are made at once.
+_SLICE = 1 << 22
+MAX_SECONDS, MAX_BYTES = 10, 80
+
+
+def planning(options: argparse.Namespace) -> dict[str, Any]:
+    """Plan in processes of their own, so that their peak memory is that of the plan."""
+    found, missed = [], []
+    for ratio in options.ratios or [0.05, 0.1, 0.25, 0.5, 1]:
+        given = (ratio, options.vertices, options.clique, options.threads)
+        rounds = [in_subprocess(worker, *given) for _ in range(options.rounds)]
+        best = sorted(rounds, key=lambda each: each["seconds"])[len(rounds) // 2]
+        found.append({"ratio": ratio, **best, "rounds": rounds})
+        if best["seconds"] > MAX_SECONDS:
+            missed.append(f"{ratio}: {best['seconds']:.1f} s")
+        if best["plan_bytes"] > MAX_BYTES:
+            missed.append(f"{ratio}: {best['plan_bytes']:.1f} bytes a vertex")
+    parts = [key for key in found[0] if key.startswith("s_")]
+    columns = ["rows a device", "s", "CPU s", *(f"{key[2:]} CPU s" for key in parts)]
+    columns += ["bytes a vertex", "with degrees", "with hotness"]
+    rows = []
+    for each in found:
+        seconds = (f"{each[key]:.2f}" for key in ("seconds", "cpu", *parts))
+        sizes = (f"{each[key]:.1f}" for key in ("plan_bytes", "degree_bytes", "all_bytes"))
+        rows.append([f"{100 * each['ratio']:.4g} %", *seconds, *sizes])
+    title = f"planning {options.vertices:,} vertices, a clique of {options.clique}"
+    show(f"{title}, medians of {options.rounds}", columns, rows)
+    return {"figures": found, "missed": missed}
+
+
+def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, float]:
+    """Plan once as Legion does, and once more in steps; return figures."""
+    before = resident(os.getpid())
+    task = synthetic(num, ratio, tuple(range(size)), num_threads)
+    inputs = resident(os.getpid())
+    matrices = sum(each.rows.nbytes + each.lists.nbytes for each in task.presampled.reads.values())
+    cpu = time.process_time()
+    seconds, _ = timed(Legion(nvlink="dgx_a100").plan, task)
+    cpu = time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    figures = {
+        **{"seconds": seconds, "cpu": cpu, "plan_bytes": (peak - inputs) / num},
+        **{"degree_bytes": (peak - before - matrices) / num, "all_bytes": (peak - before) / num},
+    }
+    return figures | in_steps(task)
+
+
+def in_steps(task: CacheTask) -> dict[str, float]:
+    times = [time.process_time()]
+
+    def lap() -> None:
+        times.append(time.process_time())
+
+    (clique,) = task.cliques
+    found = candidates(task, clique, task.presampled)
+    lap()
+    cost = clique_cost(task, clique, found)
+    lap()
+    num_lists = best_num_lists(cost)
+    curve(cost)
+    lap()
+    rooms = np.array([device.budget_bytes for device in task.devices], np.int64)
+    lists = found.share_lists(task, clique, num_lists, rooms)
+    found.share_rows(task, clique, rooms - lists.bytes)
+    lap()
+    names = ("s_candidates", "s_cost", "s_search", "s_share")
+    return dict(zip(names, np.diff(times).tolist(), strict=True))
+
+
+def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int) -> CacheTask:
+    """Return a task with Zipf counts in random order, and degrees that go with them."""
+    generator = np.random.Generator(np.random.Philox(0))
+    degrees, reads = np.empty(num, np.int32), {}
+    for device in clique:
+        reads[device] = DeviceReads(rows=np.empty(num, np.int32), lists=np.empty(num, np.int32))
+    for first in range(0, num, _SLICE):
+        part = slice(first, min(first + _SLICE, num))
+        size = part.stop - part.start
+        # The counts of ranks 1, 2, ... of a Zipf law, in random order.
+        heat = num / generator.integers(1, num, size)
+        degrees[part] = np.minimum(heat + _MIN_DEGREE, 100_000)
+        for each in reads.values():
+            luck = generator.random(size, np.float32)
+            each.rows[part] = np.minimum(heat * luck / 2, 2_000)
+            each.lists[part] = np.minimum(heat * luck * 2, 50_000)
+    for each in reads.values():
+        each.num_rows = int(each.rows.sum(dtype=np.int64))
+        each.num_list_reads = int(each.lists.sum(dtype=np.int64))
+    indptr = np.zeros(num + 1, np.int64)
+    np.cumsum(degrees, out=indptr[1:])
+    graph = SimpleNamespace(
+        **{"name": "synthetic", "num_vertices": num, "indptr": indptr},
+        **{"indices": np.empty(0, np.int32), "num_features": _FEATURES},
+        feature_dtype="float32",
+    )
+    devices = gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4)
+    task = CacheTask(
+        **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
+        **{"parts": None, "draws": SimpleNamespace(exact=True, num_threads=num_threads)},
+        **{"num_epochs": 1, "batch_size": 1, "fanouts": None},
+        **{"aggregated_row_bytes": None, "seed": 0},
+    )
+    vars(task).update(out_degrees=degrees)
+    vars(task)["presampled"] = Presampled(reads=reads, num_epochs=1, num_threads=num_threads)
+    return task
