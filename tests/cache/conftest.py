@@ -20,7 +20,7 @@ from gnnscale.sampler import TwoStageOrder
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where plans are kept."""
+    """The folder of stored plans."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

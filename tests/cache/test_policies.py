@@ -248,10 +248,10 @@ def test_hits_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
     assert plan.exact == (len(task.devices) == 1)
     assert plan.num_epochs == min(planner.predicted_epochs or 2, task.num_epochs)
     for device, found in zip(task.device_at, plan.predicted, strict=True):
-        told = replayed_look_ahead(task, device, planner, plan.num_epochs)
-        assert (found.rows[device], found.rows[-1]) == told
-        assert sum(found.rows) == sum(told)
-        assert found.link_bytes == told[-1] * task.row_bytes
+        reads = replayed_look_ahead(task, device, planner, plan.num_epochs)
+        assert (found.rows[device], found.rows[-1]) == reads
+        assert sum(found.rows) == sum(reads)
+        assert found.link_bytes == reads[-1] * task.row_bytes
 
 
 def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
@@ -317,8 +317,8 @@ def test_a_window_that_memory_does_not_hold_is_refused(
     ahead = LookAhead(window=5, num_rows=300, match=False)
     assert planner.plan(task).devices[1].look_ahead == ahead
     available(needed - 2)
-    said = r"^cache_planner.window=5: emulated:1 needs about .* a smaller window fits$"
-    with pytest.raises(ConfigError, match=said) as caught:
+    message = r"^cache_planner.window=5: emulated:1 needs about .* a smaller window fits$"
+    with pytest.raises(ConfigError, match=message) as caught:
         planner.plan(task)
     assert "\n" not in str(caught.value)
     belady(window=4, predicted_epochs=0).plan(task)

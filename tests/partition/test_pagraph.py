@@ -106,8 +106,8 @@ def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
     # More of them than are counted, and neighbourhoods longer than are walked.
     graph = random_graph(9000, 8, 5000)
     first = assigned(graph, 4, 5)
-    said = r"overlaps of .* of 5,000 neighbourhoods are estimated, from 4,096 training vertices"
-    assert re.fullmatch(said, first.notes[0])
+    note = r"overlaps of .* of 5,000 neighbourhoods are estimated, from 4,096 training vertices"
+    assert re.fullmatch(note, first.notes[0])
     turned = replace(graph, train_idx=graph.train_idx[::-1])
     for other in (assigned(graph, 4, 5, num_threads=3), assigned(turned, 4, 5)):
         assert np.array_equal(other.owner, first.owner)

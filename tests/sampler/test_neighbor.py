@@ -294,7 +294,7 @@ def test_configuration_builds_the_sampler(config: Any) -> None:
 
 
 def star_weighted(weights: Any, num_hubs: int = 1) -> Graph:
-    """The hubs all have an edge of each weight, from a neighbour of its own."""
+    """The hubs all have an edge of each weight, from a different neighbour."""
     return star(len(weights), num_hubs, edge_weights=np.tile(np.float32(weights), num_hubs))
 
 
