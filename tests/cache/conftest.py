@@ -1,33 +1,36 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 from hypothesis import strategies as st
+from small_tasks import small_task
 
-from gnnscale.cache import CacheDevice, CacheTask, Draws
+from gnnscale.cache import CacheTask
 from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
 from gnnscale.plan.device_plan import apportion
-from gnnscale.sampler import NeighborSampling, SeedOrder, ShuffledOrder, TwoStageOrder
+from gnnscale.sampler import TwoStageOrder
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of stored plans."""
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 @pytest.fixture(scope="session")
-def graph_of(tiny_graph: Graph) -> Callable[..., Graph]:
+def graph_of(tiny_graph: Graph) -> Make:
     """Make the graph in which ``lists`` are the in-neighbours of each vertex."""
 
     def make(
-        lists: list[list[int]],
-        dtype: Any = np.int32,
-        *,
-        train: Sequence[int] | None = None,
-        num_features: int = 2,
+        lists: list[list[int]], dtype: Any = np.int32, *, train: Any = None, num_features: int = 2
     ) -> Graph:
         return replace(
             tiny_graph,
@@ -45,60 +48,32 @@ def task_of(
     graph: Graph,
     budgets: Sequence[int | None],
     *,
-    cliques: Sequence[Sequence[int]] | None = None,
+    cliques: Any = None,
     parts: Parts | None = None,
     batch_size: int = 4,
-    fanouts: tuple[int, ...] = (2, 2),
     num_epochs: int = 2,
-    num_threads: int = 1,
-    **device: Any,
+    **options: Any,
 ) -> CacheTask:
     """Make a task in which each device with a budget has a cache; it samples and loads."""
-    order: SeedOrder = ShuffledOrder(graph.train_idx, batch_size=batch_size, seed=3)
+    options = {"samples": True, "loads": True, "seed": 3} | options
     if parts is not None and parts.owner is not None:
         sizes = apportion([1] * len(budgets), batch_size)
-        order = TwoStageOrder(parts.train_vertices(graph.train_idx), batch_sizes=sizes, seed=3)
-    draws = Draws(
-        graph,
-        NeighborSampling(fanouts=list(fanouts)),
-        order,
-        split=partial(apportion, [1] * len(budgets)),
-        seed=3,
-        num_threads=num_threads,
-    )
-    devices = tuple(
-        CacheDevice(
-            position=position,
-            name=f"device {position}",
-            budget_bytes=budget,
-            **({"samples": True, "loads": True, "request_bytes": 64} | device),
-        )
-        for position, budget in enumerate(budgets)
-        if budget is not None
-    )
-    alone = tuple((each.position,) for each in devices)
-    return CacheTask(
-        graph=graph,
-        devices=devices,
-        num_devices=len(budgets),
-        cliques=alone if cliques is None else tuple(map(tuple, cliques)),
-        parts=parts,
-        draws=draws,
-        num_epochs=num_epochs,
-        batch_size=batch_size,
-        fanouts=fanouts,
-        aggregated_row_bytes=None,
-        seed=3,
-    )
+        own = parts.train_vertices(graph.train_idx)
+        options["order"] = TwoStageOrder(own, batch_sizes=sizes, seed=3)
+    made = small_task(graph, budgets, batch_size=batch_size, num_epochs=num_epochs, **options)
+    devices = tuple(each for each in made.devices if each.budget_bytes is not None)
+    alone = [(each.position,) for each in devices]
+    chosen = tuple(map(tuple, alone if cliques is None else cliques))
+    return replace(made, devices=devices, cliques=chosen, parts=parts)
 
 
 @pytest.fixture(scope="session")
-def make_task() -> Callable[..., CacheTask]:
+def make_task() -> Make:
     return task_of
 
 
 @pytest.fixture(scope="session")
-def reading() -> Callable[..., CacheTask]:
+def reading() -> Make:
     """Replace what pre-sampling counts by numbers: for each device its rows and lists."""
 
     def make(task: CacheTask, *counts: tuple[list[int], list[int]]) -> CacheTask:
@@ -111,15 +86,13 @@ def reading() -> Callable[..., CacheTask]:
             )
             for device, (rows, lists) in zip(task.device_at, counts, strict=True)
         }
-        changed = replace(task)
         first = Presampled(reads=reads, num_epochs=1)
-        changed.__dict__["presampled"] = first
         # All epochs are like the first.
-        changed.__dict__["expected"] = ExpectedReads(
-            first=first, rows={}, lists={}, num_epochs=task.num_epochs
-        )
-        changed.__dict__["counted"] = CountedReads(
-            first=first, later=None, num_epochs=task.num_epochs
+        alike: dict[str, Any] = {"first": first, "num_epochs": task.num_epochs}
+        expected = ExpectedReads(rows={}, lists={}, **alike)
+        changed = replace(task)
+        changed.__dict__.update(
+            presampled=first, expected=expected, counted=CountedReads(later=None, **alike)
         )
         return changed
 
@@ -127,7 +100,7 @@ def reading() -> Callable[..., CacheTask]:
 
 
 @pytest.fixture(scope="session")
-def tasks(graph_of: Callable[..., Graph]) -> Callable[..., st.SearchStrategy[CacheTask]]:
+def tasks(graph_of: Make) -> Callable[..., st.SearchStrategy[CacheTask]]:
     """Draw tasks of a small graph and up to four devices, each of a budget of its own."""
 
     @st.composite
@@ -146,12 +119,9 @@ def tasks(graph_of: Callable[..., Graph]) -> Callable[..., st.SearchStrategy[Cac
         positions = range(len(budgets))
         cliques = [each for each in (positions[:cut], positions[cut:]) if each]
         fanouts = draw(st.lists(st.sampled_from([-1, 1, 2, 3]), min_size=1, max_size=3))
+        batch_size = draw(st.integers(len(budgets), 6))
         return task_of(
-            graph,
-            budgets,
-            cliques=cliques,
-            batch_size=draw(st.integers(len(budgets), 6)),
-            fanouts=tuple(fanouts),
+            graph, budgets, cliques=cliques, batch_size=batch_size, fanouts=tuple(fanouts)
         )
 
     return draw_task

@@ -1,15 +1,12 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from fixture_types import Make
 
 from gnnscale.cache import CachePlan, CacheTask, StaticCache
 from gnnscale.cache.aggregate_or_cache import choose_cheaper
 from gnnscale.graph import Graph
-
-Make = Callable[..., CacheTask]
 
 #: Four vertices, each of which reads all others: rows of 8 bytes, lists of 3 neighbours.
 LISTS = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
@@ -21,16 +18,8 @@ BLOCK_BYTES = 3 * 8 + 6 * 4
 def task_of(
     make: Make, graph: Graph, budgets: list[int], *, aggregated: int | None = 8, may: bool = True
 ) -> CacheTask:
-    task = make(
-        graph,
-        budgets,
-        batch_size=2 * len(budgets),
-        fanouts=(-1,),
-        num_epochs=1,
-        loads=False,
-        samples=False,
-        may_aggregate=may,
-    )
+    run = {"batch_size": 2 * len(budgets), "fanouts": (-1,), "num_epochs": 1}
+    task = make(graph, budgets, **run, loads=False, samples=False, may_aggregate=may)
     return replace(task, aggregated_row_bytes=aggregated)
 
 
@@ -54,18 +43,16 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
     ],
 )
 def test_what_moves_less_is_taken(
-    graph_of: Callable[..., Graph], make_task: Make, aggregated: int, num_rows: int, chosen: bool
+    graph_of: Make, make_task: Make, aggregated: int, num_rows: int, chosen: bool
 ) -> None:
     task = task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated)
     plan = planned(task)
     (cache,) = plan.devices
-    assert cache.batch_bytes is not None
     assert cache.batch_bytes.aggregated == 2 * aggregated
     assert cache.batch_bytes.cached == 8 * (4 - num_rows) + BLOCK_BYTES
     assert cache.host_aggregates == chosen
     assert len(cache.features) == (0 if chosen else num_rows)
     assert cache.num_bytes == (0 if chosen else 8 * num_rows)
-    assert plan.predicted is not None
     (told,) = plan.predicted
     if chosen:
         # Two steps, each of two aggregated rows; no cache is asked.
@@ -75,23 +62,17 @@ def test_what_moves_less_is_taken(
         assert told.feature_hit_rate == num_rows / 4
 
 
+@pytest.mark.parametrize("options", [{"aggregated": 1, "may": False}, {"aggregated": None}])
 def test_devices_that_the_host_cannot_aggregate_for_keep_their_caches(
-    graph_of: Callable[..., Graph], make_task: Make
+    graph_of: Make, make_task: Make, options: Any
 ) -> None:
-    graph = graph_of(LISTS)
-    for task in (
-        task_of(make_task, graph, [16], aggregated=1, may=False),
-        task_of(make_task, graph, [16], aggregated=None),
-    ):
-        (cache,) = planned(task).devices
-        assert not cache.host_aggregates
-        assert cache.batch_bytes is None
-        assert len(cache.features) == 2
+    (cache,) = planned(task_of(make_task, graph_of(LISTS), [16], **options)).devices
+    assert not cache.host_aggregates
+    assert cache.batch_bytes is None
+    assert len(cache.features) == 2
 
 
-def test_a_clique_does_the_same_for_all_its_devices(
-    graph_of: Callable[..., Graph], make_task: Make
-) -> None:
+def test_a_clique_does_the_same_for_all_its_devices(graph_of: Make, make_task: Make) -> None:
     graph = graph_of(LISTS)
     alone = task_of(make_task, graph, [0, 32], aggregated=30)
     # One has no memory, and 60 bytes aggregated are less than 80; the other has all rows: 48.
@@ -101,19 +82,15 @@ def test_a_clique_does_the_same_for_all_its_devices(
     assert [each.host_aggregates for each in planned(together, shared=True).devices] == [False] * 2
 
 
-def test_a_plan_that_foretells_nothing_stays(
-    graph_of: Callable[..., Graph], make_task: Make
-) -> None:
+def test_a_plan_that_foretells_nothing_stays(graph_of: Make, make_task: Make) -> None:
     task = task_of(make_task, graph_of(LISTS), [16], aggregated=1)
-    plan = replace(
-        StaticCache(name="mine", hotness="presampled", scope="device").plan(task), predicted=None
-    )
+    policy = StaticCache(name="mine", hotness="presampled", scope="device")
+    plan = replace(policy.plan(task), predicted=None)
     assert choose_cheaper(task, plan) is plan
 
 
-def test_what_the_host_moves_is_not_counted(
-    graph_of: Callable[..., Graph], make_task: Make
-) -> None:
+def test_what_the_host_moves_is_not_counted(graph_of: Make, make_task: Make) -> None:
     """Every step is taken to move what the first one does."""
-    assert planned(task_of(make_task, graph_of(LISTS), [0], aggregated=40)).exact
-    assert not planned(task_of(make_task, graph_of(LISTS), [0], aggregated=8)).exact
+    for aggregated, exact in ((40, True), (8, False)):
+        task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
+        assert planned(task).exact == exact

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -12,45 +10,36 @@ from gnnscale.cache.cache_plan import LookAhead, hit_rate
 
 def cache_at(device: int, budget_bytes: int, **fields: Any) -> DeviceCache:
     return DeviceCache(
-        **{
-            "device": device,
-            "name": f"gpu{device}",
-            "budget_bytes": budget_bytes,
-            "features": np.array([3, 1]),
-            "topology": np.array([2]),
-            "feature_bytes": 16,
-            "topology_bytes": 12,
-        }
+        **{"device": device, "name": f"gpu{device}", "budget_bytes": budget_bytes}
+        | {"features": np.array([3, 1]), "topology": np.array([2])}
+        | {"feature_bytes": 16, "topology_bytes": 12}
         | fields
     )
-
-
-def traffic(rows: tuple[int, ...], lists: tuple[int, ...], link: int = 0) -> CacheTraffic:
-    return CacheTraffic(rows=rows, lists=lists, transactions=link // 4, link_bytes=link)
 
 
 @pytest.fixture
 def plan() -> CachePlan:
     """Devices 1 and 2 read each other's caches, 4 is alone, 0 and 3 have none."""
+    traffic = [
+        ((0, 5, 2, 0, 0, 3), (0, 0, 0, 0, 0, 8), 10, 40),
+        ((0, 1, 6, 0, 0, 3), (0, 2, 0, 0, 0, 6), 5, 20),
+        ((0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 9, 1), 0, 0),
+    ]
     return CachePlan(
         planner="some",
         cliques=((1, 2), (4,)),
         devices=(cache_at(1, 100), cache_at(2, 300), cache_at(4, 100)),
         alphas=(0.5, 0.25),
-        predicted=(
-            traffic((0, 5, 2, 0, 0, 3), (0, 0, 0, 0, 0, 8), 40),
-            traffic((0, 1, 6, 0, 0, 3), (0, 2, 0, 0, 0, 6), 20),
-            traffic((0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 9, 1), 0),
+        predicted=tuple(
+            CacheTraffic(rows=rows, lists=lists, transactions=transactions, link_bytes=link)
+            for rows, lists, transactions, link in traffic
         ),
     )
 
 
 def test_hits_are_what_is_not_at_the_host(plan: CachePlan) -> None:
-    assert hit_rate([1, 2, 1]) == 0.75
-    assert hit_rate([0, 5]) == 0
-    assert hit_rate([5, 0]) == 1
-    assert hit_rate([0, 0]) is None
-    assert plan.predicted is not None
+    found = [hit_rate(reads) for reads in ([1, 2, 1], [0, 5], [5, 0], [0, 0])]
+    assert found == [0.75, 0, 1, None]
     assert [each.feature_hit_rate for each in plan.predicted] == [0.7, 0.7, None]
     assert [each.topology_hit_rate for each in plan.predicted] == [0, 0.25, 0.9]
 
@@ -64,38 +53,28 @@ def test_traffic_of_all_devices(plan: CachePlan) -> None:
         assert none.predicted_total is None
 
 
-def test_alpha_is_the_part_of_all_memory(plan: CachePlan) -> None:
-    assert plan.alpha == (0.5 * 400 + 0.25 * 100) / 500
-
-
 @pytest.mark.parametrize(
     ("alphas", "budgets", "expected"),
     [
+        ((0.5, 0.25), (400, 100), (0.5 * 400 + 0.25 * 100) / 500),
         ((None, None), (10, 10), None),
         ((0.5, None), (10, 30), 0.5),  # what keeps no lists by design does not count
         ((0.0, 0.0), (0, 0), 0.0),
         ((), (), None),
     ],
 )
-def test_alpha_at_the_edges(
-    alphas: tuple[float | None, ...], budgets: tuple[int, ...], expected: float | None
+def test_alpha_is_the_part_of_all_memory(
+    plan: CachePlan, alphas: Any, budgets: Any, expected: float | None
 ) -> None:
-    plan = CachePlan(
-        planner="some",
-        cliques=tuple((each,) for each in range(len(alphas))),
-        devices=tuple(cache_at(at, budget) for at, budget in enumerate(budgets)),
-        alphas=alphas,
-        predicted=None,
-    )
-    assert plan.alpha == expected
+    cliques = tuple((each,) for each in range(len(alphas)))
+    devices = tuple(cache_at(at, budget) for at, budget in enumerate(budgets))
+    assert replace(plan, cliques=cliques, devices=devices, alphas=alphas).alpha == expected
 
 
 def test_devices_by_position(plan: CachePlan) -> None:
     assert plan.of(4) is plan.devices[2]
-    assert plan.of(4).num_bytes == 28
     assert [each for each in range(6) if plan.has(each)] == [1, 2, 4]
-    assert plan.clique_of(2) == (1, 2)
-    assert plan.clique_of(4) == (4,)
+    assert [plan.clique_of(each) for each in (2, 4)] == [(1, 2), (4,)]
 
 
 def test_the_first_epochs_are_told_apart_from_an_average(plan: CachePlan) -> None:

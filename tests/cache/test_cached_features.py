@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os
@@ -7,13 +5,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -31,11 +31,12 @@ from gnnscale.cache.cached_features import (
 )
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import Graph
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
-
-COMPUTE = (torch.float32, torch.bfloat16)
+#: Types of rows as they are kept, and as they are asked for.
+STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+each_dtype = pytest.mark.parametrize(
+    ("stored", "dtype"), [*product(STORED, (torch.float32, torch.bfloat16))]
+)
 
 
 def test_slots_follow_the_members_of_a_clique() -> None:
@@ -43,18 +44,13 @@ def test_slots_follow_the_members_of_a_clique() -> None:
     slots = slots_of(6, caches)
     assert slots.starts.tolist() == [0, 2, 2, 4]
     # Of each vertex, the member that has it, and 3 for the host.
-    members = [
-        ops.count_slots(slots, np.array([vertex]), slots.starts, num_threads=1).argmax()
-        for vertex in range(6)
-    ]
-    assert members == [2, 0, 3, 3, 0, 2]
+    for vertex, member in enumerate([2, 0, 3, 3, 0, 2]):
+        reads = ops.count_slots(slots, np.array([vertex]), slots.starts, num_threads=1)
+        assert reads.argmax() == member
     # Rows lie in the order of the lists.
-    rows = [np.array([[4.0], [1.0]], np.float32), np.empty((0, 1), np.float32)]
-    rows.append(np.array([[0.0], [5.0]], np.float32))
-    host = np.full((6, 1), -1, np.float32)
-    out = torch.empty(6, 1)
-    pairs = [(each, "float32") for each in rows]
-    ops.gather_cached((host, "float32"), pairs, slots, np.arange(6), out=out, num_threads=1)
+    rows = [(each[:, None].astype(np.float32), "float32") for each in caches]
+    host, out = (np.full((6, 1), -1, np.float32), "float32"), torch.empty(6, 1)
+    ops.gather_cached(host, rows, slots, np.arange(6), out=out, num_threads=1)
     assert out[:, 0].tolist() == [0, 1, -1, -1, 4, 5]
 
 
@@ -64,10 +60,9 @@ def cached(host: HostFeatures, kept: list[NDArray[Any]], own: int) -> CachedFeat
     return CachedFeatures(host, copies, slots_of(host.num_rows, kept), own=own)
 
 
-@pytest.mark.parametrize("stored", DTYPES)
-@pytest.mark.parametrize("dtype", COMPUTE)
+@each_dtype
 def test_rows_are_those_of_the_host_bit_for_bit(
-    random_graph: Callable[..., Graph], stored: torch.dtype, dtype: torch.dtype
+    random_graph: Make, stored: torch.dtype, dtype: torch.dtype
 ) -> None:
     host = HostFeatures.of(random_graph(dtype=stored))
     generator = np.random.default_rng(0)
@@ -78,22 +73,16 @@ def test_rows_are_those_of_the_host_bit_for_bit(
         for own in range(num_members):
             store = cached(host, kept, own)
             expected, _ = host.gather(vertices, dtype=dtype, num_threads=1)
+            hits = int(np.isin(vertices, kept[own]).sum())
+            misses = 500 - int(np.isin(vertices, order).sum())
+            peers = 500 - hits - misses
+            moved = {"host_bytes": misses * host.row_bytes, "peer_bytes": peers * host.row_bytes}
+            rows = Access(hits=hits, peer_hits=peers, misses=misses, **moved)
             for threads in (1, 2):
                 found, traffic = store.gather(vertices, dtype=dtype, num_threads=threads)
                 assert found.dtype == dtype
                 assert torch.equal(found, expected)
-                hits = int(np.isin(vertices, kept[own]).sum())
-                misses = 500 - int(np.isin(vertices, order).sum())
-                peers = 500 - hits - misses
-                assert traffic == Traffic(
-                    rows=Access(
-                        hits=hits,
-                        peer_hits=peers,
-                        misses=misses,
-                        host_bytes=misses * host.row_bytes,
-                        peer_bytes=peers * host.row_bytes,
-                    )
-                )
+                assert traffic == Traffic(rows=rows)
 
 
 def test_rows_are_read_where_they_are_kept() -> None:
@@ -106,7 +95,7 @@ def test_rows_are_read_where_they_are_kept() -> None:
     assert traffic.rows == Access(hits=2, peer_hits=1, misses=1, host_bytes=8, peer_bytes=8)
 
 
-def test_a_cache_has_the_shape_of_its_host(random_graph: Callable[..., Graph]) -> None:
+def test_a_cache_has_the_shape_of_its_host(random_graph: Make) -> None:
     host = HostFeatures.of(random_graph(dtype=torch.float16))
     store = cached(host, [np.array([3])], own=0)
     assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 40)
@@ -128,22 +117,23 @@ def test_every_row_is_found_in_one_place(data: st.DataObject) -> None:
     found, traffic = store.gather(np.array(asked, np.int64), dtype=torch.float32, num_threads=1)
     assert found[:, 0].tolist() == asked
     places = [owner[vertex] for vertex in asked]
+    hits, misses = places.count(own), places.count(3)
     access = traffic.rows
-    assert access.hits == places.count(own)
-    assert access.misses == places.count(3)
-    assert access.hits + access.peer_hits + access.misses == len(asked)
+    expected = (hits, len(asked) - hits - misses, misses)
+    assert (access.hits, access.peer_hits, access.misses) == expected
 
 
 Batch = NDArray[Any]
+FLOAT = np.dtype(np.float32)
+
+
+def priorities(num_vertices: int) -> NDArray[np.int32]:
+    return (np.arange(num_vertices, dtype=np.int32) * 7) % 5
 
 
 def opened(host: HostFeatures, num_rows: int, window: int, match: bool) -> LookAheadFeatures:
     policy = LookAhead(window=window, num_rows=num_rows, match=match)
     return LookAheadFeatures(host, policy, priority=priorities(host.num_rows))
-
-
-def priorities(num_vertices: int) -> NDArray[np.int32]:
-    return (np.arange(num_vertices, dtype=np.int32) * 7) % 5
 
 
 def served(
@@ -163,11 +153,10 @@ def random_batches(num_vertices: int, number: int, size: int) -> list[Batch]:
     return [generator.permutation(num_vertices)[:size].astype(np.int32) for _ in range(number)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+@each_dtype
 @pytest.mark.parametrize("match", [False, True])
 def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
-    random_graph: Callable[..., Graph], stored: torch.dtype, dtype: torch.dtype, match: bool
+    random_graph: Make, stored: torch.dtype, dtype: torch.dtype, match: bool
 ) -> None:
     host = HostFeatures.of(random_graph(dtype=stored))
     store = opened(host, 40, 2, match)
@@ -180,24 +169,19 @@ def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
         found, traffic = store.gather(batch, dtype=dtype, num_threads=1 + step % 2)
         assert found.dtype == dtype
         assert torch.equal(found, expected)
-        access = traffic.rows
-        assert access.hits + access.misses == 90
-        assert access == Access(
-            hits=access.hits, misses=access.misses, host_bytes=access.misses * host.row_bytes
-        )
-        hits += access.hits
+        misses = traffic.rows.misses
+        expected = Access(hits=90 - misses, misses=misses, host_bytes=misses * host.row_bytes)
+        assert traffic.rows == expected
+        hits += traffic.rows.hits
         if step + 3 < len(batches):
             store.expect(batches[step + 3])
     assert hits > 40
 
 
-@given(
-    st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max_size=12),
-    st.integers(0, 10),
-    st.integers(1, 4),
-    st.booleans(),
-    st.integers(0, 3),
-)
+steps_of_rows = st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max_size=12)
+
+
+@given(steps_of_rows, st.integers(0, 10), st.integers(1, 4), st.booleans(), st.integers(0, 3))
 def test_hits_are_those_of_a_replay(
     sets: list[set[int] | None], num_rows: int, window: int, match: bool, further: int
 ) -> None:
@@ -209,59 +193,44 @@ def test_hits_are_those_of_a_replay(
     hits = misses = 0
     for batch, found, traffic in served(store, steps, window + further):
         assert found[:, 0].tolist() == batch.tolist()
-        hits += traffic.rows.hits
-        misses += traffic.rows.misses
+        hits, misses = hits + traffic.rows.hits, misses + traffic.rows.misses
     if None in sets:
         # Fewer batches are known where some steps have none; values are right all the same.
         return
-    counts = count_hits(
-        batches,
-        num_vertices=10,
-        capacity=num_rows,
-        window=window,
-        priority=priorities(10),
-        match=match,
-        num_threads=1,
-    )
-    assert hits == counts.num_hits + counts.num_previous
-    assert misses == counts.num_misses
+    rule = {"num_vertices": 10, "capacity": num_rows, "window": window, "match": match}
+    counts = count_hits(batches, **rule, priority=priorities(10), num_threads=1)
+    assert (hits, misses) == (counts.num_hits + counts.num_previous, counts.num_misses)
 
 
-def test_rows_in_the_cache_are_copies() -> None:
+@pytest.mark.parametrize(
+    ("num_rows", "match", "last", "read"),
+    [
+        # Row 1 is read again soonest, and stays in its slot.
+        (1, False, [1], Access(hits=1)),
+        # Rows stay for a batch; row 0 was in the one before that, and is gone.
+        (0, True, [0, 2], Access(hits=1, misses=1, host_bytes=8)),
+    ],
+)
+def test_rows_that_stay_are_copies(
+    num_rows: int, match: bool, last: list[int], read: Access
+) -> None:
     rows = np.arange(8, dtype=np.float32).reshape(4, 2)
-    store = opened(HostFeatures(rows, "float32"), 1, 1, match=False)
-    batches = [np.array([0, 1]), np.array([1, 2]), np.array([1])]
-    answers = served(store, batches, 1)
-    next(answers)  # row 1 is read again soonest, and kept
-    rows[:] = -1
-    _, found, traffic = next(answers)
-    assert found.tolist() == [[2, 3], [-1, -1]]
-    assert traffic.rows == Access(hits=1, misses=1, host_bytes=8)
-    # It has stayed in its slot.
-    _, found, _ = next(answers)
-    assert found.tolist() == [[2, 3]]
-
-
-def test_a_match_keeps_the_batch_before() -> None:
-    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
-    store = opened(HostFeatures(rows, "float32"), 0, 1, match=True)
-    answers = served(store, [np.array([0, 1]), np.array([1, 2]), np.array([0, 2])], 1)
+    store = opened(HostFeatures(rows, "float32"), num_rows, 1, match)
+    answers = served(store, [np.array([0, 1]), np.array([1, 2]), np.array(last)], 1)
     next(answers)
     rows[:] = -1
     _, found, traffic = next(answers)
     assert found.tolist() == [[2, 3], [-1, -1]]
     assert traffic.rows == Access(hits=1, misses=1, host_bytes=8)
-    # Row 0 was in the batch before that one, and is gone.
-    _, _, traffic = next(answers)
-    assert traffic.rows == Access(hits=1, misses=1, host_bytes=8)
+    _, found, traffic = next(answers)
+    assert found[0].tolist() == ([-1, -1] if match else [2, 3])
+    assert traffic.rows == read
 
 
 def test_what_is_not_expected_is_read_at_the_host_and_changes_nothing() -> None:
-    rows = np.arange(40, dtype=np.float32)[:, None]
-    host = HostFeatures(rows, "float32")
-    batches = random_batches(40, 10, 12)
+    host = HostFeatures(np.arange(40, dtype=np.float32)[:, None], "float32")
+    batches, strange = random_batches(40, 10, 12), np.arange(20)
     plain, disturbed = opened(host, 8, 2, match=True), opened(host, 8, 2, match=True)
-    strange = np.arange(20)
     expected = [traffic for _, _, traffic in served(plain, batches, 2)]
     found = []
     assert disturbed.gather(strange, dtype=torch.float32, num_threads=1)[1].rows.hit_rate is None
@@ -275,22 +244,19 @@ def test_what_is_not_expected_is_read_at_the_host_and_changes_nothing() -> None:
     assert found == expected
 
 
-def test_steps_that_read_nothing_count_in_the_window() -> None:
+@pytest.mark.parametrize(("gap", "hits"), [(0, 1), (1, 1), (2, 0)])
+def test_steps_that_read_nothing_count_in_the_window(gap: int, hits: int) -> None:
     rows = np.arange(3, dtype=np.float32)[:, None]
     # Of rows that are not seen to be read again row 1 is kept, which has the higher priority.
-    one, two = np.array([0, 1]), np.array([0])
-    for steps, hits in (([one, two], 1), ([one, None, two], 1), ([one, None, None, two], 0)):
-        store = opened(HostFeatures(rows, "float32"), 1, 2, match=False)
-        answers = [traffic.rows for _, _, traffic in served(store, steps, 2)]
-        assert [each.hits for each in answers] == [0, hits]
+    steps = [np.array([0, 1]), *[None] * gap, np.array([0])]
+    store = opened(HostFeatures(rows, "float32"), 1, 2, match=False)
+    assert [traffic.rows.hits for _, _, traffic in served(store, steps, 2)] == [0, hits]
 
 
-def test_a_cache_has_the_shape_of_its_host_look_ahead() -> None:
+def test_a_cache_that_looks_ahead_has_the_shape_of_its_host() -> None:
     store = opened(HostFeatures(np.zeros((7, 3), np.float32), "float32"), 2, 4, match=False)
     assert (store.num_rows, store.width, store.row_bytes, store.window) == (7, 3, 12, 4)
 
-
-FLOAT = np.dtype(np.float32)
 
 #: Shares 5 rows, tells where they are, and waits.
 OWNER = """
@@ -350,10 +316,10 @@ def test_of_no_rows_there_are_none(num_rows: int, width: int, dtype: Any) -> Non
     assert rows.dtype == mapped.dtype == dtype
 
 
-def shared_memory() -> set[str]:
+def shared_memory() -> set[Path]:
     """Files of shared memory that have a name."""
-    found = {str(each) for each in Path("/dev/shm").iterdir()}
-    return found | {str(each) for each in Path(tempfile.gettempdir()).glob("*gnnscale-cache*")}
+    temporary = Path(tempfile.gettempdir()).glob("*gnnscale-cache*")
+    return {*Path("/dev/shm").iterdir(), *temporary}
 
 
 def memory_files(process: int) -> list[str]:
@@ -366,7 +332,6 @@ def test_a_mapping_outlives_its_owner_and_nothing_else_does() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as owner:
-        assert owner.stdout is not None
         process, file = map(int, owner.stdout.readline().split())
         assert process == owner.pid
         assert memory_files(process)

@@ -1,10 +1,9 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from itertools import chain
+from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,61 +16,51 @@ from gnnscale.cache.planner import (
     share_out,
     split_by_owner,
 )
-from gnnscale.graph import Graph
-
-Make = Callable[..., CacheTask]
 
 LISTS = [[1, 2], [2], [], [0, 1, 2]]  # out-degrees 1, 2, 3 and 0
 
 
 @pytest.fixture
-def task(graph_of: Callable[..., Graph], make_task: Make, reading: Make) -> CacheTask:
+def task(graph_of: Make, make_task: Make, reading: Make) -> CacheTask:
     """Devices 1 and 2 of three, whose rows have 8 bytes and take a request of 4 each."""
     made = make_task(graph_of(LISTS), [None, 100, 100], cliques=[(1, 2)], request_bytes=4)
     return reading(made, ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2]))
 
 
-def test_the_hottest_rows(task: CacheTask) -> None:
-    assert hottest_rows(task, np.array([1, 3, 0, 2]), 3).tolist() == [1, 3, 0]
-    assert hottest_rows(task, np.array([5, 5, 0, 5]), 4).tolist() == [1, 0, 3, 2]
-    assert hottest_rows(task, np.zeros(4, np.float32), 2).tolist() == [2, 1]
-    assert hottest_rows(task, np.zeros(4, np.int32), 0).tolist() == []
-    assert hottest_rows(task, np.zeros(4, np.int32), 1 << 40).tolist() == [2, 1, 0, 3]
+@pytest.mark.parametrize(
+    ("hotness", "num_rows", "expected"),
+    [
+        (np.array([1, 3, 0, 2]), 3, [1, 3, 0]),
+        (np.array([5, 5, 0, 5]), 4, [1, 0, 3, 2]),
+        (np.zeros(4, np.float32), 2, [2, 1]),
+        (np.zeros(4, np.int32), 0, []),
+        (np.zeros(4, np.int32), 1 << 40, [2, 1, 0, 3]),
+    ],
+)
+def test_the_hottest_rows(
+    task: CacheTask, hotness: Any, num_rows: int, expected: list[int]
+) -> None:
+    assert hottest_rows(task, hotness, num_rows).tolist() == expected
 
 
 def test_rows_are_shared_by_local_preference(task: CacheTask) -> None:
     local = [np.array([9, 1, 5, 0], np.int32), np.array([0, 2, 1, 7], np.int32)]
     order = np.array([0, 2, 3, 1], np.int32)
-    kept = share_out(task, order, local, [16, 16])
-    assert [each.tolist() for each in kept] == [[0, 2], [3, 1]]
-    kept = share_out(task, order, local, [8, 16])
-    assert [each.tolist() for each in kept] == [[0], [2, 3]]
+    for room, expected in ((16, [[0, 2], [3, 1]]), (8, [[0], [2, 3]])):
+        kept = share_out(task, order, local, [room, 16])
+        assert [each.tolist() for each in kept] == expected
 
 
-def test_dealing_by_hand() -> None:
-    order = np.array([9, 8, 7, 6, 5, 4, 3])
-    assert [each.tolist() for each in deal(order, [2, 2])] == [[9, 7], [8, 6]]
-    # Who is full is passed over.
-    dealt = deal(order, [1, 0, 3, 2])
-    assert [each.tolist() for each in dealt] == [[9], [], [8, 6, 4], [7, 5]]
-    assert [each.tolist() for each in deal(order, [1 << 50, 1])] == [[9, 7, 6, 5, 4, 3], [8]]
-    assert [each.tolist() for each in deal(order[:0], [3])] == [[]]
-    assert [each.tolist() for each in deal(order, [0, 0])] == [[], []]
-
-
-@given(st.integers(0, 30), st.lists(st.integers(0, 20), min_size=1, max_size=5))
+@given(st.integers(0, 30), st.lists(st.integers(0, 20) | st.just(1 << 50), min_size=1, max_size=5))
 def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
     order = np.arange(num_vertices)[::-1]
-    dealt = deal(order, capacities)
-    kept = [each.tolist() for each in dealt]
-    assert [len(each) <= room for each, room in zip(kept, capacities, strict=True)]
-    hottest = order[: sum(capacities)].tolist()
-    assert sorted(chain.from_iterable(kept), reverse=True) == hottest
-    assert all(each == sorted(each, reverse=True) for each in kept)
-    # Of those that still have room, none has a row more than another, and the first have it.
-    free = [len(each) for each, room in zip(kept, capacities, strict=True) if len(each) < room]
-    assert free == sorted(free, reverse=True)
-    assert max(map(len, kept)) - min(free, default=max(map(len, kept))) <= 1
+    kept = [each.tolist() for each in deal(order, capacities)]
+    # In turn, hottest first; who is full is passed over.
+    expected: list[list[int]] = [[] for _ in capacities]
+    turns = cycle(range(len(capacities)))
+    for vertex in order[: sum(capacities)].tolist():
+        expected[next(at for at in turns if len(expected[at]) < capacities[at])].append(vertex)
+    assert kept == expected
 
 
 def test_who_has_no_owner_is_left_out() -> None:
@@ -81,34 +70,32 @@ def test_who_has_no_owner_is_left_out() -> None:
 
 def test_what_a_cache_takes(task: CacheTask) -> None:
     cache = feature_cache(task, task.device_at[2], np.array([3, 0]), np.array([3, 2]))
-    assert (cache.device, cache.name, cache.budget_bytes) == (2, "device 2", 100)
+    assert (cache.device, cache.name, cache.budget_bytes) == (2, "emulated:2", 100)
     assert (cache.feature_bytes, cache.topology_bytes) == (2 * 8, 8 + 3 * 4 + 8)
     assert cache.look_ahead is None
 
 
-def test_reads_by_place(task: CacheTask) -> None:
+@pytest.mark.parametrize(
+    ("cliques", "rows", "lists"),
+    [
+        ([(1, 2)], [(0, 7, 5, 1), (0, 1, 11, 2)], [(0, 9, 0, 7), (0, 2, 0, 6)]),
+        # Who is alone reads no other cache.
+        ([(1,), (2,)], [(0, 7, 0, 6), (0, 0, 11, 3)], [(0, 9, 0, 7), (0, 0, 0, 8)]),
+    ],
+)
+def test_reads_by_place(task: CacheTask, cliques: Any, rows: Any, lists: Any) -> None:
     first = feature_cache(task, task.device_at[1], np.array([2]), np.array([3]))
     second = feature_cache(task, task.device_at[2], np.array([0, 3]), np.array([], np.int32))
-    one, two = predict_traffic(task, [first, second], [(1, 2)], task.presampled)
-    assert (one.rows, one.lists) == ((0, 7, 5, 1), (0, 9, 0, 7))
-    assert (two.rows, two.lists) == ((0, 1, 11, 2), (0, 2, 0, 6))
-    assert (one.link_bytes, two.link_bytes) == (8, 16)
+    found = predict_traffic(task, [first, second], cliques, task.presampled)
+    assert [each.rows for each in found] == rows
+    assert [each.lists for each in found] == lists
+    assert [each.link_bytes for each in found] == [8 * each[-1] for each in rows]
     # Rows take two requests, and each read of a list takes one.
-    assert one.transactions == 2 * 1 + 7
-    assert two.transactions == 2 * 2 + 6
+    expected = [2 * row[-1] + list_[-1] for row, list_ in zip(rows, lists, strict=True)]
+    assert [each.transactions for each in found] == expected
 
 
-def test_who_is_alone_reads_no_other_cache(task: CacheTask) -> None:
-    first = feature_cache(task, task.device_at[1], np.array([2]), np.array([3]))
-    second = feature_cache(task, task.device_at[2], np.array([0, 3]), np.array([], np.int32))
-    one, two = predict_traffic(task, [first, second], [(1,), (2,)], task.presampled)
-    assert (one.rows, one.lists) == ((0, 7, 0, 6), (0, 9, 0, 7))
-    assert (two.rows, two.lists) == ((0, 0, 11, 3), (0, 0, 0, 8))
-
-
-def test_where_the_host_samples_and_packs(
-    graph_of: Callable[..., Graph], make_task: Make, reading: Make
-) -> None:
+def test_where_the_host_samples_and_packs(graph_of: Make, make_task: Make, reading: Make) -> None:
     made = make_task(graph_of(LISTS), [100], samples=False, loads=False, request_bytes=64)
     task = reading(made, ([5, 1, 7, 0], [4, 3, 0, 9]))
     empty = feature_cache(task, task.device_at[0], np.array([2]), np.array([], np.int32))
@@ -117,7 +104,7 @@ def test_where_the_host_samples_and_packs(
     assert (found.transactions, found.link_bytes) == (round(6 * 8 / 64), 48)
 
 
-def test_empty_lists_are_read_and_kept(graph_of: Callable[..., Graph], make_task: Make) -> None:
+def test_empty_lists_are_read_and_kept(graph_of: Make, make_task: Make) -> None:
     task = make_task(graph_of([[], [], []]), [100], batch_size=3, fanouts=(2, 2))
     empty = feature_cache(task, task.device_at[0], np.array([], int), np.array([], int))
     (found,) = predict_traffic(task, [empty], [(0,)], task.presampled)

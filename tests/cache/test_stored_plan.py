@@ -1,13 +1,11 @@
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 from small_tasks import small_task
 
 from gnnscale.cache import (
@@ -45,36 +43,27 @@ def ids(*vertices: int) -> Any:
     return np.array(vertices, np.int32)
 
 
+def cache_of(device: int, name: str, budget: int, features: Any, topology: Any, **more: Any) -> Any:
+    return DeviceCache(
+        device=device, name=name, budget_bytes=budget, features=features, topology=topology, **more
+    )
+
+
 #: Two devices that share, and one whose rows follow the batches to come.
 PLAN = CachePlan(
     planner="legion",
     cliques=((0, 2), (3,)),
     devices=(
-        DeviceCache(
-            device=0,
-            name="a",
-            budget_bytes=100,
-            features=ids(4, 1),
-            topology=ids(2),  # 0 and 3 are its neighbours
-            feature_bytes=16,
-            topology_bytes=16,
-        ),
-        DeviceCache(
-            device=2,
-            name="b",
-            budget_bytes=50,
-            features=ids(),
-            topology=ids(0, 1, 2, 3),
+        # 0 and 3 are the neighbours of 2.
+        cache_of(0, "a", 100, ids(4, 1), ids(2), feature_bytes=16, topology_bytes=16),
+        cache_of(
+            *(2, "b", 50, ids(), ids(0, 1, 2, 3)),
             feature_bytes=0,
             topology_bytes=52,
             host_aggregates=True,
         ),
-        DeviceCache(
-            device=3,
-            name="c",
-            budget_bytes=24,
-            features=ids(),
-            topology=ids(),
+        cache_of(
+            *(3, "c", 24, ids(), ids()),
             feature_bytes=24,
             topology_bytes=0,
             look_ahead=LookAhead(window=2, num_rows=3, match=True),
@@ -97,6 +86,12 @@ PLAN = CachePlan(
 )
 
 
+def with_first(**fields: Any) -> CachePlan:
+    """The plan with something else on its first device."""
+    first = dataclasses.replace(PLAN.devices[0], **fields)
+    return dataclasses.replace(PLAN, devices=(first, *PLAN.devices[1:]))
+
+
 def write(folder: Path, graph: Graph, plan: CachePlan = PLAN) -> Path:
     task = small_task(graph, [100, 0, 50, 24])
     identity = identify(NoCache(), task, partition="ab", run={"sampler": {"fanouts": [2, 2]}})
@@ -112,17 +107,14 @@ def stored(tmp_path: Path, tiny_graph: Graph) -> Path:
 
 def same(left: CachePlan, right: CachePlan) -> bool:
     """Whether plans are the same; arrays have no equality of their own."""
-
-    def without_arrays(plan: CachePlan) -> dict[str, Any]:
+    found = []
+    for plan in (left, right):
         devices = [
-            dataclasses.replace(
-                each, features=each.features.tolist(), topology=each.topology.tolist()
-            )
+            {**vars(each), "features": each.features.tolist(), "topology": each.topology.tolist()}
             for each in plan.devices
         ]
-        return {**vars(plan), "devices": devices}
-
-    return without_arrays(left) == without_arrays(right)
+        found.append({**vars(plan), "devices": devices})
+    return found[0] == found[1]
 
 
 def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
@@ -168,9 +160,9 @@ def test_plans_of_no_cache_and_no_prediction(tmp_path: Path, tiny_graph: Graph) 
 
 def test_content_tells_plans_apart(tmp_path: Path, tiny_graph: Graph) -> None:
     def content(name: str, **fields: Any) -> str:
-        first = dataclasses.replace(PLAN.devices[0], **fields)
-        plan = dataclasses.replace(PLAN, devices=(first, *PLAN.devices[1:]))
-        return read_plan(write(tmp_path / name, tiny_graph, plan), tiny_graph).content
+        return read_plan(
+            write(tmp_path / name, tiny_graph, with_first(**fields)), tiny_graph
+        ).content
 
     assert content("a") == content("b")
     contents = [
@@ -201,21 +193,19 @@ def test_what_is_no_plan(tmp_path: Path, stored: Path, tiny_graph: Graph) -> Non
     assert "features_2.npy: missing; run gnnscale plan-cache" in refused(stored, tiny_graph)
 
 
-def test_plans_of_other_data(
-    stored: Path, tiny_graph: Graph, random_graph: Callable[..., Graph]
-) -> None:
-    assert refused(stored, random_graph(num_features=2)).startswith(
-        f"{stored}: is a cache plan of tiny (5 vertices, content "
-    )
-    assert "not of tiny (5 vertices, content " in refused(
-        stored, dataclasses.replace(tiny_graph, train_idx=np.array([1]))
-    )
-    halves = dataclasses.replace(
-        tiny_graph, features=tiny_graph.features.astype(np.float16), feature_dtype="float16"
-    )
-    assert refused(stored, halves).endswith(
+def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make) -> None:
+    said = f"{stored}: is a cache plan of tiny (5 vertices, content "
+    assert refused(stored, random_graph(num_features=2)).startswith(said)
+    other = dataclasses.replace(tiny_graph, train_idx=np.array([1]))
+    assert "not of tiny (5 vertices, content " in refused(stored, other)
+    half = {"features": tiny_graph.features.astype(np.float16), "feature_dtype": "float16"}
+    assert refused(stored, dataclasses.replace(tiny_graph, **half)).endswith(
         "is for rows of 8 bytes in float32, not of 4 bytes in float16"
     )
+
+
+def cliques(*devices: list[int], alpha: float | None = None) -> dict[str, Any]:
+    return {"cliques": [{"devices": each, "alpha": alpha} for each in devices]}
 
 
 @pytest.mark.parametrize(
@@ -223,49 +213,31 @@ def test_plans_of_other_data(
     [
         ({"format_version": 2}, "format version 2, this release reads 3"),
         ({"planner": 3}, "entry.planner: Expected `str`, got `int`"),
-        ({"seconds": None}, "entry.seconds: Expected `float`, got `null`"),
+        ({"seconds": -1}, "entry.seconds: Expected `float` >= 0"),
         ({"devices": [{}]}, "entry.devices[0]: Object missing required field `device`"),
         ({"devices": []}, "devices [] are not those of the cliques [0, 2, 3]"),
-        ({"cliques": [{"devices": [0, 2], "alpha": None}]}, "are not those of the cliques [0, 2]"),
-        (
-            {"cliques": [{"devices": each, "alpha": None} for each in ([0, 2], [3], [])]},
-            "entry.cliques[2].devices: Expected `array` of length >= 1",
-        ),
-        (
-            {"cliques": [{"devices": each, "alpha": None} for each in ([0, 2], [2, 3])]},
-            "are not those of the cliques [0, 2, 2, 3]",
-        ),
+        (cliques([0, 2]), "are not those of the cliques [0, 2]"),
+        (cliques([0, 2], [2, 3]), "are not those of the cliques [0, 2, 2, 3]"),
+        (cliques([0, 2], [3], []), "entry.cliques[2].devices: Expected `array` of length >= 1"),
+        (cliques([0], alpha=1.5), "entry.cliques[0].alpha: Expected `float` <= 1"),
         ({"arrays": {}}, "arrays are [], allowed are ['features_0', "),
-        ({"identity": None}, "entry.identity: Expected `object`, got `null`"),
         ({"identity": {"options": 3}}, "entry.identity.options: Expected `object`, got `int`"),
         ({"predicted": {}}, "entry.predicted: Object missing required field `pcie_transactions`"),
-        ({"seconds": -1}, "entry.seconds: Expected `float` >= 0"),
-        (
-            {"cliques": [{"devices": [0], "alpha": 1.5}]},
-            "entry.cliques[0].alpha: Expected `float` <= 1",
-        ),
         ({"curve": [{"alpha": 0.5, "n_t": 1, "n_f": 1e300, "n_total": 3}]}, "entry.curve[0].n_f: "),
         ({"notes": ["\x1b[2J"]}, "'\\\\x1b[2J' is no line of up to 1000 characters"),
+        ({"num_cached_topology": 6}, "devices.2 caches 6 topology, tiny has 5 vertices"),
     ],
 )
 def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: str) -> None:
-    file = stored / JSON_FILE
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    header = json.loads((stored / JSON_FILE).read_text())
+    entry = header["devices"][1] if "num_cached_topology" in changes else header
+    entry |= changes
+    (stored / JSON_FILE).write_text(json.dumps(header))
     assert said in refused(stored, tiny_graph)
 
 
-def test_a_number_of_vertices_that_the_graph_has_not(stored: Path, tiny_graph: Graph) -> None:
-    file = stored / JSON_FILE
-    said = json.loads(file.read_text())
-    said["devices"][1]["num_cached_topology"] = 6
-    file.write_text(json.dumps(said))
-    assert "devices.2 caches 6 topology, tiny has 5 vertices" in refused(stored, tiny_graph)
-
-
 def test_arrays_that_were_exchanged(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
-    first = dataclasses.replace(PLAN.devices[0], features=ids(1, 4))
-    plan = dataclasses.replace(PLAN, devices=(first, *PLAN.devices[1:]))
-    other = write(tmp_path / "other", tiny_graph, plan)
+    other = write(tmp_path / "other", tiny_graph, with_first(features=ids(1, 4)))
     (stored / "features_0.npy").write_bytes((other / "features_0.npy").read_bytes())
     assert "features_0.npy: checksum " in refused(stored, tiny_graph)
     assert refused(stored, tiny_graph).endswith("run gnnscale plan-cache again with force=true")
@@ -273,39 +245,19 @@ def test_arrays_that_were_exchanged(tmp_path: Path, stored: Path, tiny_graph: Gr
 
 @pytest.mark.parametrize(
     ("vertices", "said"),
-    [
-        ((4, 5), "features_0.npy: holds what is no vertex"),
-        ((-1, 4), "features_0.npy: holds what is no vertex"),
-        ((4, 4), "features_0.npy: holds a vertex twice"),
-    ],
+    [((4, 5), "is no vertex"), ((-1, 4), "is no vertex"), ((4, 4), "a vertex twice")],
 )
 def test_vertices_that_no_cache_has(
     tmp_path: Path, tiny_graph: Graph, vertices: tuple[int, ...], said: str
 ) -> None:
-    first = dataclasses.replace(PLAN.devices[0], features=ids(*vertices))
-    plan = dataclasses.replace(PLAN, devices=(first, *PLAN.devices[1:]))
-    assert said in refused(write(tmp_path / "p", tiny_graph, plan), tiny_graph)
+    plan = with_first(features=ids(*vertices))
+    line = refused(write(tmp_path / "p", tiny_graph, plan), tiny_graph)
+    assert "features_0.npy: holds " in line
+    assert said in line
 
 
-FILE = Path("cache_plan.json")
-NO_IDS = np.empty(0, np.int32)
-CACHE = DeviceCache(
-    device=1,
-    name="a",
-    budget_bytes=100,
-    features=np.array([4, 1], np.int32),
-    topology=np.array([2], np.int32),
-    feature_bytes=16,
-    topology_bytes=16,
-)
-AHEAD = dataclasses.replace(
-    CACHE,
-    features=NO_IDS,
-    topology=NO_IDS,
-    topology_bytes=0,
-    feature_bytes=24,
-    look_ahead=LookAhead(window=2, num_rows=3, match=True),
-)
+CACHE = dataclasses.replace(PLAN.devices[0], device=1)
+AHEAD = dataclasses.replace(PLAN.devices[2], device=1)
 TOLD = CacheTraffic(rows=(0, 2, 3), lists=(0, 0, 1), transactions=4, link_bytes=24)
 SMALL = CachePlan(
     planner="legion",
@@ -317,14 +269,22 @@ SMALL = CachePlan(
 )
 
 
-def plan_of(**fields: Any) -> CachePlan:
+def plan_of(*, cache: Any = None, told: Any = None, **fields: Any) -> CachePlan:
     """The plan with fields of its one cache, of its traffic, or its own changed."""
-    cache, told = fields.pop("cache", {}), fields.pop("told", None)
     found = dataclasses.replace(SMALL, **fields)
     if told is not None:
         found = dataclasses.replace(found, predicted=(dataclasses.replace(TOLD, **told),))
-    changed = tuple(dataclasses.replace(each, **cache) for each in found.devices)
+    changed = tuple(dataclasses.replace(each, **(cache or {})) for each in found.devices)
     return dataclasses.replace(found, devices=changed)
+
+
+#: Two caches whose reads are at three places and at four.
+DISAGREE = plan_of(
+    devices=(dataclasses.replace(CACHE, device=0), CACHE),
+    cliques=((0,), (1,)),
+    alphas=(None, None),
+    predicted=(TOLD, dataclasses.replace(TOLD, rows=(0, 0, 0, 5), lists=(0, 0, 0, 1))),
+)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +299,7 @@ def plan_of(**fields: Any) -> CachePlan:
     ],
 )
 def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
-    check_plan_figures(FILE, plan, tiny_graph)
+    check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
 
 
 @pytest.mark.parametrize(
@@ -348,25 +308,15 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
         (plan_of(planner="a\nb"), r"'a\\\\nb' is no line of up to 1000 characters"),
         (plan_of(notes=("x" * 1001,)), "is no line of up to 1000 characters"),
         (plan_of(cache={"name": "\x1b"}), r"is no line of up to 1000 characters"),
-        (
-            plan_of(cache={"feature_bytes": 8}),
-            "devices.1.feature_bytes is 8, but what it keeps takes 16",
-        ),
-        (
-            plan_of(cache={"topology_bytes": 0}),
-            "devices.1.topology_bytes is 0, but what it keeps takes 16",
-        ),
+        (plan_of(cache={"feature_bytes": 8}), r"\.feature_bytes is 8, but what it keeps takes 16"),
+        (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes is 0, but .* takes 16"),
         (
             plan_of(devices=(AHEAD,), cache={"feature_bytes": 0}),
-            "devices.1.feature_bytes is 0, but what it keeps takes 24",
+            r"devices.1.feature_bytes is 0, but what it keeps takes 24",
         ),
         (
             plan_of(
-                devices=(AHEAD,),
-                cache={
-                    "look_ahead": LookAhead(window=1, num_rows=6, match=False),
-                    "feature_bytes": 48,
-                },
+                devices=(AHEAD,), cache={"look_ahead": LookAhead(window=1, num_rows=6, match=False)}
             ),
             "devices.1.look_ahead.num_rows is 6, allowed is a number from 0 to 5",
         ),
@@ -374,17 +324,15 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
             plan_of(devices=(AHEAD,), cache={"matched_bytes": 41}),
             "devices.1.matched_bytes is 41, allowed is a number from 0 to 40",
         ),
-        (
-            plan_of(cache={"matched_bytes": 1}),
-            "devices.1.matched_bytes is 1, allowed is a number from 0 to 0",
-        ),
+        (plan_of(cache={"matched_bytes": 1}), "matched_bytes is 1, allowed is .* from 0 to 0"),
         (plan_of(told={"rows": ()}), r"reads at \[0, 3\] places"),
         (plan_of(told={"rows": (2, 3), "lists": (0, 1)}), r"reads at \[2\] places, .* 3 at least"),
+        (DISAGREE, r"reads at \[3, 4\] places"),
     ],
 )
 def test_what_no_plan_can_say(tiny_graph: Graph, plan: CachePlan, said: str) -> None:
     with pytest.raises(GraphError, match=rf"^cache_plan\.json: .*{said}") as error:
-        check_plan_figures(FILE, plan, tiny_graph)
+        check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
     assert str(error.value).isprintable()
 
 
@@ -394,11 +342,8 @@ def test_what_no_plan_can_say(tiny_graph: Graph, plan: CachePlan, said: str) -> 
         (LookAhead(window=1, num_rows=1, match=False), {"window": 1 << 16}),
         (BatchBytes(cached=1, aggregated=1), {"aggregated": -1}),
         (TOLD, {"rows": [-1]}),
-        (TOLD, {"lists": [1 << 60]}),
-        (TOLD, {"transactions": -4}),
         (TOLD, {"link_bytes": 1 << 61}),
         (SMALL.curve[0], {"alpha": -0.5}),
-        (SMALL.curve[0], {"n_total": -1}),
     ],
 )
 def test_figures_out_of_range(record: Any, changes: dict[str, Any]) -> None:
@@ -408,31 +353,15 @@ def test_figures_out_of_range(record: Any, changes: dict[str, Any]) -> None:
         decode(type(record), values | changes, source="plan")
 
 
-def test_devices_that_disagree_on_the_places(tiny_graph: Graph) -> None:
-    more = dataclasses.replace(TOLD, rows=(0, 0, 0, 5), lists=(0, 0, 0, 1))
-    caches = (dataclasses.replace(CACHE, device=0), CACHE)
-    plan = plan_of(
-        devices=caches, cliques=((0,), (1,)), alphas=(None, None), predicted=(TOLD, more)
-    )
-    with pytest.raises(GraphError, match=r"reads at \[3, 4\] places"):
-        check_plan_figures(FILE, plan, tiny_graph)
-
-
 DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def identity(
     planner: CachePlannerConfig,
     graph: Graph,
     *,
-    partition: str | None = None,
-    run: dict[str, Any] | None = None,
+    partition: Any = None,
+    run: Any = None,
     **task: Any,
 ) -> PlanIdentity:
     wanted = small_task(graph, **{"budgets": [16, 8], **task})
@@ -440,13 +369,8 @@ def identity(
 
 
 def test_an_identity_says_what_decides_a_plan(tiny_graph: Graph) -> None:
-    found = identity(
-        dataclasses.replace(DEGREE, store="elsewhere", ratio=0.5),
-        tiny_graph,
-        partition="ab",
-        run={"sampler": "any"},
-        cliques=[[0, 1]],
-    )
+    planner = dataclasses.replace(DEGREE, store="elsewhere", ratio=0.5)
+    found = identity(planner, tiny_graph, partition="ab", run={"sampler": "any"}, cliques=[[0, 1]])
     assert found.graph == describe(tiny_graph)
     assert (found.feature_dtype, found.row_bytes, found.partition) == ("float32", 8, "ab")
     assert found.planner == "gnnscale.cache.policies.StaticCache"
@@ -467,51 +391,37 @@ def test_an_identity_says_what_decides_a_plan(tiny_graph: Graph) -> None:
 
 def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) -> None:
     def place(planner: CachePlannerConfig, graph: Graph = tiny_graph, **task: Any) -> Path:
-        found = identity(planner, graph, **task)
-        assert plan_place(planner, found, policy=planner.policy) == plan_place(
-            planner, identity(planner, graph, **task), policy=planner.policy
+        one, other = (
+            plan_place(planner, identity(planner, graph, **task), policy=planner.policy)
+            for _ in range(2)
         )
-        return plan_place(planner, found, policy=planner.policy)
+        assert one == other
+        return one
 
     ahead = LookAheadCache(name="belady")
-    places = [
-        place(DEGREE),
-        place(dataclasses.replace(DEGREE, scope="all")),
-        place(Legion()),
-        place(Legion(alpha=0.5)),
-        place(ahead),
-        place(dataclasses.replace(ahead, match=True)),
-        place(DEGREE, dataclasses.replace(tiny_graph, content="other")),
-        place(DEGREE, dataclasses.replace(tiny_graph, feature_dtype="bfloat16")),
-        place(DEGREE, budgets=[16, 16]),
-        place(DEGREE, budgets=[16]),
-        place(DEGREE, cliques=[[0, 1]]),
-        place(DEGREE, partition="ab"),
-        place(DEGREE, seed=1),
-        place(DEGREE, num_epochs=2),
-        place(DEGREE, batch_size=4),
-        place(DEGREE, samples=True),
-        place(DEGREE, loads=True),
-        place(DEGREE, run={"sampler": "other"}),
+    planners = [
+        *(DEGREE, dataclasses.replace(DEGREE, scope="all"), Legion(), Legion(alpha=0.5)),
+        *(ahead, dataclasses.replace(ahead, match=True)),
     ]
+    graphs: list[dict[str, Any]] = [{"content": "other"}, {"feature_dtype": "bfloat16"}]
+    tasks: list[dict[str, Any]] = [
+        *({"budgets": [16, 16]}, {"budgets": [16]}, {"cliques": [[0, 1]]}, {"partition": "ab"}),
+        *({"seed": 1}, {"num_epochs": 2}, {"batch_size": 4}, {"samples": True}, {"loads": True}),
+        {"run": {"sampler": "other"}},
+    ]
+    places = [place(each) for each in planners]
+    places += [place(DEGREE, dataclasses.replace(tiny_graph, **each)) for each in graphs]
+    places += [place(DEGREE, **each) for each in tasks]
     assert len(set(places)) == len(places)
     assert {each.parent for each in places} == {home / "cache_plans"}
     assert places[0].name.startswith("tiny-pagraph-")
     assert places[2].name.startswith("tiny-legion-")
-    named = dataclasses.replace(DEGREE, store=f"{tmp_path}/x")
-    assert place(named) == tmp_path / "x"
+    assert place(dataclasses.replace(DEGREE, store=f"{tmp_path}/x")) == tmp_path / "x"
 
 
-@pytest.mark.parametrize(
-    ("store", "reason"),
-    [("", "not a path"), ("a\0b", "not a path"), ("/", "the file system's root")],
-)
-def test_places_that_no_plan_can_have(store: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^cache_planner\.store=.*{reason}"):
-        NoCache(store=store)
-
-
-def test_the_places_of_others(home: Path) -> None:
+def test_places_that_no_plan_can_have(home: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^cache_planner\.store=.*the file system's root"):
+        NoCache(store="/")
     for folder in (home, home / "graphs", home / "partitions", home / "cache_plans"):
         with pytest.raises(ConfigError, match=r"name a directory of its own"):
             NoCache(store=str(folder))

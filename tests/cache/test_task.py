@@ -1,16 +1,13 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 
-from gnnscale.cache import CacheDevice, CacheTask
+from gnnscale.cache import CacheDevice
 from gnnscale.cache.hotness import presample
 from gnnscale.cache.task import list_bytes, no_vertices
-from gnnscale.graph import Graph
 from gnnscale.partition import Parts
 
 
@@ -24,9 +21,7 @@ def device_of(**given: Any) -> CacheDevice:
     [
         (64, True, 1, 74),
         (65, True, 2, 138),
-        (400, True, 7, 458),
         # The host packs rows: no request is partly empty, and none is a read of its own.
-        (65, False, 65 / 64, 65),
         (400, False, 6.25, 400),
     ],
 )
@@ -39,11 +34,12 @@ def test_what_a_missing_row_costs(
     assert device.list_price == 74
 
 
-def test_sizes_by_hand(graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]) -> None:
+def test_sizes_by_hand(graph_of: Make, make_task: Make) -> None:
     task = make_task(graph_of([[1, 2], [2], [], [0, 1, 2]], num_features=3), [None, 0])
     assert task.row_bytes == 12
     assert list_bytes(task.graph, np.array([0, 2, 3])) == (8 + 2 * 4) + 8 + (8 + 3 * 4)
-    assert list_bytes(task.graph, no_vertices(task.graph)) == 0
+    none = no_vertices(task.graph)
+    assert (none.dtype, none.shape, list_bytes(task.graph, none)) == (np.int32, (0,), 0)
     assert task.out_degrees.tolist() == [1, 2, 3, 0]
     wide = make_task(graph_of([[1, 1], []], np.int64), [0])
     assert list_bytes(wide.graph, np.array([0])) == 8 + 2 * 8
@@ -51,17 +47,7 @@ def test_sizes_by_hand(graph_of: Callable[..., Graph], make_task: Callable[..., 
     assert make_task(half, [0]).row_bytes == 6
 
 
-def test_positions_leave_out_devices_without_a_link(
-    graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
-    task = make_task(graph_of([[1], [0], [0]]), [None, 16, None, 8])
-    assert {at: each.budget_bytes for at, each in task.device_at.items()} == {1: 16, 3: 8}
-    assert task.cliques == ((1,), (3,))
-
-
-def test_the_first_batches_tell_sizes(
-    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
+def test_the_first_batches_tell_sizes(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 0, 0], batch_size=2)
     first = [each for each in task.draws.epoch(0) if not each.step]
     assert [each.device for each in first] == [0, 1] == list(task.first_batches)
@@ -69,9 +55,7 @@ def test_the_first_batches_tell_sizes(
     assert task.max_batch_rows == max(len(each.batch.input_vertices) for each in first)
 
 
-def test_the_first_epoch_is_an_estimate_of_all(
-    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
+def test_the_first_epoch_is_an_estimate_of_all(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 0, 0], batch_size=60, num_epochs=3)
     for found, epochs in ((task.presampled, [0]), (task.counted_run, [0, 1, 2])):
         expected = presample(task.draws, epochs, devices=[1, 2])
@@ -80,23 +64,13 @@ def test_the_first_epoch_is_an_estimate_of_all(
         for device in (1, 2):
             assert np.array_equal(found.rows_of(device), expected.rows_of(device))
             assert np.array_equal(found.lists_of(device), expected.lists_of(device))
-    assert task.presampled is task.presampled
-    assert task.counted_run is task.counted_run
-    assert task.expected is task.expected
-    assert task.expected.first is task.presampled
-    assert task.expected.num_epochs == 3
-    assert task.counted is task.counted
-    assert (task.counted.first, task.counted.num_epochs) == (task.presampled, 3)
+    for name in ("presampled", "counted_run", "expected", "counted"):
+        assert getattr(task, name) is getattr(task, name)
+    for found in (task.expected, task.counted):
+        assert (found.first, found.num_epochs) == (task.presampled, 3)
 
 
-def test_no_vertices_have_the_type_of_vertices(graph_of: Callable[..., Graph]) -> None:
-    found = no_vertices(graph_of([[]]))
-    assert (found.dtype, found.shape) == (np.int32, (0,))
-
-
-def test_one_device_trains_what_is_drawn(
-    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
+def test_one_device_trains_what_is_drawn(random_graph: Make, make_task: Make) -> None:
     assert make_task(random_graph(), [0]).draws_are_exact
     assert not make_task(random_graph(), [0, 0]).draws_are_exact
     assert not make_task(random_graph(), [None, 0]).draws_are_exact
@@ -104,9 +78,7 @@ def test_one_device_trains_what_is_drawn(
     assert make_task(random_graph(), [0, 0], parts=parts).draws_are_exact
 
 
-def test_devices_train_the_vertices_of_their_parts(
-    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
+def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task: Make) -> None:
     graph = replace(random_graph(), train_idx=np.arange(0, 300, 3))
     parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
     task = make_task(graph, [0, 0], parts=parts)

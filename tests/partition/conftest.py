@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +24,7 @@ def graph_of(edges: list[tuple[int, int]], num_vertices: int, train: list[int]) 
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_graph() -> Callable[..., Graph]:
     return graph_of
 

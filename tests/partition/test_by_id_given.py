@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: 
     ("owners", "message"),
     [
         ([0, 1, 0], r"int64 of shape \[3\], must be an integer for each of 5 vertices"),
-        ([[0], [1], [0], [1], [1]], r"int64 of shape \[5, 1\], must be"),
         ([0.0, 1, 0, 1, 1], r"float64 of shape \[5\], must be an integer"),
         ([0, 1, 2, 1, 1], "owners from 0 to 2, allowed are 0 to 1, a part for each device"),
         ([0, 1, -1, 1, 1], "owners from -1 to 1, allowed are 0 to 1"),

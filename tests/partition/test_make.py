@@ -1,17 +1,14 @@
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
 import os
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from fixture_types import Make
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
@@ -64,7 +61,7 @@ def given(
 
 @pytest.mark.parametrize("config", [Hash(), Range(), Random(), P3(), NoPartitioner()])
 def test_a_partition_is_made_once(
-    config: PartitionerConfig, random_graph: Callable[..., Graph], home: Path
+    config: PartitionerConfig, random_graph: Make, home: Path
 ) -> None:
     graph = random_graph()
     path = make(config, graph)
@@ -73,26 +70,30 @@ def test_a_partition_is_made_once(
     assert found.figures.algorithm == config.algorithm
     assert found.figures.predicted.seconds >= 0
     before = (path / "partition.json").stat()
+    (path / module.PICTURE_FILE).write_text("<svg/>")
     assert make(config, graph, num_threads=2, num_hops=3) == path
     assert os.path.samestat((path / "partition.json").stat(), before)
     assert make(config, graph, force=True) == path
     assert not os.path.samestat((path / "partition.json").stat(), before)
     assert read_partition(path, graph).content == found.content
-    arrays = {"owner.npy"} if found.parts.owner is not None else set()
-    arrays |= {"hops.npy"} if found.parts.hops is not None else set()
+    # The picture was of the partition before.
+    arrays = ["owner.npy"] if found.parts.owner is not None else []
     assert {each.name for each in path.iterdir()} == {"partition.json", *arrays}
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_a_store_and_a_graph_in_memory(tmp_path: Path) -> None:
-    options = {"num_vertices": 60, "num_edges": 300, "num_classes": 3, "num_features": 4}
-    graph = PlantedPartition(name="small", store=str(tmp_path / "g"), **options).open()
-    inside = dataclasses.replace(graph, content=None, path=None)
-    assert make(Hash(), graph) != make(Hash(), inside)
-    assert (
-        read_partition(make(Hash(), graph), graph).parts.owner
-        == read_partition(make(Hash(), inside), inside).parts.owner
-    ).all()
+@pytest.fixture
+def stored(tmp_path: Path) -> Graph:
+    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
+    return PlantedPartition(name="small", store=str(tmp_path / "graph"), **sizes).open()
+
+
+def test_a_store_and_a_graph_in_memory(stored: Graph) -> None:
+    inside = dataclasses.replace(stored, content=None, path=None)
+    paths = [make(Hash(), each) for each in (stored, inside)]
+    assert paths[0] != paths[1]
+    pairs = zip(paths, (stored, inside), strict=True)
+    assert np.array_equal(*(read_partition(path, graph).parts.owner for path, graph in pairs))
 
 
 def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -> None:
@@ -101,22 +102,19 @@ def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -
     assert make(Hash(), tiny_graph, 2, num_hops=1) == make(Hash(), tiny_graph, 2, num_hops=2)
 
 
-def test_a_place_of_its_own(tmp_path: Path, random_graph: Callable[..., Graph]) -> None:
+def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
     graph, store = random_graph(), str(tmp_path / "mine")
     path = make(Random(store=store), graph)
     assert path == tmp_path / "mine"
     assert make(Random(store=store), graph) == path
-    cases = [
+    for config, other, num_parts, said in (
         (Random(store=store, seed=1), graph, 3, "made with seed=0, now seed=1"),
         (Hash(store=store), graph, 3, "made with partitioner=random, now partitioner=hash"),
         (Random(store=store), graph, 2, "made with num_parts=3, now num_parts=2"),
         (Random(store=store), random_graph(seed=1), 3, "is a partition of graph"),
-    ]
-    for config, other, num_parts, said in cases:
-        with pytest.raises(GraphError) as error:
+    ):
+        with pytest.raises(GraphError, match=f"^{path}: {said}.*name another partitioner.store"):
             make(config, other, num_parts)
-        assert str(error.value).startswith(f"{path}: {said}")
-        assert "name another partitioner.store" in str(error.value)
     assert make(Random(store=store, seed=1), graph, force=True) == path
     assert json.loads((path / "partition.json").read_text())["options"] == {"seed": 1}
 
@@ -131,13 +129,6 @@ def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, f
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
-def test_a_picture_goes_with_its_partition(tiny_graph: Graph) -> None:
-    path = make(Hash(), tiny_graph, 2)
-    (path / module.PICTURE_FILE).write_text("<svg/>")
-    make(Hash(), tiny_graph, 2, force=True)
-    assert not (path / module.PICTURE_FILE).exists()
-
-
 def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) -> None:
     parts = Parts(num_parts=2, owner=None)
     with pytest.raises(KeyboardInterrupt):
@@ -147,30 +138,21 @@ def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) 
     assert list((home / "partitions").iterdir()) == []
 
 
+def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
+    owner, hops = np.array([0, 1, 1, 1, 1], np.int16), np.array([[0] + [9] * 4, [9] + [0] * 4])
+    far = Parts(num_parts=2, owner=owner, hops=hops.astype(np.uint8), num_hops=9)
+    for parts, said in (
+        (Parts(num_parts=3, owner=None), "partitioner=given: 3 parts, not 2"),
+        (far, "counts 9 hops, not 2"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            make(given(parts), tiny_graph, 2)
+
+
 @pytest.mark.parametrize("num_parts", [0, 1025])
 def test_numbers_of_parts_that_nobody_has(tiny_graph: Graph, num_parts: int) -> None:
     with pytest.raises(ConfigError, match=rf"^partitioner\.num_parts={num_parts}: must be"):
         make(Hash(), tiny_graph, num_parts)
-
-
-@pytest.mark.parametrize(
-    ("parts", "said"),
-    [
-        (Parts(num_parts=3, owner=None), "partitioner=given: 3 parts, not 2"),
-        (
-            Parts(
-                num_parts=2,
-                owner=np.array([0, 1, 1, 1, 1], np.int16),
-                hops=np.array([[0, 9, 9, 9, 9], [9, 0, 0, 0, 0]], np.uint8) % 10,
-                num_hops=9,
-            ),
-            "counts 9 hops, not 2",
-        ),
-    ],
-)
-def test_what_a_partitioner_may_not_return(tiny_graph: Graph, parts: Parts, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make(given(parts), tiny_graph, 2)
 
 
 def test_what_it_takes_is_said_before_and_measured(
@@ -214,21 +196,6 @@ def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph: G
         make(Hash(), tiny_graph, 2)
     make(Hash(), tiny_graph, 2, force=True)
     read_partition(path, tiny_graph)
-
-
-def test_a_graph_that_holds_something_else_by_now(
-    tmp_path: Path, random_graph: Callable[..., Graph]
-) -> None:
-    path = make(Hash(), random_graph())
-    shutil.move(path, tmp_path / "moved")
-    with pytest.raises(GraphError, match="is a partition of graph"):
-        read_partition(tmp_path / "moved", random_graph(seed=1))
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> Graph:
-    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
-    return PlantedPartition(name="small", store=str(tmp_path / "graph"), **sizes).open()
 
 
 def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:

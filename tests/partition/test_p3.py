@@ -1,8 +1,5 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
+from fixture_types import Make
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
@@ -13,7 +10,7 @@ def assign(graph: Graph, num_parts: int) -> Parts:
     return P3().assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
 
 
-def test_columns_are_divided_as_evenly_as_can_be(random_graph: Callable[..., Graph]) -> None:
+def test_columns_are_divided_as_evenly_as_can_be(random_graph: Make) -> None:
     parts = assign(random_graph(num_features=10), 4)
     assert parts.owner is None
     assert parts.columns == ((0, 2), (2, 5), (5, 7), (7, 10))

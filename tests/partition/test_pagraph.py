@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,11 @@ from gnnscale.partition import NO_PART, UNREACHED, PaGraph, Parts
 from gnnscale.partition.partitioner import problem_of
 
 
-def graph_of(lists: list[list[int]], train: list[int], name: str = "tiny") -> Graph:
+def graph_of(lists: list[list[int]], train: list[int]) -> Graph:
     """The graph in which ``lists`` are the neighbours of each vertex, all of them labelled."""
     num_vertices = len(lists)
     return Graph(
-        name=name,
+        name="tiny",
         indptr=np.cumsum([0, *map(len, lists)]),
         indices=np.array([u for each in lists for u in each], np.int32),
         features=np.zeros((num_vertices, 1), np.float32),
@@ -44,8 +43,6 @@ def test_two_communities_by_hand() -> None:
     # a neighbour, nor of 8, which has none.
     lists = [[1, 2], [0, 2], [0, 1, 6], [4, 5, 6], [3, 5], [3, 4], [], [0], []]
     parts = assigned(graph_of(lists, [0, 1, 3, 5]), 2, 2)
-    assert parts.owner is not None
-    assert parts.hops is not None
     # 0 comes first. 1 has it in common with part 0; 3 and 5 have nothing, and part 1 is smaller.
     # 2 is near part 0 and 4 near part 1; 6 is two hops from part 0, one from part 1.
     assert parts.owner.tolist() == [0, 0, 0, 1, 1, 1, 1, NO_PART, NO_PART]
@@ -65,16 +62,8 @@ def test_replicas_are_shared_out_evenly() -> None:
     shared = list(range(3, 403))
     graph = graph_of([shared, shared, shared, *([] for _ in shared)], [0, 1, 2])
     parts = assigned(graph, 3, 1)
-    assert parts.owner is not None
     assert sorted(parts.owner[:3].tolist()) == [0, 1, 2]
     assert (np.abs(np.bincount(parts.owner[3:]) - 400 / 3) < 40).all()
-
-
-def test_training_vertices_without_neighbours_are_trained() -> None:
-    parts = assigned(graph_of([[], [], [3], []], [0, 1, 2]), 3, 2)
-    assert parts.owner is not None
-    assert sorted(parts.owner[:3].tolist()) == [0, 1, 2]
-    assert parts.owner[3] == parts.owner[2]
 
 
 def test_loops_and_repeated_edges_count_once() -> None:
@@ -89,12 +78,9 @@ def test_loops_and_repeated_edges_count_once() -> None:
 
 def random_graph(num_vertices: int, degree: int, num_train: int) -> Graph:
     generator = np.random.default_rng(degree)
-    lists = [
-        generator.integers(num_vertices, size=generator.integers(2 * degree)).tolist()
-        for _ in range(num_vertices)
-    ]
-    train = generator.permutation(num_vertices)[:num_train].tolist()
-    return graph_of(lists, train)
+    sizes = (generator.integers(2 * degree) for _ in range(num_vertices))
+    lists = [generator.integers(num_vertices, size=size).tolist() for size in sizes]
+    return graph_of(lists, generator.permutation(num_vertices)[:num_train].tolist())
 
 
 @given(st.integers(1, 40), st.integers(0, 3), st.integers(1, 5), st.data())
@@ -103,8 +89,6 @@ def test_parts_hold_together(
 ) -> None:
     graph = random_graph(num_vertices, degree + 1, data.draw(st.integers(1, num_vertices)))
     parts = assigned(graph, data.draw(st.integers(1, min(5, len(graph.train_idx)))), num_hops)
-    assert parts.owner is not None
-    assert parts.hops is not None
     fewest = parts.hops.min(axis=0)
     assert (parts.owner == NO_PART).tolist() == (fewest == UNREACHED).tolist()
     others = np.setdiff1d(np.flatnonzero(parts.owner != NO_PART), graph.train_idx)
@@ -122,9 +106,8 @@ def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
     # More of them than are counted, and neighbourhoods longer than are walked.
     graph = random_graph(9000, 8, 5000)
     first = assigned(graph, 4, 5)
-    assert first.notes[0].startswith("overlaps of ")
-    assert first.notes[0].endswith(" of 5,000 neighbourhoods are estimated, from 4,096 training "
-                                   "vertices")  # fmt: skip
+    note = r"overlaps of .* of 5,000 neighbourhoods are estimated, from 4,096 training vertices"
+    assert re.fullmatch(note, first.notes[0])
     turned = replace(graph, train_idx=graph.train_idx[::-1])
     for other in (assigned(graph, 4, 5, num_threads=3), assigned(turned, 4, 5)):
         assert np.array_equal(other.owner, first.owner)
@@ -145,7 +128,6 @@ def test_communities_are_found() -> None:
         lists[place[v]] = place[np.concatenate([near, far])].tolist()
     graph = graph_of(lists, list(range(0, 2000, 2)))
     parts = assigned(graph, 4, 1)
-    assert parts.hops is not None
     by_chance = np.full((4, 2000), UNREACHED, np.uint8)
     for part, hops in enumerate(by_chance):
         starts = np.arange(2 * part, 2000, 8, dtype=np.int32)
@@ -155,13 +137,11 @@ def test_communities_are_found() -> None:
 
 
 def test_labelled_vertices_alone_count() -> None:
-    graph = graph_of([[1], [2], [0]], [0, 1, 2])
-    labels = np.array([0, -1, 0])
-    parts = assigned(replace(graph, labels=labels), 2, 1)
-    assert parts.owner is not None
+    graph = replace(graph_of([[1], [2], [0]], [0, 1, 2]), labels=np.array([0, -1, 0]))
+    parts = assigned(graph, 2, 1)
     assert sorted(parts.owner[[0, 2]].tolist()) == [0, 1]
     with pytest.raises(ConfigError, match=r"^partitioner.num_parts=3: tiny has 2 training"):
-        assigned(replace(graph, labels=labels), 3, 1)
+        assigned(graph, 3, 1)
 
 
 @pytest.mark.parametrize("num_hops", [0, 255])
@@ -201,7 +181,3 @@ def test_a_mapped_topology_counts(tmp_path: Any) -> None:
     mapped = replace(graph, indices=np.load(tmp_path / "indices.npy", mmap_mode="r"))
     added = forecast(mapped).memory_bytes - forecast(graph).memory_bytes
     assert added == graph.indices.nbytes
-
-
-def test_a_forecast_of_a_damaged_graph_is_given() -> None:
-    forecast(graph_of([[1], [5]], [0]))

@@ -1,20 +1,18 @@
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from fixture_types import Make
 
 from gnnscale.artifact.arrays import write_array
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
-from gnnscale.partition.figures import Measured, Predicted, examine
+from gnnscale.partition.figures import Measured, PartitionFigures, Predicted, examine
 from gnnscale.partition.store import (
     PARTITION,
     Identity,
@@ -33,23 +31,17 @@ HOPS = np.array([[0, 0, 0, 1, 255], [1, 255, 1, 0, 0]], np.uint8)
 OWNER = np.array([0, 0, 0, 1, 1], np.int16)
 
 
+def figures_of(graph: Graph, parts: Parts) -> PartitionFigures:
+    measured = Measured(seconds=1.5, peak_rss_bytes=1 << 20)
+    predicted = Predicted(seconds=1.0, peak_rss_bytes=None)
+    return examine(graph, parts, algorithm="any", measured=measured, predicted=predicted)
+
+
 def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
-    identity = Identity(
-        graph=describe(graph),
-        algorithm="any",
-        options={"seed": 3},
-        num_parts=parts.num_parts,
-        num_hops=num_hops,
-    )
-    figures = examine(
-        graph,
-        parts,
-        algorithm="any",
-        measured=Measured(seconds=1.5, peak_rss_bytes=1 << 20),
-        predicted=Predicted(seconds=1.0, peak_rss_bytes=None),
-    )
+    made: dict[str, Any] = {"algorithm": "any", "options": {"seed": 3}}
+    identity = Identity(graph=describe(graph), num_parts=parts.num_parts, num_hops=num_hops, **made)
     folder.mkdir(exist_ok=True)
-    write_partition(folder, identity, parts, figures)
+    write_partition(folder, identity, parts, figures_of(graph, parts))
     return folder
 
 
@@ -70,12 +62,7 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
     assert found.path == stored
     assert found.content == read_meta(stored).content
     said = json.loads((stored / JSON_FILE).read_text())
-    assert said["parts"][0] == {
-        "num_vertices": 4,
-        "num_inner": 3,
-        "num_train": 3,
-        "num_edges": 5,
-    }
+    assert said["parts"][0] == {"num_vertices": 4, "num_inner": 3, "num_train": 3, "num_edges": 5}
     assert (said["seconds"], said["peak_rss_bytes"]) == (1.5, 1 << 20)
     assert said["options"] == {"seed": 3}
     assert said["predicted"]["peak_rss_bytes"] is None
@@ -83,7 +70,7 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("config", [Hash(), P3()])
 def test_what_partitioners_return_is_read(
-    config: PartitionerConfig, tmp_path: Path, random_graph: Callable[..., Graph]
+    config: PartitionerConfig, tmp_path: Path, random_graph: Make
 ) -> None:
     graph = random_graph()
     parts = config.assign(graph, num_parts=3, num_hops=2, num_threads=1)
@@ -123,17 +110,13 @@ def refused(stored: Path, graph: Graph) -> str:
         ({"format_version": 1}, "format version 1, this release reads 2"),
         ({"num_parts": 0}, "entry.num_parts: Expected `int` >= 1"),
         ({"num_parts": 10**9}, "entry.num_parts: Expected `int` <= 1024"),
-        ({"num_parts": "2"}, "entry.num_parts: Expected `int`, got `str`"),
-        ({"seconds": None}, "entry.seconds: Expected `float`, got `null`"),
         ({"parts": []}, "parts and cut need an entry for each of 2"),
         ({"parts": [{}]}, "entry.parts[0]: Object missing required field `num_vertices`"),
-        ({"options": []}, "entry.options: Expected `object`, got `array`"),
         ({"columns": [[0, 1, 2]]}, "entry.columns[0]: Expected `array` of length 2"),
         ({"columns": [[0, 1], [1, 2]]}, "both owners and feature columns"),
         ({"num_hops": None}, "num_hops is 0, allowed are 1 to 254"),
         ({"arrays": {"labels": ENTRY}}, "arrays are ['labels'], allowed are ['hops', 'owner']"),
         ({"arrays": {"owner": {}}}, "entry.arrays[...]: Object missing required field `shape`"),
-        ({"graph": {"name": "x"}}, "entry.graph: Object missing required field `num_vertices`"),
     ],
 )
 def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: str) -> None:
@@ -148,9 +131,7 @@ def test_what_is_no_partition(tmp_path: Path, stored: Path, tiny_graph: Graph) -
     assert "owner.npy: missing; run gnnscale partition again" in refused(stored, tiny_graph)
 
 
-def test_a_partition_of_another_graph(
-    stored: Path, tiny_graph: Graph, random_graph: Callable[..., Graph]
-) -> None:
+def test_a_partition_of_another_graph(stored: Path, tiny_graph: Graph, random_graph: Make) -> None:
     assert "is a partition of tiny (5 vertices, content " in refused(stored, random_graph())
     other = random_graph(7, 20, name="tiny")
     assert "not of tiny (7 vertices, content " in refused(stored, other)
@@ -199,37 +180,22 @@ def graph(tiny_graph: Graph) -> Graph:
         ({"predicted": Predicted(seconds=-1.0, peak_rss_bytes=None)}, "predicted.seconds is -1"),
         ({"algorithm": "a\x1b[31m"}, "is no line of up to"),
         ({"notes": ("x" * 501,)}, "is no line of up to"),
+        ({"sizes": {"num_vertices": -1}}, "num_vertices is -1"),
+        ({"sizes": {"num_inner": 7}}, "num_inner is 7"),
+        ({"sizes": {"num_train": 7}}, "num_train is 7"),
+        ({"sizes": {"num_edges": 7}}, "num_edges is 7"),
     ],
 )
 def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str) -> None:
-    figures = examine(
-        graph,
-        Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)),
-        algorithm="any",
-        measured=Measured(seconds=1.0, peak_rss_bytes=1),
-        predicted=Predicted(seconds=1.0, peak_rss_bytes=1),
-    )
+    figures = figures_of(graph, Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)))
+    if sizes := fields.pop("sizes", None):
+        bad = dataclasses.replace(figures.parts[1], **sizes)
+        fields = {"parts": (figures.parts[0], bad)}
     check_figures(Path("x.json"), figures, describe(graph))
     with pytest.raises(GraphError) as refused:
         check_figures(Path("x.json"), dataclasses.replace(figures, **fields), describe(graph))
     assert str(refused.value).startswith("x.json: ")
     assert what in str(refused.value)
-
-
-@pytest.mark.parametrize("field", ["num_vertices", "num_inner", "num_train", "num_edges"])
-def test_sizes_that_no_part_can_have(graph: Graph, field: str) -> None:
-    figures = examine(
-        graph,
-        Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)),
-        algorithm="any",
-        measured=Measured(seconds=1.0, peak_rss_bytes=1),
-        predicted=Predicted(seconds=1.0, peak_rss_bytes=1),
-    )
-    for value in (-1, 7):
-        bad = dataclasses.replace(figures.parts[1], **{field: value})
-        wrong = dataclasses.replace(figures, parts=(figures.parts[0], bad))
-        with pytest.raises(GraphError, match=f"{field} is {value}"):
-            check_figures(Path("x"), wrong, describe(graph))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +227,7 @@ def test_options_within_options_say_their_class(tiny_graph: Graph) -> None:
     assert options["inner"]["seed"] == 1
 
 
-def test_graphs_in_memory_are_told_apart(random_graph: Callable[..., Graph]) -> None:
+def test_graphs_in_memory_are_told_apart(random_graph: Make) -> None:
     graph = random_graph()
     assert describe(graph) == describe(random_graph())
     assert describe(graph).num_train == 300
@@ -294,16 +260,10 @@ def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Pat
     assert place(Hash(store=f"{tmp_path}/x")) == tmp_path / "x"
 
 
-@pytest.mark.parametrize(
-    ("store", "reason"),
-    [("", "not a path"), ("a\0b", "not a path"), ("/", "the file system's root")],
-)
-def test_places_that_no_partition_can_have(store: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
-        Hash(store=store)
-
-
-def test_the_places_of_others(home: Path) -> None:
+def test_places_that_no_partition_can_have(home: Path) -> None:
+    for store, reason in (("", "not a path"), ("a\0b", "not a path"), ("/", "file system's root")):
+        with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
+            Hash(store=store)
     for folder in (home, home / "graphs", home / "partitions"):
         with pytest.raises(ConfigError, match=r"name a directory of its own"):
             Hash(store=str(folder))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -30,30 +28,33 @@ def graph() -> Graph:
     return from_arrays((both[:, 0], both[:, 1]), np.zeros((NUM_VERTICES, 1), np.float32))
 
 
-def sampler(graph: Graph, *, batch_size: int = 50, num_negatives: int = 3) -> LinkSampler:
-    edges = pairs()
-    sampling = LinkSampling(
-        vertices=NeighborSampling(fanouts=[5, 4]),
-        edges=edges,
-        num_negatives=num_negatives,
-        undirected=True,
-        order=ShuffledOrder(np.arange(len(edges)), batch_size=batch_size, seed=1),
-    )
+VERTICES = NeighborSampling(fanouts=[5, 4])
+ORDER = ShuffledOrder(np.arange(NUM_EDGES), batch_size=50, seed=1)
+
+
+@pytest.fixture
+def sampler(graph: Graph) -> LinkSampler:
+    options: dict[str, Any] = {"num_negatives": 3, "undirected": True, "order": ORDER}
+    sampling = LinkSampling(vertices=VERTICES, edges=pairs(), **options)
     assert sampling.num_layers == 2
     return sampling.sampler(graph, seed=1, num_threads=1)
 
 
-def messages(batch: MiniBatch, layer: int) -> set[tuple[int, int]]:
+def edges_of(batch: MiniBatch, layer: int) -> list[tuple[int, int]]:
+    """Return the edges of a layer as global ids, in their order."""
     block = batch.blocks[layer]
     dst = batch.input_vertices[np.repeat(np.arange(block.num_dst), np.diff(block.indptr))]
-    return set(zip(batch.input_vertices[block.indices].tolist(), dst.tolist(), strict=True))
+    return list(zip(batch.input_vertices[block.indices].tolist(), dst.tolist(), strict=True))
 
 
-def test_seeds_are_ends_and_negatives(graph: Graph) -> None:
+def messages(batch: MiniBatch, layer: int) -> set[tuple[int, int]]:
+    return set(edges_of(batch, layer))
+
+
+def test_seeds_are_ends_and_negatives(sampler: LinkSampler) -> None:
     seeds = np.array([10, 3, 77])
-    batch = sampler(graph).sample(seeds, 0)
+    batch = sampler.sample(seeds, 0)
     links = batch.links
-    assert links is not None
     assert links.destinations.shape == (3, 4)
     edges = pairs()[seeds]
     assert batch.seeds[links.sources].tolist() == edges[:, 0].tolist()
@@ -63,30 +64,24 @@ def test_seeds_are_ends_and_negatives(graph: Graph) -> None:
     assert named == set(range(batch.num_seeds))
 
 
-def test_no_message_along_what_any_device_predicts_in_the_step(graph: Graph) -> None:
-    edges = pairs()
-    order = ShuffledOrder(np.arange(len(edges)), batch_size=50, seed=1)
-    steps = list(order.epoch(0))
-    whole = {tuple(edge) for edge in edges[steps[2].seeds].tolist()}
-    mine = sampler(graph).sample(steps[2].seeds[:10], 2)
+def test_no_message_along_what_any_device_predicts_in_the_step(
+    graph: Graph, sampler: LinkSampler
+) -> None:
+    seeds = list(ORDER.epoch(0))[2].seeds
+    whole = {tuple(edge) for edge in pairs()[seeds].tolist()}
+    mine = sampler.sample(seeds[:10], 2)
     sampled = messages(mine, 0) | messages(mine, 1)
     assert sampled
     assert not sampled & whole
     assert not {(dst, src) for src, dst in sampled} & whole
     # Without leaving out, some of them would be there.
-    vertices = NeighborSampling(fanouts=[5, 4]).sampler(graph, seed=1, num_threads=1)
-    plain = vertices.sample(mine.seeds, 2)
+    plain = VERTICES.sampler(graph, seed=1, num_threads=1).sample(mine.seeds, 2)
     assert (messages(plain, 0) | messages(plain, 1)) & whole
 
 
-def test_a_slice_gets_what_the_whole_batch_gets(graph: Graph) -> None:
-    order = ShuffledOrder(np.arange(NUM_EDGES), batch_size=50, seed=1)
-    seeds = next(iter(order.epoch(1))).seeds
-    step = order.steps_per_epoch
-    whole = sampler(graph).sample(seeds, step)
-    part = sampler(graph).sample(seeds[20:35], step)
-    assert whole.links is not None
-    assert part.links is not None
+def test_a_slice_gets_what_the_whole_batch_gets(sampler: LinkSampler) -> None:
+    seeds = next(iter(ORDER.epoch(1))).seeds
+    whole, part = (sampler.sample(each, ORDER.steps_per_epoch) for each in (seeds, seeds[20:35]))
     for name in ("sources", "destinations"):
         ours = part.seeds[getattr(part.links, name)]
         assert np.array_equal(ours, whole.seeds[getattr(whole.links, name)][20:35])
@@ -95,12 +90,10 @@ def test_a_slice_gets_what_the_whole_batch_gets(graph: Graph) -> None:
     assert messages(part, 1) == {edge for edge in messages(whole, 1) if edge[1] in own}
 
 
-def test_other_steps_have_other_negatives(graph: Graph) -> None:
-    seeds = np.arange(40)
+def test_other_steps_have_other_negatives(sampler: LinkSampler) -> None:
     drawn = []
     for step in (0, 1):
-        batch = sampler(graph).sample(seeds, step)
-        assert batch.links is not None
+        batch = sampler.sample(np.arange(40), step)
         drawn.append(batch.seeds[batch.links.destinations[:, 1:]])
     assert not np.array_equal(*drawn)
 
@@ -113,31 +106,15 @@ def test_edges_of_a_step_follow_the_order() -> None:
             assert np.array_equal(edges(epoch * 3 + place), step.seeds)
 
 
-def edges_of(batch: MiniBatch) -> list[list[tuple[int, int]]]:
-    """Return the edges of each layer as global ids, in their order."""
-    found = []
-    for block in batch.blocks:
-        dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
-        src = batch.input_vertices[block.indices]
-        found.append(list(zip(src.tolist(), batch.input_vertices[dst].tolist(), strict=True)))
-    return found
-
-
-def random_graph(seed: int) -> Graph:
-    generator = np.random.default_rng(seed)
-    src, dst = generator.integers(0, 30, (2, 150))
-    return from_arrays((src, dst), np.zeros((30, 1), np.float32))
-
-
 def test_only_the_named_edges_go() -> None:
     graph = from_arrays(
         (np.array([1, 2, 2, 0, 3]), np.array([0, 0, 1, 1, 2])), np.zeros((4, 1), np.float32)
     )
     batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
-    assert edges_of(batch)[1] == [(1, 0), (2, 0)]
+    assert edges_of(batch, 1) == [(1, 0), (2, 0)]
     left = without_edges(batch, np.array([2, 3]), np.array([0, 1]))
-    assert edges_of(left)[1] == [(1, 0)]
-    assert edges_of(left)[0] == [edge for edge in edges_of(batch)[0] if edge != (2, 0)]
+    assert edges_of(left, 1) == [(1, 0)]
+    assert edges_of(left, 0) == [edge for edge in edges_of(batch, 0) if edge != (2, 0)]
     # Others are as they were: no vertex moves.
     assert np.array_equal(left.input_vertices, batch.input_vertices)
 
@@ -147,12 +124,14 @@ def test_only_the_named_edges_go() -> None:
     removed=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=40),
 )
 def test_against_lists(seed: int, removed: list[tuple[int, int]]) -> None:
-    batch = NeighborSampler(random_graph(seed), fanouts=[4, 3]).sample(np.array([3, 17, 8]), seed)
+    src, dst = np.random.default_rng(seed).integers(0, 30, (2, 150))
+    graph = from_arrays((src, dst), np.zeros((30, 1), np.float32))
+    batch = NeighborSampler(graph, fanouts=[4, 3]).sample(np.array([3, 17, 8]), seed)
     ends = np.array(removed, np.int64).reshape(-1, 2)
     left = without_edges(batch, ends[:, 0], ends[:, 1])
-    expected = [[edge for edge in layer if edge not in removed] for layer in edges_of(batch)]
-    assert edges_of(left) == expected
-    for block in left.blocks:
+    for layer, block in enumerate(left.blocks):
+        expected = [edge for edge in edges_of(batch, layer) if edge not in removed]
+        assert edges_of(left, layer) == expected
         assert block.indptr[0] == 0
         assert block.indptr[-1] == len(block.indices)
     first = left.blocks[0]

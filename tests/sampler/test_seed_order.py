@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -8,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from part_order import PartOrder
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
@@ -59,13 +56,6 @@ def test_the_order_is_fixed_for_good() -> None:
     assert order.movable
 
 
-@given(st.integers(2, 60), st.integers(1, 4), st.integers(1, 9))
-def test_an_order_over_parts_is_one_too(size: int, num_devices: int, each: int) -> None:
-    vertices = np.arange(size)
-    order = PartOrder(vertices, batch_size=each * num_devices, num_devices=num_devices, seed=0)
-    check(order, vertices, epoch=1, num_devices=num_devices)
-
-
 @dataclass
 class Listed:
     """An order of the steps it is given."""
@@ -86,6 +76,11 @@ def step(*seeds: int, counts: tuple[int, ...] | None = None) -> StepSeeds:
     return StepSeeds(seeds=np.array(seeds), counts=counts)
 
 
+def fixed(counts: tuple[int, ...] | None) -> Listed:
+    """An order whose seeds do not move, and begin with ``counts``."""
+    return Listed([step(1, 2, counts=counts), step(3, counts=counts)], movable=False)
+
+
 FIXED = [step(1, 2, counts=(1, 1)), step(3, counts=(0, 1))]
 
 
@@ -93,24 +88,14 @@ FIXED = [step(1, 2, counts=(1, 1)), step(3, counts=(0, 1))]
     ("order", "message"),
     [
         (Listed([step(1, 2), step(2, 3)]), "trains vertex 2 twice in epoch 1"),
-        (Listed([step(1, 1), step(2, 3)]), "trains vertex 1 twice in epoch 1"),
         (Listed([step(1, 2)]), "never trains vertex 3 in epoch 1"),
         (Listed([step(1, 2), step(3, 4)]), "trains vertex 4, which is no training vertex"),
         (Listed([step(1, 2, 3)]), "step 0 of epoch 1: 3 seeds, batch_size is 2"),
         (Listed([step(1, 2), step(), step(3)]), "step 1 of epoch 1: 0 seeds"),
         (Listed(FIXED), "counts are for seeds that may not move, and for these alone"),
-        (
-            Listed([step(1, 2), step(3)], movable=False),
-            "counts are for seeds that may not move, and for these alone",
-        ),
-        (
-            Listed([step(1, 2, counts=(2,)), step(3, counts=(1,))], movable=False),
-            "counts [2], one for each of 2 devices is needed",
-        ),
-        (
-            Listed([step(1, 2, counts=(2, 1)), step(3, counts=(1, 0))], movable=False),
-            "counts [2, 1] sum to 3, there are 2 seeds",
-        ),
+        (fixed(None), "counts are for seeds that may not move, and for these alone"),
+        (fixed((2,)), "counts [2], one for each of 2 devices is needed"),
+        (fixed((2, 1)), "counts [2, 1] sum to 3, there are 2 seeds"),
     ],
 )
 def test_orders_that_are_refused(order: Listed, message: str) -> None:
@@ -137,28 +122,22 @@ def test_an_order_is_refused_before_the_step_that_is_wrong() -> None:
         next(steps)
 
 
-def graph(labels: list[int]) -> Graph:
-    return Graph(
-        name="tiny",
-        indptr=np.zeros(len(labels) + 1, np.int64),
-        indices=np.zeros(0, np.int32),
-        features=np.zeros((len(labels), 1), np.float32),
-        feature_dtype="float32",
-        labels=np.array(labels),
-        num_classes=2,
-        train_idx=np.array([0, 1, 2]),
-        valid_idx=np.array([3]),
-        test_idx=np.array([4]),
-    )
+@pytest.fixture
+def graph(tiny_graph: Graph) -> Graph:
+    labels = np.array([0, -1, 1, 0, -1])
+    splits = {"train_idx": np.array([0, 1, 2]), "valid_idx": np.array([3])}
+    return replace(tiny_graph, labels=labels, **splits, test_idx=np.array([4]))
 
 
-def test_vertices_without_label_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_vertices_without_label_are_left_out(
+    graph: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
-        assert labelled_vertices(graph([0, -1, 1, 0, 1]), "train").tolist() == [0, 2]
+        assert labelled_vertices(graph, "train").tolist() == [0, 2]
     assert "1 of 3 train vertices have no label" in caplog.text
-    assert labelled_vertices(graph([0, -1, 1, 0, 1]), "valid").tolist() == [3]
+    assert labelled_vertices(graph, "valid").tolist() == [3]
 
 
-def test_a_split_without_any_label_is_refused() -> None:
-    with pytest.raises(GraphError, match="none of the 1 valid vertices has a label"):
-        labelled_vertices(graph([0, 0, 0, -1, 0]), "valid")
+def test_a_split_without_any_label_is_refused(graph: Graph) -> None:
+    with pytest.raises(GraphError, match="none of the 1 test vertices has a label"):
+        labelled_vertices(graph, "test")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,32 +7,33 @@ from gnnscale.sampler.seed_order import CheckedOrder
 from gnnscale.sampler.two_stage import TwoStageOrder, two_stage_schedule
 
 
+def of_parts(*parts: int) -> list[list[tuple[int, int]]]:
+    """Return a step in which each device trains one seed, of one of these parts."""
+    return [[(part, 1)] for part in parts]
+
+
 def test_the_example_of_figure_5() -> None:
     # Parts of 5, 3 and 4 mini-batches, of one seed each. Part 1 is empty after the third step.
     steps = list(two_stage_schedule([5, 3, 4], [1, 1, 1]))
-    own = [[(0, 1)], [(1, 1)], [(2, 1)]]
-    assert steps == [own, own, own, [[(0, 1)], [(0, 1)], [(2, 1)]]]
+    assert steps == [*[of_parts(0, 1, 2)] * 3, of_parts(0, 0, 2)]
 
 
 def test_extra_mini_batches_come_in_turn_from_the_parts_that_have_some() -> None:
     steps = list(two_stage_schedule([9, 9, 1, 1], [1, 1, 1, 1]))
-    assert steps[0] == [[(0, 1)], [(1, 1)], [(2, 1)], [(3, 1)]]
     # Two idle devices, two parts: each gives one.
-    assert steps[1] == [[(0, 1)], [(1, 1)], [(0, 1)], [(1, 1)]]
-    assert len(steps) == 5
+    assert steps == [of_parts(0, 1, 2, 3), *[of_parts(0, 1, 0, 1)] * 4]
 
 
-def test_the_turn_goes_on_from_step_to_step() -> None:
+def test_the_turn_continues_from_step_to_step() -> None:
     steps = list(two_stage_schedule([9, 9, 1], [1, 1, 1]))
-    assert [step[2] for step in steps[:-1]] == [[(part, 1)] for part in (2, 0, 1, 0, 1, 0)]
+    assert [step[2] for step in steps[:-1]] == of_parts(2, 0, 1, 0, 1, 0)
     # One seed is left, which its own device trains.
     assert sorted(steps[-1]) == [[], [], [(1, 1)]]
 
 
 def test_a_part_that_its_own_device_empties_is_passed_over() -> None:
     # Part 0 comes first in turn, and device 0 takes its last seed.
-    (step, *_) = two_stage_schedule([1, 3, 0], [1, 1, 1])
-    assert step == [[(0, 1)], [(1, 1)], [(1, 1)]]
+    assert next(iter(two_stage_schedule([1, 3, 0], [1, 1, 1]))) == of_parts(0, 1, 1)
 
 
 def test_what_a_part_lacks_comes_from_the_others() -> None:
@@ -49,25 +48,20 @@ def test_parts_of_size_4_2_1_1(unit: int) -> None:
     steps = list(two_stage_schedule(sizes, [unit] * 4))
     for step in steps[:-1]:
         assert [sum(seeds for _, seeds in each) for each in step] == [unit] * 4
-    taken = np.zeros(4, int)
-    for part, seeds in (pair for step in steps for each in step for pair in each):
-        taken[part] += seeds
-    assert taken.tolist() == sizes
+    parts, seeds = zip(*(pair for step in steps for each in step for pair in each), strict=True)
+    assert np.bincount(parts, seeds).tolist() == sizes
 
 
-parts_and_batches = st.integers(1, 6).flatmap(
-    lambda p: st.tuples(
-        st.lists(st.integers(0, 40), min_size=p, max_size=p),
-        st.lists(st.integers(1, 9), min_size=p, max_size=p),
-    )
+parts_and_batches = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 9)), min_size=1, max_size=6
 )
 
 
 @given(parts_and_batches, st.integers(0, 2**40), st.integers(0, 5))
 def test_every_vertex_is_trained_once_and_nobody_is_idle_before_the_end(
-    sizes: tuple[list[int], list[int]], seed: int, epoch: int
+    sizes: list[tuple[int, int]], seed: int, epoch: int
 ) -> None:
-    counts, batch_sizes = sizes
+    counts, batch_sizes = map(list, zip(*sizes, strict=True))
     if not any(counts):
         counts[0] = 1
     train_idx = np.random.default_rng(0).permutation(1000)[: sum(counts)]

@@ -7,16 +7,17 @@ from typing import Any
 from gnnscale.cache import CacheDevice, CacheTask, Draws
 from gnnscale.graph import Graph
 from gnnscale.plan.device_plan import apportion
-from gnnscale.sampler import NeighborSampling, Shuffled
+from gnnscale.sampler import NeighborSampling, SeedOrder, Shuffled
 
 __all__ = ["small_task"]
 
 
 def small_task(
     graph: Graph,
-    budgets: Sequence[int],
+    budgets: Sequence[int | None],
     *,
     cliques: Sequence[Sequence[int]] | None = None,
+    order: SeedOrder | None = None,
     split: Sequence[int] | None = None,
     batch_size: int = 2,
     fanouts: Sequence[int] = (2, 2),
@@ -32,10 +33,18 @@ def small_task(
         for position, budget in enumerate(budgets)
     )
     sampler = NeighborSampling(fanouts=list(fanouts))
-    sizes = {"batch_size": batch_size, "num_devices": len(devices)}
-    order = Shuffled().order(graph.train_idx, seed=seed, **sizes)
-    shares = partial(apportion, split or [1] * len(devices))
-    draws = Draws(graph, sampler, order, split=shares, seed=seed, num_threads=num_threads)
+    if order is None:
+        order = Shuffled().order(
+            graph.train_idx, batch_size=batch_size, num_devices=len(devices), seed=seed
+        )
+    draws = Draws(
+        graph,
+        sampler,
+        order,
+        split=partial(apportion, split or [1] * len(devices)),
+        seed=seed,
+        num_threads=num_threads,
+    )
     return CacheTask(
         graph=graph,
         devices=devices,

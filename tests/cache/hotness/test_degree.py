@@ -1,9 +1,6 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -16,7 +13,7 @@ from gnnscale.graph import Graph
 
 
 def test_lists_that_a_vertex_is_in_are_counted(
-    graph_of: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+    graph_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = graph_of([[1, 2, 2], [1, 3], [3, 1], []])
     for num_entries in (1, 3, 100):
@@ -27,12 +24,15 @@ def test_lists_that_a_vertex_is_in_are_counted(
 
 
 @pytest.mark.parametrize("bad", [-1, 4])
-def test_a_damaged_graph_is_named(graph_of: Callable[..., Graph], bad: int) -> None:
+def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
+    graph = graph_of([[1], [bad], [], []])
     with pytest.raises(GraphError, match=f"tiny: damaged, indices hold {bad}, allowed are 0 to 3"):
-        out_degree(graph_of([[1], [bad], [], []]))
+        out_degree(graph)
+    with pytest.raises(GraphError, match=f"tiny: damaged, indices: {bad} is no vertex"):
+        pagerank(graph, np.array([0, 1]), num_threads=1)
 
 
-def test_readers_over_what_is_read(graph_of: Callable[..., Graph]) -> None:
+def test_readers_over_what_is_read(graph_of: Make) -> None:
     # In three lists with two neighbours, in two with three, in two with none, in none with two.
     graph = graph_of([[1, 2], [0, 0, 1], [], [0, 2]])
     found = degree_ratio(graph)
@@ -57,35 +57,27 @@ def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np
 
 
 @pytest.mark.parametrize("damping", [0.5, 0.85, 1.0])
-def test_ranks_are_those_of_the_dense_iteration(
-    random_graph: Callable[..., Graph], damping: float
-) -> None:
-    graph = random_graph()
-    train = [3, 50, 200]
-    expected = dense_pagerank(graph, train, damping)
-    found = [
-        pagerank(graph, np.array(train), damping=damping, num_iterations=2000, num_threads=threads)
+def test_ranks_are_those_of_the_dense_iteration(random_graph: Make, damping: float) -> None:
+    graph, train, options = random_graph(), [3, 50, 200], {"num_iterations": 2000}
+    found, other = (
+        pagerank(graph, np.array(train), damping=damping, num_threads=threads, **options)
         for threads in (1, 3)
-    ]
-    assert found[0].dtype == np.float32
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-9)
-    assert np.array_equal(*found)
+    )
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, dense_pagerank(graph, train, damping), rtol=1e-5, atol=1e-9)
+    assert np.array_equal(found, other)
 
 
-def test_an_iteration_by_hand(graph_of: Callable[..., Graph]) -> None:
+def test_iterations_by_hand(graph_of: Make) -> None:
     # 0 reads 1 and 2, 1 reads 3 twice, 2 and 3 read none.
-    graph = graph_of([[1, 2], [3, 3], [], []])
-    train = np.array([0, 2])
-    once = pagerank(graph, train, damping=0.5, num_iterations=1, num_threads=1)
+    graph, train = graph_of([[1, 2], [3, 3], [], []]), np.array([0, 2])
+    once, twice = (
+        pagerank(graph, train, damping=0.5, num_iterations=number, num_threads=1)
+        for number in (1, 2)
+    )
     # Of 0, a quarter of 1/2 each way; 2 has nowhere to go, so that its half starts again.
     assert once.tolist() == [0.375, 0.125, 0.5, 0]
-    twice = pagerank(graph, train, damping=0.5, num_iterations=2, num_threads=1)
     assert twice.tolist() == [0.375, 0.09375, 0.46875, 0.0625]
-
-
-def test_a_damaged_graph_is_named_pagerank(graph_of: Callable[..., Graph]) -> None:
-    with pytest.raises(GraphError, match="tiny: damaged, indices: 4 is no vertex"):
-        pagerank(graph_of([[1], [4], [], []]), np.array([0, 1]), num_threads=1)
 
 
 def test_numbers_depend_on_seed_and_vertex_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,11 +117,9 @@ def test_slices_cover_all_entries_once() -> None:
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.data())
 def test_sums_are_those_of_whole_arrays(numbers: list[int], data: st.DataObject) -> None:
-    values = np.array(numbers, np.int32)
-    places = st.lists(st.integers(0, len(numbers) - 1), max_size=20)
-    at = np.array(data.draw(places), np.int32)
-
-    assert sum_at(values, at) == sum(numbers[place] for place in at)
+    at = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=20))
+    found = sum_at(np.array(numbers, np.int32), np.array(at, np.int32))
+    assert found == sum(numbers[place] for place in at)
 
 
 def test_sums_of_others_than_integers_have_64_bits() -> None:

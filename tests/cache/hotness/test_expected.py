@@ -1,11 +1,10 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,48 +19,40 @@ from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
 
-Make = Callable[..., CacheTask]
-
 PARTS = Parts(num_parts=4, owner=(np.arange(2000) // 500).astype(np.int16))
 
 
 @pytest.fixture
-def make(random_graph: Callable[..., Graph], make_task: Make) -> Make:
+def make(random_graph: Make, make_task: Make) -> Make:
     """Make a run of three epochs for four devices in two cliques."""
     graph = random_graph(num_vertices=2000, num_edges=30_000)
     graph = replace(graph, train_idx=np.arange(0, 2000, 2))
-
-    def of(parts: Parts | None = PARTS) -> CacheTask:
-        return make_task(
-            graph,
-            [0, 0, 0, 0],
-            cliques=[(0, 1), (2, 3)],
-            parts=parts,
-            batch_size=40,
-            fanouts=(4, 3),
-            num_epochs=3,
-        )
-
-    return of
+    cliques = [(0, 1), (2, 3)]
+    options = {"cliques": cliques, "batch_size": 40, "fanouts": (4, 3), "num_epochs": 3}
+    return lambda parts: make_task(graph, [0] * 4, parts=parts, **options)
 
 
 @pytest.fixture
 def task(make: Make) -> CacheTask:
-    return make()
+    return make(PARTS)
 
 
-def test_a_run_of_one_epoch_is_known(task: CacheTask) -> None:
-    task = replace(task, num_epochs=1)
+@pytest.mark.parametrize("change", [{"num_epochs": 1}, {"fanouts": None}])
+def test_runs_of_one_epoch_and_samplers_without_a_formula_are_counted(
+    task: CacheTask, change: Any
+) -> None:
+    task = replace(task, **change)
     drawn = presample(task.draws, [0], devices=range(4))
     assert np.array_equal(task.expected.sum_rows([0, 1]), drawn.sum_rows([0, 1]))
     assert np.array_equal(task.expected.sum_lists([3]), drawn.lists_of(3))
 
 
-def test_samplers_without_a_formula_are_counted(task: CacheTask) -> None:
-    task = replace(task, fanouts=None)
-    drawn = presample(task.draws, [0], devices=range(4))
-    assert np.array_equal(task.expected.sum_rows([0, 1]), drawn.sum_rows([0, 1]))
-    assert np.array_equal(task.expected.sum_lists([2]), drawn.lists_of(2))
+def test_of_one_epoch_nothing_is_foretold(task: CacheTask) -> None:
+    task = replace(task, num_epochs=1)
+    assert task.counted.later is None
+    assert task.counted.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
+    vertices = np.arange(9)
+    assert task.counted.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
 
 
 @pytest.mark.parametrize("parts", [PARTS, None])
@@ -91,9 +82,7 @@ def test_the_first_epoch_weighs_as_one_of_the_run(task: CacheTask) -> None:
     assert np.allclose(5 * five, first + 4 * later, rtol=1e-4, atol=1e-3)
 
 
-def test_what_every_batch_reads_is_read_by_all_that_come(
-    graph_of: Callable[..., Graph], make_task: Make
-) -> None:
+def test_what_every_batch_reads_is_read_by_all_that_come(graph_of: Make, make_task: Make) -> None:
     """A hub in 200 lists is in every batch; what others are off by does not change that."""
     rng = np.random.default_rng(0)
     lists = [[200, *rng.integers(0, 200, 3).tolist()] for _ in range(200)] + [[]]
@@ -107,18 +96,12 @@ def test_what_every_batch_reads_is_read_by_all_that_come(
 
 
 def reads_of(rows: list[int], lists: list[int]) -> DeviceReads:
-    return DeviceReads(
-        rows=np.array(rows, np.int32),
-        lists=np.array(lists, np.int32),
-        num_rows=sum(rows),
-        num_list_reads=sum(lists),
-    )
+    sums = {"num_rows": sum(rows), "num_list_reads": sum(lists)}
+    return DeviceReads(rows=np.array(rows, np.int32), lists=np.array(lists, np.int32), **sums)
 
 
 def drawn(*reads: tuple[list[int], list[int]]) -> Presampled:
-    return Presampled(
-        reads={device: reads_of(*each) for device, each in enumerate(reads)}, num_epochs=1
-    )
+    return Presampled(reads={at: reads_of(*each) for at, each in enumerate(reads)}, num_epochs=1)
 
 
 def test_other_epochs_are_like_those_drawn_later() -> None:
@@ -136,52 +119,27 @@ def test_other_epochs_are_like_those_drawn_later() -> None:
     assert found.sum_lists([0]).tolist() == [1, 1, 6]
 
 
-def test_a_run_of_one_epoch_is_known_foretold(
-    random_graph: Callable[..., Graph], make_task: Make
-) -> None:
-    task = make_task(random_graph(), [0, 0], batch_size=40, num_epochs=1)
-    assert task.counted.later is None
-    assert task.counted.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
-    vertices = np.arange(9)
-    assert task.counted.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
-
-
 @pytest.mark.parametrize(
-    ("num_train", "batch_size", "num_epochs", "drawn_later"),
+    ("num_train", "batch_size", "num_epochs", "last_epoch", "num_steps"),
     [
-        (300_000, 1000, 3, (range(1, 2), 150)),
-        (301_000, 1000, 3, (range(1, 2), 151)),
-        # Half of 20 steps would be 10,000 seeds.
-        (20_000, 1000, 3, (range(1, 2), 17)),
-        (16_384, 1024, 9, (range(1, 2), None)),
-        (5_000, 1000, 9, (range(1, 5), None)),
-        (140, 1024, 9, (range(1, 9), None)),
-        (140, 1024, 200, (range(1, 17), None)),
-        # Of batches of one seed 256.
-        (140, 1, 9, (range(1, 3), None)),
-        (20_000, 1, 9, (range(1, 2), 10_000)),
-        (400, 1, 9, (range(1, 2), 256)),
+        (301_000, 1000, 3, 1, 151),
+        (20_000, 1000, 3, 1, 17),  # half of 20 steps would be 10,000 seeds
+        (16_384, 1024, 9, 1, None),
+        (140, 1024, 9, 8, None),
+        (140, 1024, 200, 16, None),
+        (140, 1, 9, 2, None),  # of batches of one seed 256
+        (400, 1, 9, 1, 256),
     ],
 )
 def test_more_is_drawn_of_small_graphs(
-    graph_of: Callable[..., Graph],
-    make_task: Make,
-    num_train: int,
-    batch_size: int,
-    num_epochs: int,
-    drawn_later: tuple[range, int | None],
+    num_train: int, batch_size: int, num_epochs: int, last_epoch: int, num_steps: int | None
 ) -> None:
-    graph = replace(graph_of([[]]), train_idx=np.zeros(num_train, np.int32))
-    task = make_task(graph, [0], batch_size=batch_size, num_epochs=num_epochs)
-    steps = task.draws.steps_per_epoch
-    found = later_steps(steps, batch_size=batch_size, num_epochs=num_epochs)
-    assert found == drawn_later
+    found = later_steps(-(-num_train // batch_size), batch_size=batch_size, num_epochs=num_epochs)
+    assert found == (range(1, last_epoch + 1), num_steps)
 
 
 @given(data=st.data())
-def test_a_run_that_is_drawn_as_a_whole_is_known(
-    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
-) -> None:
+def test_a_run_that_is_drawn_as_a_whole_is_known(tasks: Make, data: st.DataObject) -> None:
     """Each epoch is counted as if it had as many reads as the first one."""
     task = data.draw(tasks())
     device = data.draw(st.sampled_from(sorted(task.device_at)))
@@ -209,14 +167,14 @@ def without_some_lists(graph: Graph) -> Graph:
 @pytest.fixture(scope="module")
 def real_graphs(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Graph]:
     """A small citation graph, and a social one as it is and with empty lists."""
-    stores = tmp_path_factory.mktemp("stores")
-    cora = Planetoid(
-        name="cora", raw=str(test_data / "planetoid"), store=str(stores / "cora")
-    ).open()
-    tolokers = Heterophilous(
-        name="tolokers", raw=str(test_data / "heterophilous"), store=str(stores / "tolokers")
-    ).open()
-    return [cora, tolokers, without_some_lists(tolokers)]
+    found = []
+    for reader, folder, name in (
+        (Planetoid, "planetoid", "cora"),
+        (Heterophilous, "heterophilous", "tolokers"),
+    ):
+        store = tmp_path_factory.mktemp(name) / name
+        found.append(reader(name=name, raw=str(test_data / folder), store=str(store)).open())
+    return [*found, without_some_lists(found[-1])]
 
 
 POLICIES = (
@@ -237,7 +195,6 @@ def test_every_policy_hits_as_foretold(
         for planner in POLICIES:
             plan = planner.plan(task)
             (counted,) = predict_traffic(task, plan.devices, plan.cliques, task.counted_run)
-            assert plan.predicted is not None
             (told,) = plan.predicted
             where = f"{graph.name}, {planner.policy}"
             assert told.feature_hit_rate == pytest.approx(counted.feature_hit_rate, abs=0.01), where

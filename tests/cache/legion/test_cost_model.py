@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -36,24 +34,15 @@ BY_HAND = CliqueCost(
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "num_lists"), [(0, 0), (15, 0), (16, 1), (27, 1), (28, 2), (48, 3), (99, 3)]
+    ("num_bytes", "num_lists", "num_rows"),
+    [(0, 0, 0), (15, 0, 0), (16, 1, 0), (27, 1, 1), (28, 2, 1), (59, 3, 2), (100, 3, 3)],
 )
-def test_lists_that_fit(num_bytes: int, num_lists: int) -> None:
+def test_lists_and_rows_that_fit(num_bytes: int, num_lists: int, num_rows: int) -> None:
     assert BY_HAND.num_lists(num_bytes) == num_lists  # equation 3
-
-
-@pytest.mark.parametrize(("num_bytes", "num_rows"), [(0, 0), (19, 0), (20, 1), (59, 2), (100, 3)])
-def test_rows_that_fit(num_bytes: int, num_rows: int) -> None:
     assert BY_HAND.num_rows(num_bytes) == num_rows  # equation 6
 
 
-def test_transactions_by_hand() -> None:
-    assert [float(BY_HAND.n_t(BY_HAND.list_hotness.at(each))) for each in range(4)] == [
-        pytest.approx(50 * (1 - cached / 25))
-        for cached in (0, 10, 16, 20)  # equations 4 and 5
-    ]
-    missed = [int(BY_HAND.rows_missed(BY_HAND.row_hotness.at(each))) for each in range(4)]
-    assert missed == [18, 9, 4, 2]  # equation 7
+def test_a_price_by_hand() -> None:
     assert BY_HAND.price(16, 9) == pytest.approx(64 * 18 + 128 * 9)
 
 
@@ -70,22 +59,16 @@ def test_transactions_by_hand() -> None:
     ],
 )
 def test_points_of_the_curve_by_hand(alpha: float, n_t: float, n_f: float) -> None:
-    found = BY_HAND.point(alpha)  # equations 2 and 8
+    found = BY_HAND.point(alpha)  # equations 2, 4, 5, 7 and 8
     assert found == CurvePoint(
         alpha=alpha, n_t=pytest.approx(n_t), n_f=n_f, n_total=pytest.approx(n_t + n_f)
     )
 
 
 def test_nothing_is_read() -> None:
-    idle = replace(
-        BY_HAND,
-        list_bytes=PrefixSums.of([], every=2),
-        list_hotness=PrefixSums.of([], every=2),
-        total_list_hotness=0,
-        n_tsum=0,
-        row_hotness=PrefixSums.of([0], every=2),
-        total_row_hotness=0,
-    )
+    none, zero = PrefixSums.of([], every=2), PrefixSums.of([0], every=2)
+    idle = replace(BY_HAND, list_bytes=none, list_hotness=none, total_list_hotness=0, n_tsum=0)
+    idle = replace(idle, row_hotness=zero, total_row_hotness=0)
     assert [idle.point(alpha).n_total for alpha in (0, 0.5, 1)] == [0, 0, 0]
 
 
@@ -98,24 +81,27 @@ def test_all_of_a_memory_that_floats_round_up(budget: int) -> None:
 
 
 @st.composite
-def costs(draw: st.DrawFn) -> CliqueCost:
-    """Draw a model of lists and rows in descending order of hotness."""
-    hotness = st.lists(st.integers(0, 50), max_size=20)
+def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
+    """Draw a model of lists and rows in descending order of hotness.
+
+    With ``equal`` a byte costs the same wherever it is read, as in the paper.
+    """
+    hotness = st.lists(st.integers(0, 50), max_size=25)
     lists, rows = (sorted(draw(hotness), reverse=True) for _ in range(2))
     sizes = [8 + 4 * draw(st.integers(0, 20)) for _ in lists]
-
+    transactions, every = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     return CliqueCost(
         budget_bytes=draw(st.integers(0, 1000)),
-        list_bytes=PrefixSums.of(sizes, every=2),
-        list_hotness=PrefixSums.of(lists, every=2),
+        list_bytes=PrefixSums.of(sizes, every=every),
+        list_hotness=PrefixSums.of(lists, every=every),
         total_list_hotness=sum(lists) + draw(st.integers(0, 30)),
         row_bytes=draw(st.integers(1, 100)),
-        row_hotness=PrefixSums.of(rows, every=2),
+        row_hotness=PrefixSums.of(rows, every=draw(st.integers(1, 4))),
         total_row_hotness=sum(rows) + draw(st.integers(0, 30)),
         n_tsum=draw(st.integers(0, 1000)),
-        row_transactions=draw(st.integers(1, 4)),
-        list_price=draw(st.integers(1, 100)),
-        row_price=draw(st.integers(1, 300)),
+        row_transactions=transactions,
+        list_price=64 if equal else draw(st.integers(1, 100)),
+        row_price=64 * transactions if equal else draw(st.integers(1, 300)),
     )
 
 
@@ -132,34 +118,13 @@ def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[f
     assert points[-1].n_f == cost.row_transactions * cost.rows_missed(kept)
 
 
-#: Sums 0, 5, 8, 8, 10, 14; those of the first 0, 2, 4 and 5 are kept.
-BY_HAND_PREFIX_SUMS = PrefixSums.of([5, 3, 0, 2, 4], every=2)
-
-
 def test_sums_by_hand() -> None:
-    assert BY_HAND_PREFIX_SUMS.kept.tolist() == [0, 8, 10, 14]
-    assert BY_HAND_PREFIX_SUMS.between(0, 5).tolist() == [0, 5, 8, 8, 10, 14]
-    assert BY_HAND_PREFIX_SUMS.between(3, 4).tolist() == [8, 10]
-    assert [BY_HAND_PREFIX_SUMS.at(num) for num in range(6)] == [0, 5, 8, 8, 10, 14]
-
-
-@pytest.mark.parametrize(
-    ("limit", "num"), [(0, 0), (4, 0), (5, 1), (7, 1), (8, 3), (9, 3), (10, 4), (14, 5), (99, 5)]
-)
-def test_numbers_within_a_limit(limit: int, num: int) -> None:
-    assert BY_HAND_PREFIX_SUMS.num_within(limit) == num
-
-
-def test_kept_sums_around_others() -> None:
-    nums = np.arange(6)
-    assert BY_HAND_PREFIX_SUMS.at_least(nums).tolist() == [0, 0, 8, 8, 10, 10]
-    assert BY_HAND_PREFIX_SUMS.at_most(nums).tolist() == [0, 8, 8, 10, 10, 14]
-
-
-def test_no_numbers() -> None:
+    sums = PrefixSums.of([5, 3, 0, 2, 4], every=2)  # 0, 5, 8, 8, 10, 14
+    assert sums.kept.tolist() == [0, 8, 10, 14]  # of the first 0, 2, 4 and 5
+    assert sums.at_least(np.arange(6)).tolist() == [0, 0, 8, 8, 10, 10]
+    assert sums.at_most(np.arange(6)).tolist() == [0, 8, 8, 10, 10, 14]
     none = PrefixSums.of([], every=3)
     assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
-    assert none.at_least(np.array([0])) == none.at_most(np.array([0])) == [0]
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 25), st.data())
@@ -174,79 +139,27 @@ def test_sums_are_those_of_all(numbers: list[int], every: int, data: st.DataObje
     assert found.at_least(np.array([last])) <= sums[last] <= found.at_most(np.array([last]))
 
 
-ALPHAS = [step / 100 for step in range(101)]
-
-
-@st.composite
-def costs_search(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
-    """Draw a model; with ``equal`` a byte costs the same wherever it is read, as in the paper."""
-    hotness = st.lists(st.integers(0, 30), max_size=25)
-    lists, rows = (sorted(draw(hotness), reverse=True) for _ in range(2))
-    sizes = [8 + 4 * draw(st.integers(0, 15)) for _ in lists]
-    transactions = draw(st.integers(1, 4))
-
-    every = draw(st.integers(1, 4))
-    return CliqueCost(
-        budget_bytes=draw(st.integers(0, 900)),
-        list_bytes=PrefixSums.of(sizes, every=every),
-        list_hotness=PrefixSums.of(lists, every=every),
-        total_list_hotness=sum(lists) + draw(st.integers(0, 20)),
-        row_bytes=draw(st.integers(1, 80)),
-        row_hotness=PrefixSums.of(rows, every=draw(st.integers(1, 4))),
-        total_row_hotness=sum(rows) + draw(st.integers(0, 20)),
-        n_tsum=draw(st.integers(0, 400)),
-        row_transactions=transactions,
-        list_price=64 if equal else draw(st.integers(1, 100)),
-        row_price=64 * transactions if equal else draw(st.integers(1, 300)),
-    )
-
-
-def exact_price(cost: CliqueCost, num_lists: int, row_memory: int) -> Fraction:
+def price_with(cost: CliqueCost, num_lists: int) -> Fraction:
     """Work out the price of the first lists, and of the rows that fit, in fractions."""
+    row_memory = cost.budget_bytes - int(cost.list_bytes.at(num_lists))
     num_rows = min(row_memory // cost.row_bytes, cost.row_hotness.num_numbers)
     missed = cost.total_row_hotness - int(cost.row_hotness.at(num_rows))
     edges = cost.total_list_hotness
-    uncached = (
-        Fraction(edges - int(cost.list_hotness.at(num_lists)), edges) if edges else Fraction(1)
-    )
-    sampling = Fraction(cost.n_tsum) * uncached
-    return Fraction(cost.list_price) * sampling + Fraction(cost.row_price) * missed
+    uncached = Fraction(edges - int(cost.list_hotness.at(num_lists)), edges) if edges else 1
+    return Fraction(cost.list_price) * cost.n_tsum * uncached + Fraction(cost.row_price) * missed
 
 
-def price_with(cost: CliqueCost, num_lists: int) -> Fraction:
-    return exact_price(cost, num_lists, cost.budget_bytes - int(cost.list_bytes.at(num_lists)))
-
-
-@given(costs_search())
+@given(costs())
 def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
-    allowed = [
-        n
-        for n, taken in enumerate(cost.list_bytes.between(0, cost.list_bytes.num_numbers))
-        if taken <= cost.budget_bytes
-    ]
+    sizes = cost.list_bytes.between(0, cost.list_bytes.num_numbers)
+    allowed = [number for number, taken in enumerate(sizes) if taken <= cost.budget_bytes]
     found = best_num_lists(cost)
     assert found in allowed
-    best = min(price_with(cost, n) for n in allowed)
+    best = min(price_with(cost, number) for number in allowed)
     assert float(price_with(cost, found)) == pytest.approx(float(best), abs=1e-9)
 
 
-@given(costs_search())
-def test_no_alpha_of_the_grid_is_cheaper(cost: CliqueCost) -> None:
-    best = float(price_with(cost, best_num_lists(cost)))
-    for alpha in ALPHAS:
-        for_lists = int(alpha * cost.budget_bytes)
-        fitting = (
-            sum(
-                taken <= for_lists
-                for taken in cost.list_bytes.between(0, cost.list_bytes.num_numbers)
-            )
-            - 1
-        )
-        price = float(exact_price(cost, fitting, cost.budget_bytes - for_lists))
-        assert best <= price * (1 + 1e-12) + 1e-9
-
-
-@given(costs_search(equal=True))
+@given(costs(equal=True))
 def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCost) -> None:
     transactions = float(price_with(cost, best_num_lists(cost))) / 64
     grid = min(point.n_total for point in curve(cost))
@@ -277,31 +190,27 @@ def test_the_best_by_hand() -> None:
     assert best_num_lists(replace(SOME, row_price=640)) == 0
     # Two lists and no row need 59 bytes at most: 10 + 12 without a row, 20 + 4 with one.
     assert best_num_lists(replace(SOME, budget_bytes=59)) == 1
+    # Of equal prices the fewest lists are taken.
+    useless, none = PrefixSums.of([0, 0], every=2), PrefixSums.of([], every=2)
+    assert grid_alpha(replace(SOME, list_hotness=useless, row_hotness=none)) == 0
 
 
-@given(costs_search())
+@given(costs())
 def test_it_is_the_first_of_the_cheapest(cost: CliqueCost) -> None:
     """However often sums are kept, it is what one look at all prices finds."""
+    sizes, lists, rows = (
+        each.between(0, each.num_numbers)
+        for each in (cost.list_bytes, cost.list_hotness, cost.row_hotness)
+    )
     num_lists = np.arange(cost.num_lists(cost.budget_bytes) + 1)
-    left = cost.budget_bytes - cost.list_bytes.between(0, cost.list_bytes.num_numbers)[num_lists]
-    row_hotness = cost.row_hotness.between(0, cost.row_hotness.num_numbers)[cost.num_rows(left)]
-    prices = cost.price(
-        cost.list_hotness.between(0, cost.list_hotness.num_numbers)[num_lists], row_hotness
-    )
+    left = cost.budget_bytes - sizes[num_lists]
+    prices = cost.price(lists[num_lists], rows[cost.num_rows(left)])
     assert best_num_lists(cost) == np.argmin(prices)
-
-
-def test_of_equal_prices_the_fewest_lists() -> None:
-    useless = replace(
-        SOME, list_hotness=PrefixSums.of([0, 0], every=2), row_hotness=PrefixSums.of([], every=2)
-    )
-    assert best_num_lists(useless) == 0
-    assert grid_alpha(useless) == 0
 
 
 def test_the_curve_has_steps_of_a_hundredth() -> None:
     points = curve(SOME)
-    assert [point.alpha for point in points] == ALPHAS
+    assert [point.alpha for point in points] == [step / 100 for step in range(101)]
     assert (points[0].n_t, points[0].n_f) == (20, 0)
     assert (points[100].n_t, points[100].n_f) == (0, 4)
     assert points[60] == SOME.point(0.6)

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +16,6 @@ from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.cache.planner import predict_traffic
 from gnnscale.cache.task import list_bytes
 from gnnscale.core.errors import ConfigError
-from gnnscale.graph import Graph
-
-Make = Callable[..., CacheTask]
 
 #: Lists of 16, 12, 8 and 20 bytes; rows of 8.
 LISTS = [[1, 2], [2], [], [0, 1, 2]]
@@ -27,7 +23,7 @@ READS = ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2])
 
 
 @pytest.fixture
-def two(graph_of: Callable[..., Graph], make_task: Make, reading: Make) -> Callable[..., CacheTask]:
+def two(graph_of: Make, make_task: Make, reading: Make) -> Make:
     """Make a task of two devices that read each other's memory."""
 
     def make(*budgets: int, cliques: Sequence[Sequence[int]] = ((0, 1),), **device: Any) -> Any:
@@ -44,41 +40,36 @@ def link_price(task: CacheTask, plan: CachePlan) -> float:
     """Work out what the reads that a plan leaves to one clique's links cost."""
     device = task.devices[0]
     price = 0.0
-    assert plan.predicted
     for found in plan.predicted:
         price += device.list_price * found.lists[-1]
         price += device.row_price(task.row_bytes) * found.rows[-1]
     return price
 
 
-def test_the_model_of_a_clique(two: Callable[..., CacheTask]) -> None:
+def test_the_model_of_a_clique(two: Make) -> None:
     task = two(60, 40, request_bytes=4, overhead_bytes=1)
     cost = clique_cost(task, [0, 1], candidates(task, [0, 1], task.presampled))
     assert cost.budget_bytes == 100
-    assert cost.list_bytes.between(0, 3).tolist() == [0, 20, 36, 48]
-    assert cost.list_hotness.between(0, 3).tolist() == [0, 11, 21, 24]
-    assert cost.row_hotness.between(0, 4).tolist() == [0, 10, 18, 24, 27]
     assert (cost.total_list_hotness, cost.total_row_hotness) == (24, 27)
     assert cost.n_tsum == 24  # reads of all lists
     assert (cost.row_bytes, cost.row_transactions) == (8, 2)
     assert (cost.list_price, cost.row_price) == (5, 2 * 4 + 1)
 
 
-def test_a_division_by_hand(two: Callable[..., CacheTask]) -> None:
+def test_a_division_by_hand(two: Make) -> None:
     task = two(40, 40)
     plan = Legion(alpha=0.45).plan(task)
     # 36 of 80 bytes: lists 3 and 0. All rows take 32, for which each device keeps 16 of its 40.
     assert kept(plan) == [([3], [2]), ([0], [0, 3, 1])]
     assert plan.alphas == (0.45,)
     assert plan.alpha == 0.45
-    assert plan.predicted is not None
     assert [each.rows for each in plan.predicted] == [(7, 6, 0), (1, 13, 0)]
     assert [each.lists for each in plan.predicted] == [(9, 4, 3), (2, 6, 0)]
     assert (plan.planner, plan.cliques) == ("legion", ((0, 1),))
     assert (plan.exact, plan.num_epochs) == (False, 1)
 
 
-def test_the_ends_of_the_range(two: Callable[..., CacheTask]) -> None:
+def test_the_ends_of_the_range(two: Make) -> None:
     assert kept(Legion(alpha=0.0).plan(two(40, 40))) == [([], [0, 2]), ([], [3, 1])]
     everything = Legion(alpha=1.0).plan(two(44, 44))
     assert sorted(v for lists, _ in kept(everything) for v in lists) == [0, 1, 3]
@@ -91,80 +82,63 @@ def test_the_ends_of_the_range(two: Callable[..., CacheTask]) -> None:
     assert kept(Legion().plan(two(1 << 50, 1 << 50))) == [([3, 1], [2]), ([0], [0, 3, 1])]
 
 
-def test_every_device_keeps_memory_for_rows(
-    two: Callable[..., CacheTask], reading: Callable[..., CacheTask]
-) -> None:
+def test_every_device_keeps_memory_for_rows(two: Make, reading: Make) -> None:
     """Device 0 alone reads lists, and has room for both of them, but then hardly for rows."""
     task = reading(two(40, 40), READS[0], (READS[1][0], [0, 0, 0, 0]))
     assert [lists for lists, _ in kept(Legion(alpha=0.45).plan(task))] == [[3], [0]]
 
 
-def test_budgets_may_differ(two: Callable[..., CacheTask]) -> None:
+def test_budgets_may_differ(two: Make) -> None:
     plan = Legion(alpha=0.5).plan(two(0, 100))
     assert kept(plan)[0] == ([], [])
     assert kept(plan)[1] == ([3, 0, 1], [0, 2, 3, 1])
     assert plan.alphas == (0.48,)
 
 
-def test_a_list_that_no_device_can_hold_is_left_out(two: Callable[..., CacheTask]) -> None:
-    """List 3 of 20 bytes, the hottest, fits into the memory of both, but of neither.
-
-    Of lists 0 and 1 only the latter fits beside the part of a row that each device keeps room for.
-    """
-    plan = Legion(alpha=1.0).plan(two(19, 19))
-    assert kept(plan) == [([1], []), ([], [0, 2])]
-    assert all(each.num_bytes <= 19 for each in plan.devices)
-
-
-def test_a_hub_does_not_keep_others_out(
-    graph_of: Callable[..., Graph], make_task: Make, reading: Make
-) -> None:
+def test_a_hub_does_not_keep_others_out(graph_of: Make, make_task: Make, reading: Make) -> None:
     """List 3, the hottest, has 20 bytes, more than the memory; lists 0 and 1 have 16 and 12."""
     plan = Legion(alpha=1.0).plan(reading(make_task(graph_of(LISTS), [19]), READS[0]))
     assert kept(plan) == [([0], [])]
     assert plan.alphas == (16 / 19,)
-    assert plan.predicted is not None
     assert plan.predicted[0].lists == (4, 12)
     # The cost model says the same: of 16 reads without a cache 12 are left.
     assert plan.curve[100].n_t == 12
 
 
+@given(data=st.data(), alpha=st.none() | st.floats(0, 1))
 def test_what_is_predicted_is_what_is_kept(
-    tasks: Callable[..., st.SearchStrategy[CacheTask]],
+    tasks: Make, data: st.DataObject, alpha: float | None
 ) -> None:
-    @given(tasks(), st.none() | st.floats(0, 1))
-    def check(task: CacheTask, alpha: float | None) -> None:
-        plan = Legion(alpha=alpha).plan(task)
-        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.counted)
-
-    check()
+    task = data.draw(tasks())
+    plan = Legion(alpha=alpha).plan(task)
+    assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.counted)
 
 
-def test_links_that_differ_count_by_what_is_read_over_them(two: Callable[..., CacheTask]) -> None:
+def with_link(task: CacheTask, **link: int) -> CacheTask:
+    """The task whose second device has another link."""
+    changed = replace(task, devices=(task.devices[0], replace(task.devices[1], **link)))
+    for name in ("presampled", "expected", "counted"):
+        changed.__dict__[name] = getattr(task, name)
+    return changed
+
+
+def test_links_that_differ_count_by_what_is_read_over_them(two: Make) -> None:
     """Of 27 rows device 0 reads 13 and device 1 reads 14; of 24 reads of lists 16."""
-    task = two(40, 40, request_bytes=4)
-    slow = replace(task.devices[1], request_bytes=8, overhead_bytes=3)
-    changed = replace(task, devices=(task.devices[0], slow))
-    changed.__dict__.update(presampled=task.presampled, counted=task.counted)
-    cost = clique_cost(changed, [0, 1], candidates(changed, [0, 1], changed.presampled))
+    task = with_link(two(40, 40, request_bytes=4), request_bytes=8, overhead_bytes=3)
+    cost = clique_cost(task, [0, 1], candidates(task, [0, 1], task.presampled))
     assert cost.row_transactions == pytest.approx((2 * 13 + 1 * 14) / 27)
     assert cost.row_price == pytest.approx((8 * 13 + 11 * 14) / 27)
     assert cost.list_price == pytest.approx((4 * 16 + 11 * 8) / 24)
 
 
-def test_links_that_differ_and_are_not_used(
-    two: Callable[..., CacheTask], reading: Callable[..., CacheTask]
-) -> None:
-    task = reading(two(40, 40), *((([0] * 4), [0] * 4) for _ in range(2)))
-    other = replace(task.devices[1], request_bytes=8)
-    idle = replace(task, devices=(task.devices[0], other))
-    idle.__dict__.update(presampled=task.presampled, expected=task.expected, counted=task.counted)
-    cost = clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled))
-    assert cost.list_price == 64
+def test_links_that_differ_and_are_not_used(two: Make, reading: Make) -> None:
+    nothing = ([0] * 4, [0] * 4)
+    idle = with_link(reading(two(40, 40), nothing, nothing), request_bytes=8)
+    assert clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled)).list_price == 64
     assert Legion().plan(idle).alpha == 0
 
 
-def test_where_the_host_samples_there_are_no_lists(two: Callable[..., CacheTask]) -> None:
+def test_where_the_host_samples_there_are_no_lists(two: Make) -> None:
     task = two(40, 40, samples=False)
     for planner in (Legion(), Legion(alpha=1.0)):
         plan = planner.plan(task)
@@ -173,7 +147,7 @@ def test_where_the_host_samples_there_are_no_lists(two: Callable[..., CacheTask]
         assert {point.n_t for point in plan.curve} == {0}
 
 
-def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None:
+def test_the_curve_is_that_of_all_cliques(two: Make) -> None:
     task = two(40, 60, cliques=((0,), (1,)))
     plan = Legion().plan(task)
     curves = [
@@ -182,9 +156,8 @@ def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None
     ]
     for found, first, second in zip(plan.curve, *curves, strict=True):
         assert found.alpha == first.alpha
-        assert found.n_t == first.n_t + second.n_t
-        assert found.n_f == first.n_f + second.n_f
-        assert found.n_total == first.n_total + second.n_total
+        for name in ("n_t", "n_f", "n_total"):
+            assert getattr(found, name) == getattr(first, name) + getattr(second, name)
     assert len(plan.alphas) == 2
     # Without lists all 24 reads of them are at the host.
     assert plan.curve[0].n_t == 24
@@ -193,19 +166,14 @@ def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None
     assert plan.curve[100].n_f == 13 + 1
 
 
-def test_caches_come_in_the_order_of_positions(two: Callable[..., CacheTask]) -> None:
-    plan = Legion().plan(two(40, 40, cliques=((1,), (0,))))
-    assert [each.device for each in plan.devices] == [0, 1]
-    assert (
-        plan.of(1).features.tolist()
-        == Legion().plan(two(40, 40, cliques=((0,), (1,)))).of(1).features.tolist()
-    )
+def test_caches_come_in_the_order_of_positions(two: Make) -> None:
+    plans = [Legion().plan(two(40, 40, cliques=each)) for each in (((1,), (0,)), ((0,), (1,)))]
+    assert [each.device for each in plans[0].devices] == [0, 1]
+    assert plans[0].of(1).features.tolist() == plans[1].of(1).features.tolist()
 
 
 @given(data=st.data())
-def test_it_is_never_dearer_than_rows_alone(
-    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
-) -> None:
+def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) -> None:
     """Of one device, where the model is what the links carry, nor than any alpha of the grid."""
     task = data.draw(tasks(max_devices=1, max_budget=400))
     overhead = data.draw(st.sampled_from([0, 40]))
@@ -224,7 +192,7 @@ def test_it_is_never_dearer_than_rows_alone(
 
 @given(data=st.data())
 def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(
-    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
+    tasks: Make, data: st.DataObject
 ) -> None:
     task = data.draw(tasks())
     alpha = data.draw(st.none() | st.floats(0, 1))
@@ -247,16 +215,13 @@ def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(
 
 @pytest.mark.parametrize("alpha", [-0.01, 1.01, float("nan")])
 def test_alpha_is_a_part(alpha: float) -> None:
+    assert Legion().shares
     with pytest.raises(ConfigError, match=f"^cache_planner.alpha={alpha}: must be at least 0 and"):
         Legion(alpha=alpha)
 
 
-def test_devices_share() -> None:
-    assert Legion().shares
-
-
 def test_it_goes_by_what_is_expected_unless_counts_are_asked_for(
-    two: Callable[..., CacheTask], monkeypatch: pytest.MonkeyPatch
+    two: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, asked = two(40, 40), []
 
@@ -267,13 +232,12 @@ def test_it_goes_by_what_is_expected_unless_counts_are_asked_for(
     monkeypatch.setattr("gnnscale.cache.legion.legion.candidates", watched)
     Legion().plan(task)
     Legion(hotness="presampled").plan(task)
-    assert asked[0] is task.expected
-    assert asked[1] is task.presampled
+    expected, presampled = asked
+    assert expected is task.expected
+    assert presampled is task.presampled
 
 
-def test_empty_lists_are_read_and_may_be_kept(
-    graph_of: Callable[..., Graph], make_task: Make
-) -> None:
+def test_empty_lists_are_read_and_may_be_kept(graph_of: Make, make_task: Make) -> None:
     """Vertex 0 reads 1 to 4, whose lists are empty, and the second hop reads all five lists.
 
     It takes two reads of 5 for the list of 0, of 8 + 4 * 4 bytes, and one for each of the others,
@@ -286,19 +250,15 @@ def test_empty_lists_are_read_and_may_be_kept(
     assert kept(plan) == [([0, 1, 2], [])]
     assert plan.curve[0].n_t == 2 * 5 + 4
     assert plan.curve[100].n_t == pytest.approx(2)
-    assert plan.predicted is not None
     assert plan.predicted[0].lists == (12, 2)
     assert plan.predicted[0].transactions == 2 + 5  # and the five rows
 
 
 @given(data=st.data())
-def test_transactions_are_those_of_a_replay(
-    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
-) -> None:
+def test_transactions_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
     """Of a run of one epoch: each device's batches, read as a run with these caches reads them."""
     task = replace(data.draw(tasks()), num_epochs=1)
     plan = Legion(alpha=data.draw(st.none() | st.floats(0, 1))).plan(task)
-    assert plan.predicted is not None
     for cache, told in zip(plan.devices, plan.predicted, strict=True):
         clique = plan.clique_of(cache.device)
         places = np.full(task.graph.num_vertices, -1, np.int32)

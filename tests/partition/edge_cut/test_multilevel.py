@@ -1,10 +1,8 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
@@ -36,7 +34,7 @@ def most(undirected: Undirected) -> Any:
 
 
 def test_a_small_graph_is_cut_as_it_is_and_then_made_better(
-    undirected: Undirected, most: Any, communities: Graph, cut_edges: Callable[..., int]
+    undirected: Undirected, most: Any, communities: Graph, cut_edges: Make
 ) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -50,11 +48,7 @@ def test_a_small_graph_is_cut_as_it_is_and_then_made_better(
     assert found[0].within
     assert max(balances(undirected.weights, found[0].owner, 4)) <= 1.051
     assert 2 * found[0].cut == cut_edges(communities, found[0].owner)
-    assert found[0].cut < cut_edges(communities, in_turn(Level(*undirected_level(undirected)))) / 4
-
-
-def undirected_level(graph: Undirected) -> tuple[Any, ...]:
-    return graph.indptr, graph.indices, None, graph.weights, None
+    assert found[0].cut < cut_edges(communities, np.arange(800) % 4) / 4
 
 
 @pytest.mark.parametrize("budget", [10_000, 800])
@@ -63,15 +57,14 @@ def test_a_large_graph_is_cut_where_it_is_small(
     undirected: Undirected,
     most: Any,
     communities: Graph,
-    cut_edges: Callable[..., int],
+    cut_edges: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With fewer edges allowed than there are, coarse graphs are sampled."""
-    monkeypatch.setattr(multilevel, "SMALL_EDGES", 100)
+    limits = {"SMALL_EDGES": 100, "_TOLD_VERTICES": 100, "_LEAST_VERTICES": 80}
+    for name, limit in (limits | {"_LEAST_VERTICES_OF_PARTS": 20}).items():
+        monkeypatch.setattr(multilevel, name, limit)
     monkeypatch.setattr(multilevel, "edge_budget", lambda num_edges: budget)
-    monkeypatch.setattr(multilevel, "_TOLD_VERTICES", 100)
-    monkeypatch.setattr(multilevel, "_LEAST_VERTICES", 80)
-    monkeypatch.setattr(multilevel, "_LEAST_VERTICES_OF_PARTS", 20)
     seen: list[Level] = []
 
     def cut(level: Level, weights: Any) -> Any:
@@ -89,11 +82,8 @@ def test_a_large_graph_is_cut_where_it_is_small(
 
 
 def test_large_graphs_get_one_cycle_and_a_fifth_of_their_edges() -> None:
-    assert num_cycles(0) == 8
-    assert num_cycles(20_000_000) == 2
-    assert num_cycles(10**9) == 1
-    assert edge_budget(100) == multilevel.SMALL_EDGES
-    assert edge_budget(40_000_000) == 8_000_000
+    assert [num_cycles(each) for each in (0, 20_000_000, 10**9)] == [8, 2, 1]
+    assert [edge_budget(each) for each in (100, 40_000_000)] == [multilevel.SMALL_EDGES, 8_000_000]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +6,6 @@ import pytest
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut.multilevel import balances, improve, make_undirected, max_weights
-
-MakeGraph = Callable[..., Graph]
 
 
 def test_a_symmetric_graph_lends_its_arrays(bridge: Graph) -> None:
@@ -23,11 +18,9 @@ def test_a_symmetric_graph_lends_its_arrays(bridge: Graph) -> None:
     assert made.weights[9].tolist() == [1, 4, 1]
 
 
-def test_what_had_to_change_is_noted(make_graph: MakeGraph) -> None:
-    graph = make_graph([(0, 0), (0, 1), (1, 2), (2, 1)], 3, [0])
-    graph = replace(
-        graph, indptr=np.array([0, 1, 4, 5]), indices=np.array([0, 2, 0, 0, 1], np.int32)
-    )
+def test_what_had_to_change_is_noted(bridge: Graph) -> None:
+    lists = np.array([0, 2, 0, 0, 1], np.int32)
+    graph = replace(bridge, indptr=np.array([0, 1, 4, 5]), indices=lists, train_idx=np.array([0]))
     made = make_undirected(graph, "METIS", num_threads=1)
     assert made.indptr.tolist() == [0, 1, 3, 4]
     assert made.indices.tolist() == [1, 0, 2, 1]
@@ -46,20 +39,20 @@ def test_a_damaged_topology_is_one_line(bridge: Graph) -> None:
         make_undirected(replace(bridge, indices=indices), "METIS", num_threads=1)
 
 
-WEIGHTS = np.array([[1, 4, 1]] * 10)
-
-
-def test_parts_may_weigh_their_share_and_a_little_more() -> None:
-    most = max_weights(WEIGHTS, np.ones(2), (1.25, 1.05, 1.05))
-    assert most.tolist() == [[6, 21, 5], [6, 21, 5]]
-
-
-def test_no_part_is_held_below_its_share() -> None:
-    assert max_weights(WEIGHTS, np.ones(3), (1.0, 1.0, 1.0)).tolist() == [[4, 14, 4]] * 3
-    assert max_weights(WEIGHTS, np.array([4.0, 1.0]), (1.0,) * 3).tolist() == [
-        [8, 32, 8],
-        [2, 8, 2],
-    ]
+@pytest.mark.parametrize(
+    ("shares", "limits", "most"),
+    [
+        ([1, 1], (1.25, 1.05, 1.05), [[6, 21, 5]] * 2),
+        # No part is held below its share.
+        ([1, 1, 1], (1.0, 1.0, 1.0), [[4, 14, 4]] * 3),
+        ([4, 1], (1.0, 1.0, 1.0), [[8, 32, 8], [2, 8, 2]]),
+    ],
+)
+def test_parts_may_weigh_their_share_and_a_little_more(
+    shares: list[int], limits: tuple[float, ...], most: list[list[int]]
+) -> None:
+    weights = np.array([[1, 4, 1]] * 10)
+    assert max_weights(weights, np.array(shares, float), limits).tolist() == most
 
 
 def test_a_balance_is_the_largest_over_the_mean() -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -7,12 +5,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Make
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import python_command
@@ -29,8 +26,6 @@ from gnnscale.partition.edge_cut.subprocess import (
     scratch_folder,
 )
 
-ONES = np.ones((10, 1), np.int64)
-
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -39,21 +34,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def partition(tool: str, graph: Graph, weights: Any = ONES, num_parts: int = 2) -> apart.Answer:
-    return run_tool(
-        tool,
-        graph.indptr,
-        graph.indices,
-        vertex_weights=weights,
-        num_parts=num_parts,
-        num_threads=2,
-    )
+def partition(tool: str, graph: Graph, num_parts: int = 2) -> apart.Answer:
+    options = {"vertex_weights": np.ones((10, 1), np.int64), "num_threads": 2}
+    return run_tool(tool, graph.indptr, graph.indices, num_parts=num_parts, **options)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_cliques_are_told_apart(
-    tool: str, bridge: Graph, temporary: Path, cut_edges: Callable[..., int]
-) -> None:
+def test_cliques_are_told_apart(tool: str, bridge: Graph, temporary: Path, cut_edges: Make) -> None:
     pytest.importorskip(TOOLS[tool][0])
     found = partition(tool, bridge)
     assert cut_edges(bridge, found.owner) == 2
@@ -67,10 +54,17 @@ def test_one_part_needs_no_tool(bridge: Graph) -> None:
     assert partition("dgl", bridge, num_parts=1).owner.tolist() == [0] * 10
 
 
-def tool_that(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
-    """Put another module in the place of pymetis."""
-    (folder / "pymetis.py").write_text(body)
-    monkeypatch.syspath_prepend(folder)
+@pytest.fixture
+def tool_that(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Put another module in the place of pymetis, which may mention its ``folder``."""
+
+    def put(body: str) -> Path:
+        folder = tmp_path_factory.mktemp("modules")
+        (folder / "pymetis.py").write_text(f"folder = {str(folder)!r}\n{body}")
+        monkeypatch.syspath_prepend(folder)
+        return folder
+
+    return put
 
 
 @pytest.mark.parametrize(
@@ -84,14 +78,9 @@ def tool_that(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
     ],
 )
 def test_what_ends_the_process_is_told_in_one_line(
-    body: str,
-    message: str,
-    bridge: Graph,
-    tmp_path_factory: pytest.TempPathFactory,
-    temporary: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    body: str, message: str, bridge: Graph, temporary: Path, tool_that: Make
 ) -> None:
-    tool_that(monkeypatch, tmp_path_factory.mktemp("modules"), body)
+    tool_that(body)
     with pytest.raises(ConfigError, match=f"^pymetis: {message}") as caught:
         partition("metis", bridge)
     assert "\n" not in str(caught.value)
@@ -99,30 +88,20 @@ def test_what_ends_the_process_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("owners", ["[0] * 9", "[2] * 10", "[-1] * 10"])
-def test_owners_that_are_none_are_refused(
-    owners: str,
-    bridge: Graph,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    body = f"class Found: vertex_part = {owners}\ndef part_graph(*a, **k): return Found"
-    tool_that(monkeypatch, tmp_path_factory.mktemp("modules"), body)
+def test_owners_that_are_none_are_refused(owners: str, bridge: Graph, tool_that: Make) -> None:
+    tool_that(f"class Found: vertex_part = {owners}\ndef part_graph(*a, **k): return Found")
     with pytest.raises(ConfigError, match=r"^pymetis: answered with owners that are no parts"):
         partition("metis", bridge)
 
 
 def test_an_interrupt_ends_the_process_and_removes_the_folder(
-    bridge: Graph,
-    tmp_path_factory: pytest.TempPathFactory,
-    temporary: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    bridge: Graph, temporary: Path, tool_that: Make
 ) -> None:
-    modules = tmp_path_factory.mktemp("modules")
-    body = f"import os, time\nopen({str(modules / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-    tool_that(monkeypatch, modules, body + "time.sleep(1000)")
+    write = "open(folder + '/pid', 'w').write(str(os.getpid()))"
+    pid = tool_that(f"import os, time\n{write}\ntime.sleep(1000)") / "pid"
 
     def interrupt() -> None:
-        while not (modules / "pid").exists() or not (modules / "pid").read_text():
+        while not pid.exists() or not pid.read_text():
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -136,7 +115,7 @@ def test_an_interrupt_ends_the_process_and_removes_the_folder(
     finally:
         signal.signal(signal.SIGINT, before)
     thread.join()
-    assert not Path("/proc", (modules / "pid").read_text()).exists()
+    assert not Path("/proc", pid.read_text()).exists()
     assert list(temporary.iterdir()) == []
 
 
@@ -161,31 +140,21 @@ def test_the_other_side_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
-@pytest.fixture
-def temporary_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
-def make_old(folder: Path) -> None:
-    os.utime(folder, (0, 0))
-
-
-def test_it_is_removed_whatever_happens(temporary_scratch: Path) -> None:
+def test_it_is_removed_whatever_happens(temporary: Path) -> None:
     def interrupted() -> None:
         with scratch_folder() as folder:
-            assert folder.parent == temporary_scratch
+            assert folder.parent == temporary
             assert folder.stat().st_mode & 0o077 == 0
             (folder / "graph").write_text("1 2 3")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert list(temporary_scratch.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(
-    temporary_scratch: Path,
+    temporary: Path,
 ) -> None:
     program = (
         "from gnnscale.partition.edge_cut.subprocess import scratch_folder\n"
@@ -198,40 +167,39 @@ def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"TMPDIR": str(temporary_scratch)},
+            env=os.environ | {"TMPDIR": str(temporary)},
         )
         for _ in range(2)
     ]
     try:
         for other in others:
-            assert other.stdout is not None
             assert other.stdout.readline()
-        for folder in temporary_scratch.iterdir():
-            make_old(folder)
+        for folder in temporary.iterdir():
+            os.utime(folder, (0, 0))
         with scratch_folder():
-            assert len(list(temporary_scratch.iterdir())) == 3
+            assert len(list(temporary.iterdir())) == 3
         others[0].send_signal(signal.SIGKILL)
         others[0].wait()
         with scratch_folder():
-            assert len(list(temporary_scratch.iterdir())) == 2
+            assert len(list(temporary.iterdir())) == 2
         others[1].communicate(b"\n")
-        assert list(temporary_scratch.iterdir()) == []
+        assert list(temporary.iterdir()) == []
     finally:
         for other in others:
             other.kill()
             other.communicate()
 
 
-def test_what_is_new_or_somebody_elses_or_no_folder_stays(temporary_scratch: Path) -> None:
-    (temporary_scratch / f"{PREFIX}new").mkdir()
-    target = temporary_scratch / "target"
+def test_what_is_new_or_somebody_elses_or_no_folder_stays(temporary: Path) -> None:
+    (temporary / f"{PREFIX}new").mkdir()
+    target = temporary / "target"
     target.mkdir()
-    (temporary_scratch / f"{PREFIX}link").symlink_to(target)
-    file = temporary_scratch / f"{PREFIX}file"
+    (temporary / f"{PREFIX}link").symlink_to(target)
+    file = temporary / f"{PREFIX}file"
     file.write_text("1 2 3")
-    make_old(file)
-    os.utime(temporary_scratch / f"{PREFIX}link", (0, 0), follow_symlinks=False)
-    before = sorted(temporary_scratch.iterdir())
+    os.utime(file, (0, 0))
+    os.utime(temporary / f"{PREFIX}link", (0, 0), follow_symlinks=False)
+    before = sorted(temporary.iterdir())
     with scratch_folder():
         pass
-    assert sorted(temporary_scratch.iterdir()) == before
+    assert sorted(temporary.iterdir()) == before
