@@ -19,9 +19,7 @@ def load_data() -> Data:
     """Stands for a data set of PyG."""
     edges, features, labels = load_arrays()
     data = Data(
-        x=torch.from_numpy(features),
-        edge_index=torch.from_numpy(edges),
-        y=torch.from_numpy(labels),
+        x=torch.from_numpy(features), edge_index=torch.from_numpy(edges), y=torch.from_numpy(labels)
     )
     part = torch.randint(5, (len(labels),))
     data.train_mask, data.val_mask, data.test_mask = part > 1, part == 1, part == 0

@@ -486,10 +486,7 @@ def test_no_option_is_followed(option: str, home: Path, run: Path, watch: Watch)
 
 
 KEY = "{{ cycler.__init__.__globals__.os.mkdir('executed') }}vertices.csv"
-REFERENCES = {
-    "version": 1,
-    "gen": [{"key": KEY, "url": "x", "dimensions": {"i": {"stop": 1}}}],
-}
+REFERENCES = {"version": 1, "gen": [{"key": KEY, "url": "x", "dimensions": {"i": {"stop": 1}}}]}
 
 
 def test_references_are_not_opened(home: Path, run: Path, watch: Watch) -> None:

@@ -37,12 +37,7 @@ def test_buffers_come_back_bit_for_bit() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"buffers": {"a": 1}},
-        {"rows": {0: -1}},
-        {"rows": {"x": 1}},
-        {"counters": {"late_s": "x"}},
-    ],
+    [{"buffers": {"a": 1}}, {"rows": {0: -1}}, {"rows": {"x": 1}}, {"counters": {"late_s": "x"}}],
 )
 def test_parts_of_something_else(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^worker\.{next(iter(changed))}.*: Expected"):

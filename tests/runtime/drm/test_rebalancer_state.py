@@ -21,8 +21,7 @@ from gnnscale.sampler import ShuffledOrder
 
 STEPS, LEAD = 60, 5
 PLAN = plan_of(
-    share(CPU, 60, 2, "two_stage"),
-    share(accelerator(), 60, (1, 1, 0), "two_stage", max_seeds=100),
+    share(CPU, 60, 2, "two_stage"), share(accelerator(), 60, (1, 1, 0), "two_stage", max_seeds=100)
 )
 
 

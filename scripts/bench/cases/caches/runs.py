@@ -12,13 +12,7 @@ from omegaconf import OmegaConf
 
 from bench.runner import FANOUTS, SEEDS, open_graph
 from gnnscale import partition
-from gnnscale.cache import (
-    CacheDevice,
-    CachePlan,
-    CachePlannerConfig,
-    CacheTask,
-    Draws,
-)
+from gnnscale.cache import CacheDevice, CachePlan, CachePlannerConfig, CacheTask, Draws
 from gnnscale.cache.planner import predict_traffic
 from gnnscale.graph import Graph
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of

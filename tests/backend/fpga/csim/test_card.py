@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from gnnscale.backend.fpga.csim import card as cards
-from gnnscale.backend.fpga.csim.card import (
-    Bank,
-    Card,
-    Command,
-    ComputeUnit,
-    Image,
-)
+from gnnscale.backend.fpga.csim.card import Bank, Card, Command, ComputeUnit, Image
 from gnnscale.backend.fpga.csim.library import Outcome
 
 

@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.backend.fpga.csim import card
-from gnnscale.backend.fpga.csim.card import (
-    ALIGNMENT,
-    Bank,
-    BufferFlags,
-    BufferObject,
-)
+from gnnscale.backend.fpga.csim.card import ALIGNMENT, Bank, BufferFlags, BufferObject
 
 TO = card.SyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 FROM = card.SyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
