@@ -17,10 +17,10 @@ LATE = """
     import sys
     import time
 
-    from gnnscale.cli import streams
+    from gnnscale.cli import exits
 
-    streams._ON_TERMINAL_S = streams._ELSEWHERE_S = float(sys.argv[1])
-    both = streams.Streams()
+    exits._ON_TERMINAL_S = exits._ELSEWHERE_S = float(sys.argv[1])
+    both = exits.Streams()
     both.announce(at_once=False)
     time.sleep(float(sys.argv[2]))
     print("word", file=sys.stderr, flush=True)
@@ -35,8 +35,8 @@ TALKING = """
     for _ in range(10_000):
         print("a line that nobody reads")
         print("another", file=sys.stderr)
-    streams.flush()
-    sys.exit(141 if streams.unread else 0)
+    exits.flush()
+    sys.exit(141 if exits.unread else 0)
 """
 
 
@@ -89,7 +89,7 @@ def test_a_closed_pipe_is_no_traceback(command: list[str], tmp_path: Path) -> No
 
 
 def without(closed: str, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell does that has closed some of its streams."""
+    """Run a command as a shell does that has closed some of its exits."""
     line = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, **options)
 

@@ -16,12 +16,12 @@ IN_NATIVE_CODE = """
     import sys
     from pathlib import Path
 
-    from gnnscale.cli import interruption
+    from gnnscale.cli import exits
     from gnnscale.artifact.files import new_folder
     from gnnscale.core.progress import track
 
-    interruption._PATIENCE_S = 0.1
-    interruption.interrupt_on_signals()
+    exits._PATIENCE_S = 0.1
+    exits.interrupt_on_signals()
     with new_folder(Path(sys.argv[1])) as partial, track("drawing edges"):
         (partial / "file").write_text("half")
         lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)

@@ -95,4 +95,4 @@ def test_nothing_else_starts_a_process() -> None:
             if used == ["sys.executable"]:
                 pythons.add(name)
     assert starters == STARTERS
-    assert pythons == {"core/python_process.py"}
+    assert pythons == {"core/hardware.py"}

@@ -93,10 +93,13 @@ class CopyingBackend:
         assert self._running is not None
         loss = self._running.result()
         self._running = None
-        drawn, clock = batch.batch, {"propagate": PROPAGATE_S}
         return BatchOutcome(
-            **{"loss": loss, "num_edges": drawn.num_edges, "num_vertices": drawn.num_vertices},
-            **{"traffic": batch.traffic, "seconds": clock, "counters": {"launches": 1.0}},
+            loss=loss,
+            num_edges=batch.batch.num_edges,
+            num_vertices=batch.batch.num_vertices,
+            traffic=batch.traffic,
+            seconds={"propagate": PROPAGATE_S},
+            counters={"launches": 1.0},
         )
 
     def load_state(self) -> None:

@@ -194,7 +194,7 @@ REFUSED = [
     (b"ccollections\ndefaultdict\ncnumpy\ndtype\n\x85R.", "defaultdict of other things"),
     (b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nc__builtin__\nobject\nNtR.", "another"),
     (b"c_codecs\nencode\n\x8c\x01a\x8c\x04zlib\x86R.", "another encoding than latin1"),
-    (b"c_codecs\nencode\n\x8c\x03\xe2\x82\xac\x8c\x06latin1\x86R.", "text where bytes"),
+    (b"c_codecs\nencode\n\x8c\x03\xe2\x82\xac\x8c\x06latin1\x86R.", "text in place of bytes"),
     (b"cbuiltins\nbytes\nK\x09\x85R.", "bytes with arguments"),
     (b"cnumpy..\nload\n.", "refused: it names numpy...load"),
     # Damaged data.

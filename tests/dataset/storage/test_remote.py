@@ -277,7 +277,7 @@ def test_archive_that_the_disk_cannot_hold_stays(server, home, monkeypatch):
     usage = shutil.disk_usage(home)
     with monkeypatch.context() as patch:
         patch.setattr("gnnscale.dataset.formats.archive.shutil.disk_usage", lambda path: usage)
-        patch.setattr("gnnscale.dataset.storage.remote.space.check_space", lambda *a, **b: None)
+        patch.setattr("gnnscale.dataset.storage.remote.check_space", lambda *a, **b: None)
         usage = usage._replace(free=2)
         with pytest.raises(GraphError, match=r"graph.zip: unpacks to 4 bytes, 2 are free") as error:
             download(what)
