@@ -254,6 +254,18 @@ def test_hits_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
         assert found.link_bytes == reads[-1] * task.row_bytes
 
 
+def test_match_adds_what_the_batch_before_read(random_graph: Make, make_task: Make) -> None:
+    task = make_task(random_graph(), [0, 0], batch_size=60)
+    plan = LookAheadCache(name="match", window=1, match=True).plan(task)
+    for device, found in enumerate(plan.predicted):
+        batches = [rows for _, rows in batches_of(task, device, 1)]
+        shared = sum(len(a & b) for a, b in pairwise(batches))
+        assert found.rows[device] == shared > 0
+        assert found.rows[-1] == sum(map(len, batches)) - shared
+    without = LookAheadCache(name="match", window=1).plan(task)
+    assert [each.feature_hit_rate for each in without.predicted] == [0, 0]
+
+
 def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
     """Without a row in the cache it reads what a plan without caches does."""
     for samples in (True, False):

@@ -35,8 +35,8 @@ TALKING = """
     for _ in range(10_000):
         print("a line that nobody reads")
         print("another", file=sys.stderr)
-    exits.flush()
-    sys.exit(141 if exits.unread else 0)
+    streams.flush()
+    sys.exit(141 if streams.unread else 0)
 """
 
 
@@ -89,7 +89,7 @@ def test_a_closed_pipe_is_no_traceback(command: list[str], tmp_path: Path) -> No
 
 
 def without(closed: str, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell does that has closed some of its exits."""
+    """Run a command as a shell does that has closed some of its streams."""
     line = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, **options)
 

@@ -33,7 +33,9 @@ class HeldRows(FeatureStore):
     def row_bytes(self) -> int:
         return self._inner.row_bytes
 
-    def gather(self, vertices: Any, *, dtype: torch.dtype, num_threads: int) -> tuple[Any, Traffic]:
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
         place = self._place[vertices]
         held, asked = np.flatnonzero(place >= 0), np.flatnonzero(place < 0)
         rows, traffic = self._inner.gather(vertices[asked], dtype=dtype, num_threads=num_threads)

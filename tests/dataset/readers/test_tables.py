@@ -303,12 +303,12 @@ def columns(**changed):
         ("name,x\n1,0\n", "csv: has no column 'id' (dataset.id), it has name, x"),
         (
             "id,class,split,x\n1,0,train,1\n",
-            "csv: has no column 'label' (dataset.label), it has id, class, split, x; where there "
+            "csv: has no column 'label' (dataset.label), it has id, class, split, x; if there "
             "is none, set dataset.label=null",
         ),
         (
             "id,label,x\n1,0,1\n",
-            "csv: has no column 'split' (dataset.split_column), it has id, label, x; where there "
+            "csv: has no column 'split' (dataset.split_column), it has id, label, x; if there "
             "is none, set dataset.split=random",
         ),
         (
