@@ -20,25 +20,15 @@ _DGL_EDGE_NAMES = {"edge_weight": "weight"}
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How batches are drawn and where they are put.
+    """How batches are drawn and where they are put."""
 
-    Attributes:
-        fanouts: neighbours a vertex, from the seeds outwards; -1 takes all.
-        replace: draw with replacement.
-        by_weight: draw with probability by the weights of the graph's edges.
-        edge_ids: batches tell the number of each edge.
-        seed: fixes every choice, together with the step.
-        num_threads: threads of the native kernels.
-        pinned: put batches into page-locked memory.
-    """
-
-    fanouts: list[int]
-    replace: bool
-    by_weight: bool
-    edge_ids: bool
-    seed: int
-    num_threads: int
-    pinned: bool
+    fanouts: list[int]  #: neighbours a vertex, from the seeds outwards; -1 takes all
+    replace: bool  #: draw with replacement
+    by_weight: bool  #: draw with probability by the weights of the graph's edges
+    edge_ids: bool  #: batches tell the number of each edge
+    seed: int  #: fixes every choice, together with the step
+    num_threads: int  #: threads of the native kernels
+    pinned: bool  #: put batches into page-locked memory
 
 
 class BatchFormat(Protocol):

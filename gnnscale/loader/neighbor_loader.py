@@ -196,11 +196,7 @@ class NeighborLoader(IterableDataset[Any]):
         return -(-len(self._seeds) // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch.
-
-        Raises:
-            ConfigError: in a worker process of a ``DataLoader``.
-        """
+        """Begin the next epoch."""
         worker = get_worker_info()
         if worker is not None:
             raise ConfigError(
@@ -274,11 +270,7 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[Array, Int64Array]:
 
 
 def _weights_of(weight_attr: str | None, others: dict[str, Any]) -> str | None:
-    """Return the attribute of edges that neighbours are drawn by, and take ``prob`` from others.
-
-    Raises:
-        ConfigError: both names of the argument are given, or no name of an attribute.
-    """
+    """Return the attribute of edges that neighbours are drawn by, and take ``prob`` from others."""
     prob = others.pop("prob", None)
     if prob is not None and weight_attr is not None:
         raise ConfigError(f"prob={prob!r}: allowed is None beside weight_attr={weight_attr!r}")
@@ -290,11 +282,7 @@ def _weights_of(weight_attr: str | None, others: dict[str, Any]) -> str | None:
 
 
 def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[..., Any]) -> None:
-    """Refuse fan-outs, and arguments that ``loader`` does not have, that cannot be honoured.
-
-    Raises:
-        ConfigError: one has a value that is not allowed, or there is no such argument.
-    """
+    """Refuse fan-outs, and arguments that ``loader`` does not have, that cannot be honoured."""
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
             f"num_neighbors={fanouts}: allowed is a positive number, or -1 for all, for each hop"
@@ -313,22 +301,14 @@ def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[
 
 
 def _check_minimum(minimum: int, **values: int) -> None:
-    """Refuse numbers below ``minimum``.
-
-    Raises:
-        ConfigError: one is.
-    """
+    """Refuse numbers below ``minimum``."""
     for name, value in values.items():
         if value < minimum:
             raise ConfigError(f"{name}={value}: must be at least {minimum}")
 
 
 def _drawn_seed(seed: int | None, generator: torch.Generator | None) -> int:
-    """Return the seed: the one given, or drawn from ``generator``, or 0.
-
-    Raises:
-        ConfigError: both are given.
-    """
+    """Return the seed: the one given, or drawn from ``generator``, or 0."""
     if generator is None:
         return 0 if seed is None else seed
     if seed is not None:

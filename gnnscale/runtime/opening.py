@@ -82,10 +82,7 @@ def open_run(
     """Open graph, model and device; take over a checkpoint; agree on a plan; start the stages.
 
     Args:
-        config: the run's options.
-        directory: run directory.
         options: ``config`` as plain values.
-        group: the workers of the run.
         artefacts: what the launching process has made; empty for workers that make it themselves.
     """
     with ExitStack() as closing:

@@ -81,10 +81,6 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
     """Begin to write a checkpoint after the step that is done; every worker calls this.
 
     The stages of later steps go on meanwhile.
-
-    Args:
-        state: where the run stands.
-        sums: what the epoch has added up so far.
     """
     state.learning.join()
     state.device.backend.buffers_out()

@@ -53,17 +53,15 @@ class LinkTask:
     """Edges are predicted.
 
     Attributes:
-        split: the edges, and the graph without those that are held out.
         num_negatives, decoder, hits, num_candidates: as in ``LinkPrediction``.
-        seed: fixes the candidates.
     """
 
-    split: EdgeSplit
+    split: EdgeSplit  #: the edges, and the graph without those that are held out
     num_negatives: int
     decoder: str
     hits: int
     num_candidates: int
-    seed: int
+    seed: int  #: fixes the candidates
 
     @property
     def graph(self) -> Graph:

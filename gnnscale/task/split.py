@@ -19,11 +19,7 @@ from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 LINKS = kind.Kind(
-    name="division of edges",
-    header="links.json",
-    version=2,
-    folder="links",
-    max_bytes=1 << 20,
+    name="division of edges", header="links.json", version=2, folder="links", max_bytes=1 << 20
 )
 #: The parts of the split, in the order in which their shares are cut from the unit interval.
 PARTS = ("test", "valid", "train")
@@ -35,39 +31,24 @@ _ORIENTATION = float(1 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class SplitIdentity:
-    """What decides the split.
+    """What decides the split."""
 
-    Attributes:
-        graph: whose edges are divided.
-        valid_fraction: share of the edges that are validated.
-        test_fraction: share of the edges that are tested.
-        seed: fixes which.
-    """
-
-    graph: GraphIdentity
-    valid_fraction: float
-    test_fraction: float
-    seed: int
+    graph: GraphIdentity  #: whose edges are divided
+    valid_fraction: float  #: share of the edges that are validated
+    test_fraction: float  #: share of the edges that are tested
+    seed: int  #: fixes which
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSplit:
-    """A split that was opened; its arrays are mapped.
+    """A split that was opened; its arrays are mapped."""
 
-    Attributes:
-        graph: the graph without the edges that are validated and tested: along all others messages
-            are sent.
-        train: ``[n, 2]`` sources and destinations of the edges that are trained.
-        valid: ``[n, 2]`` of those that are validated.
-        test: ``[n, 2]`` of those that are tested.
-        undirected: whether every edge has its reverse; each pair is then predicted once.
-    """
-
+    #: the graph without the edges that are validated and tested: along all others messages are sent
     graph: Graph
-    train: IntArray
-    valid: IntArray
-    test: IntArray
-    undirected: bool
+    train: IntArray  #: ``[n, 2]`` sources and destinations of the edges that are trained
+    valid: IntArray  #: ``[n, 2]`` of those that are validated
+    test: IntArray  #: ``[n, 2]`` of those that are tested
+    undirected: bool  #: whether every edge has its reverse; each pair is then predicted once
 
     @property
     def content(self) -> str:
@@ -96,10 +77,7 @@ def identify_split(
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
     return SplitIdentity(
-        graph=describe(graph),
-        valid_fraction=valid_fraction,
-        test_fraction=test_fraction,
-        seed=seed,
+        graph=describe(graph), valid_fraction=valid_fraction, test_fraction=test_fraction, seed=seed
     )
 
 

@@ -35,9 +35,8 @@ log = logging.getLogger(__name__)
 def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
     """Return the measured and the predicted hit rate of the device that differs most.
 
-    Returns:
-        None if they do not differ by more than 5 points on any device whose rows stay, and if
-        the prediction is of the run's own batches: epochs differ, and their sum does not.
+    None if they do not differ by more than 5 points on any device whose rows stay, and if the
+    prediction is of the run's own batches: epochs differ, and their sum does not.
     """
     if plan.exact:
         return None
@@ -145,23 +144,14 @@ class CacheReplanner:
         for each in clique[1:]:
             total += hotness[each]
         num_rows = int(rooms.sum())
-        order = ops.hottest(
-            total,
-            degree.out_degree(self._graph),
-            capacity=num_rows,
-            bytes_per_vertex=1,
-            num_threads=1,
-        )[:num_rows]
-        shared = ops.share_out(
-            order,
-            [hotness[each] for each in clique],
-            capacities=rooms,
-            bytes_per_vertex=1,
-            num_threads=1,
-        )
-        return dict(
-            zip(clique, planner.split_by_owner(order, shared.member, len(clique)), strict=True)
-        )
+        degrees = degree.out_degree(self._graph)
+        order = ops.hottest(total, degrees, capacity=num_rows, bytes_per_vertex=1, num_threads=1)[
+            :num_rows
+        ]
+        mine = [hotness[each] for each in clique]
+        shared = ops.share_out(order, mine, capacities=rooms, bytes_per_vertex=1, num_threads=1)
+        rows = planner.split_by_owner(order, shared.member, len(clique))
+        return dict(zip(clique, rows, strict=True))
 
     def _found(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
         """Return where this worker's reads will be found, device by device and last at the host."""

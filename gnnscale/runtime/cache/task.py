@@ -117,11 +117,11 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
             cannot read each other's memory.
     """
     parts = None if partition is None else partition.parts
-    devices = config.device_plan.parsed()
+    devices, sampler = config.device_plan.parsed(), config.sampler
     split = config.device_plan.split or [1] * len(devices)
     draws = Draws(
         graph,
-        config.sampler,
+        sampler,
         checked_order(config, seed_order.labelled_vertices(graph, "train"), parts),
         split=partial(device_plan.apportion, split),
         # Without one the performance model splits them; while training, drm moves them.
@@ -139,19 +139,14 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         draws=draws,
         num_epochs=config.epochs,
         batch_size=config.batch_size,
-        fanouts=_fanouts(config),
-        replace=bool(getattr(config.sampler, "replace", False)),
+        # By these, formulas give what a batch includes.
+        fanouts=tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None,
+        replace=bool(getattr(sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
     )
     found = _devices(config, graph, unmeasured_workload(graph, model), task)
     return replace(task, devices=found, cliques=_cliques(config, found))
-
-
-def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
-    """Return the fan-outs by which formulas give what a batch includes; None of other samplers."""
-    sampler = config.sampler
-    return tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None
 
 
 def _aggregated_row_bytes(model: TrainableModel) -> int | None:

@@ -1,12 +1,8 @@
 """Checkpoints: atomic files that hold all a run needs to end as if it had never stopped.
 
-What writes and reads tensors is imported then: what only cleans up after a run needs no torch.
-
-Nested plain values and tensors as the bytes of one safetensors file.
-
-A file of that format holds named tensors and nothing that could run. The values around the tensors
-are JSON, kept as one more tensor of bytes. It has the name of a tensor in place of it, marked by a
-character that no option and no name holds.
+A checkpoint is a safetensors file, which holds named tensors and nothing that could run. The values
+around the tensors are JSON, kept as one more tensor of bytes. It has the name of a tensor in place
+of it, marked by a character that no option and no name holds.
 """
 
 from __future__ import annotations
@@ -94,9 +90,9 @@ def packed(content: Any) -> Iterator[bytes | memoryview]:
         if dtype is None:
             raise TypeError(f"a tensor of {tensor.dtype} has no place in a file")
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    told = json.dumps(header, separators=(",", ":")).encode()
-    told += b" " * (-len(told) % 8)
-    yield len(told).to_bytes(8, "little") + told
+    start = json.dumps(header, separators=(",", ":")).encode()
+    start += b" " * (-len(start) % 8)
+    yield len(start).to_bytes(8, "little") + start
     for _, tensor in ordered:
         if tensor.numel():
             yield tensor.reshape(-1).view(torch.uint8).numpy().data
@@ -145,33 +141,15 @@ BEST = Path("checkpoints") / "best.safetensors"
 #: Options that may differ between a run and its resumption: they change how long it goes on, or
 #: where it finds things, not what it computes.
 FREE_OPTIONS: tuple[str, ...] = (
-    "epochs",
-    "num_threads",
-    "resume",
-    "cache_plan",
-    "cache_planner",
-    "dataset.raw",
-    "dataset.store",
-    "device_plan",
-    "features",
-    "predictions",
-    "logger",
-    "observers",
-    "runtime.checkpoint",
-    "runtime.checkpoint_every_s",
-    "runtime.deterministic",
-    "runtime.drm",
-    "runtime.patience",
-    "runtime.prefetch",
-    "runtime.prefetch_depth",
-    "runtime.stall_limit_s",
+    *("epochs", "num_threads", "resume", "cache_plan", "cache_planner", "dataset.raw"),
+    *("dataset.store", "device_plan", "features", "predictions", "logger", "observers"),
+    *("runtime.checkpoint", "runtime.checkpoint_every_s", "runtime.deterministic", "runtime.drm"),
+    *("runtime.patience", "runtime.prefetch", "runtime.prefetch_depth", "runtime.stall_limit_s"),
 )
 #: Those of them that plans follow from, and with them the order in which numbers are added up.
-PLAN_OPTIONS = frozenset(
-    (
-        *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
-        *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
-    )
+PLAN_OPTIONS = (
+    *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
+    *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
 )
 #: Bytes of a checkpoint beside its tensors; it has the epochs that ``metrics.jsonl`` has not.
 _MAX_VALUES_BYTES = 1 << 30
@@ -260,12 +238,6 @@ def check_same_run(
 
     With ``runtime.deterministic`` before and now, options that plans follow from stay too.
 
-    Args:
-        file: the checkpoint, named in the error.
-        saved: its content.
-        config: options of the resuming run as plain values.
-        graph: name and sizes of its graph.
-
     Raises:
         ConfigError: naming the first option that differs, and both values.
     """
@@ -294,9 +266,7 @@ def check_same_graph(
     """Refuse weights of another graph.
 
     Args:
-        file: the checkpoint, named in the error.
         saved: name, sizes and content hash of its graph.
-        graph: those of the graph at hand.
         option: the option that named the run.
 
     Raises:

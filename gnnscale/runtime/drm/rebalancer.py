@@ -113,18 +113,13 @@ WINDOW = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RebalancerState:
-    """Where dynamic resource management stands after a step; ``RebalancerState()`` to begin with.
+    """Where resource management stands after a step; ``RebalancerState()`` to begin with."""
 
-    Attributes:
-        applies_from: the first step whose times tell something of the plan decided last.
-        window: each device's times in the steps since the last decision.
-        damping: what the last decision left.
-        pending: plans that were decided and are not in force yet, each with its first step.
-    """
-
-    applies_from: int = 0
+    applies_from: int = 0  #: the first step whose times tell something of the plan decided last
+    #: each device's times in the steps since the last decision
     window: tuple[tuple[StageTimes, ...], ...] = ()
-    damping: Damping = field(default_factory=Damping)
+    damping: Damping = field(default_factory=Damping)  #: what the last decision left
+    #: plans that were decided and are not in force yet, each with its first step
     pending: tuple[tuple[int, DevicePlan], ...] = ()
 
     def to_values(self) -> dict[str, Any]:
@@ -142,8 +137,6 @@ class RebalancerState:
         Args:
             plan: in force at ``step``. Its devices may hold more or fewer seeds than when the
                 values were kept; plans to come go no further than that.
-            values: what was kept.
-            step: the next step.
 
         Raises:
             ValueError: the values are not those of a state under ``plan``.
@@ -185,12 +178,7 @@ class _StateValues:
 
 
 def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
-    """Rebuild what the last decision left, and make sure that the next one can read it.
-
-    Args:
-        plan: what was decided last.
-        values: what was kept.
-    """
+    """Rebuild what the last decision left, and make sure that the next one can read it."""
     known = None if values.plan is None else _plan(plan, values.plan)
     damping = Damping(**{**vars(values), "plan": known})
     num_devices = len(plan.shares)

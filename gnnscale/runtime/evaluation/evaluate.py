@@ -354,9 +354,7 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
     run = load_run(config.run, config.given) if run is None else run
     inference = config.inference or run.runtime.inference
     run = replace(
-        run,
-        num_threads=config.num_threads,
-        runtime=replace(run.runtime, inference=inference),
+        run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)
     )
     torch.set_num_threads(config.num_threads)
     task = open_run_task(run)

@@ -85,10 +85,7 @@ class NeededRows(FeatureStore):
     """Rows of some vertices, asked for by vertex."""
 
     def __init__(
-        self,
-        rows: MemoryRows | FileRows,
-        places: Callable[[Array], Array],
-        num_vertices: int,
+        self, rows: MemoryRows | FileRows, places: Callable[[Array], Array], num_vertices: int
     ) -> None:
         """Take row ``places(vertices)[i]`` of ``rows`` as that of ``vertices[i]``."""
         self.rows = rows

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -189,9 +189,10 @@ class Workers:
         """
         assert self._pool is not None
         running: deque[Future[B]] = deque()
+        function = torch.no_grad()(function)  # torch keeps this for each thread
         try:
             for item in items:
-                running.append(self._pool.submit(_without_gradient, function, item))
+                running.append(self._pool.submit(function, item))
                 if len(running) > self._count:
                     yield running.popleft().result()
             while running:
@@ -201,12 +202,6 @@ class Workers:
             for each in running:
                 each.cancel()
             wait(running)
-
-
-def _without_gradient(function: Callable[[Any], B], item: Any) -> B:
-    # torch keeps this for each thread.
-    with torch.no_grad():
-        return function(item)
 
 
 #: Rows of a file are filled up to so many columns, which ``ops.add_rows`` adds in.
@@ -254,7 +249,7 @@ class FileRows(FeatureStore):
         self._row_bytes = file_bytes(1, width)
         whole_pages = mmap.ALLOCATIONGRANULARITY // file_bytes(1, 1)  # rows, whatever their width
         self._stretch = max(stretch_bytes // self._row_bytes // whole_pages, 1) * whole_pages
-        self._stretch_bytes = stretch_bytes
+        self.stretch_bytes = stretch_bytes  #: that are mapped at once, about
         self._gathered_bytes = 0
         self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
         self._mapping: mmap.mmap | None = None
@@ -281,11 +276,6 @@ class FileRows(FeatureStore):
     def row_bytes(self) -> int:
         """Bytes of a row in the file."""
         return self._row_bytes
-
-    @property
-    def stretch_bytes(self) -> int:
-        """Bytes that are mapped at once, about."""
-        return self._stretch_bytes
 
     def write(self, first: int, h: torch.Tensor) -> None:
         """Set rows from ``first`` on to ``h`` ``[n, num_parts * width]``.

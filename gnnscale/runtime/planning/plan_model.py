@@ -57,9 +57,7 @@ def workloads_of(
     """Return the workload of each device.
 
     Args:
-        config: the run's options.
         workload: the graph and the model.
-        devices: the trainers, in the order of ranks.
         effects: what each device's cache takes and spares.
     """
     workload = replace(
@@ -102,12 +100,7 @@ class PlanModel:
 
         Args:
             config: the run's options, which may fix the split and the kind of prefetching.
-            graph: the graph.
-            model: the model, for its sizes.
             group: the workers, which may be spread over several machines of the same kind.
-            order: the seeds of every step.
-            sampling: how mini-batches are sampled.
-            devices: the trainers, in the order of ranks.
             effects: what each device's cache takes and spares.
 
         Raises:
@@ -242,14 +235,6 @@ def with_measured_step(
 
     A slice as large as a device's is propagated forward and backward a few times. Weights and
     random numbers stay as they are. The rehearsal corrects what is left.
-
-    Args:
-        workload: of a model that is counted.
-        config: the run's options.
-        graph: that is trained on.
-        model: the model.
-        order: of the seeds.
-        platform: the host's rates.
     """
     assert workload.counted is not None
     count = max(1, config.batch_size // len(config.device_plan.devices))

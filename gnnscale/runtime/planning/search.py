@@ -62,9 +62,6 @@ class PlanSearch:
         """Propose a plan. With ``runtime.deterministic`` that is what is taken.
 
         Args:
-            config: the run's options.
-            model: what the performance model says of the run.
-            order: the seeds of every step.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
         """
         self._config = config
@@ -159,9 +156,6 @@ def agree_on_plan(
 
     Args:
         search: finds the plan, on rank 0; None on the others.
-        devices: the devices of the plan.
-        group: the workers.
-        profile: trains a few steps under a plan.
     """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)

@@ -74,13 +74,7 @@ def train_rank0(
         join_torchrun(len(devices), backend=backend, job=job) as group,
         watching_peers(group, names, limit_s=limit_s, job=job),
     ):
-        return train(
-            config,
-            directory,
-            observer,
-            options=options,
-            group=group,
-        )
+        return train(config, directory, observer, options=options, group=group)
 
 
 @contextmanager

@@ -34,21 +34,13 @@ from gnnscale.task.base import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What the workers of a run read.
+    """What the workers of a run read."""
 
-    Attributes:
-        task: what is predicted, of the graph that is trained on.
-        order: the seeds of every step.
-        partition: the devices' parts of the graph; None if it is whole.
-        cache_plan: what the devices keep in their own memory; None for nothing.
-        made: what was made of the graph.
-    """
-
-    task: Task
-    order: SeedOrder
-    partition: Partition | None
-    cache_plan: StoredPlan | None
-    made: Sequence[Artefact]
+    task: Task  #: what is predicted, of the graph that is trained on
+    order: SeedOrder  #: the seeds of every step
+    partition: Partition | None  #: the devices' parts of the graph; None if it is whole
+    cache_plan: StoredPlan | None  #: what the devices keep in their own memory; None for nothing
+    made: Sequence[Artefact]  #: what was made of the graph
 
     @classmethod
     def open(cls, config: TrainConfig, group: Group, artefacts: Sequence[Artefact]) -> Data:
@@ -101,21 +93,14 @@ def _make(config: TrainConfig, graph: Graph, group: Group) -> Sequence[Artefact]
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """The weights of a run.
+    """The weights of a run."""
 
-    Attributes:
-        model: the whole model, which is evaluated and saved.
-        trained: the model that this device trains: ``model``, or a part of it (P3).
-        optimizer: updates the weights of ``trained``.
-        split: this worker's part of a split first layer; None if devices train the whole model.
-        weights: joins ``model`` from the devices' parts; None likewise.
-    """
-
-    model: TrainableModel
-    trained: TrainableModel
-    optimizer: torch.optim.Optimizer
+    model: TrainableModel  #: the whole model, which is evaluated and saved
+    trained: TrainableModel  #: the model that this device trains: ``model``, or a part of it (P3)
+    optimizer: torch.optim.Optimizer  #: updates the weights of ``trained``
+    #: this worker's part of a split first layer; None if devices train the whole model
     split: SplitRun | None = None
-    weights: SplitWeights | None = None
+    weights: SplitWeights | None = None  #: joins ``model`` from the devices' parts; None likewise
 
     @classmethod
     def open(cls, config: TrainConfig, data: Data, group: Group) -> Learning:

@@ -44,7 +44,6 @@ def look_ahead(
 
     Args:
         slices: in the order of steps.
-        stages: draws the samples.
         window: slices that are sampled ahead of the one that is yielded.
         expect: told the input vertices of every slice in this order; None if it has no seeds.
     """
@@ -72,11 +71,6 @@ def plan_layout(
     """Let rank 0 search for a plan, which all workers profile, or go on with the one known.
 
     Args:
-        config: the run's options.
-        data: what is trained on.
-        learning: the model.
-        device: this worker's device.
-        group: the workers.
         known: the plan of a run that is resumed, as plain values; None to search.
 
     Raises:
@@ -161,21 +155,13 @@ def _report_bytes(layout: RunLayout, learning: Learning) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSchedule:
-    """The slices of one worker, in the order of steps, and who decides how large they are.
+    """The slices of one worker, in the order of steps, and who decides how large they are."""
 
-    Attributes:
-        device: the worker's device.
-        group: the workers.
-        slices: which slice of which mini-batch is trained, and under which plan.
-        pipeline: slices that are sampled, loaded and transferred ahead of time.
-        rebalancer: dynamic resource management; None without.
-    """
-
-    device: WorkerDevice
-    group: Group
-    slices: Schedule
-    pipeline: Pipeline[BatchSlice]
-    rebalancer: Rebalancer | None
+    device: WorkerDevice  #: the worker's device
+    group: Group  #: the workers
+    slices: Schedule  #: which slice of which mini-batch is trained, and under which plan
+    pipeline: Pipeline[BatchSlice]  #: slices that are sampled, loaded and transferred ahead of time
+    rebalancer: Rebalancer | None  #: dynamic resource management; None without
 
     @classmethod
     def open(
@@ -189,17 +175,7 @@ class WorkerSchedule:
         first_step: int,
         kept: RebalancerState,
     ) -> WorkerSchedule:
-        """Let the stages run ahead, from ``first_step`` under ``plan``.
-
-        Args:
-            config: the run's options.
-            data: what is trained on.
-            device: this worker's device.
-            group: the workers, who all do so at the same time.
-            plan: what they agreed on.
-            first_step: the first step that is not done.
-            kept: where resource management stands.
-        """
+        """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
         lead_steps = (depth + 1 if _runs_ahead(plan) else 1) + _window(data.caches)
         managed = manages(config, plan)
@@ -238,8 +214,6 @@ class WorkerSchedule:
         """Let resource management look at a step, and return what it decides.
 
         Args:
-            batch: this worker's slice of the step.
-            totals: what all workers did in it.
             full: whether the mini-batch has all its seeds.
         """
         if self.rebalancer is None:

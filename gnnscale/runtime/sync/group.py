@@ -17,13 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import (
-    FileStore,
-    PrefixStore,
-    Store,
-    TCPStore,
-    rendezvous,
-)
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore, rendezvous
 
 from gnnscale.core import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES

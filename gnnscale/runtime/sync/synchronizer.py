@@ -29,7 +29,6 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
     Args:
         model: layers in ``layers``, normalisations after them in ``norms``, as in ``GNN``.
         rows: of each layer, rows that it wrote on this device since the last time; 0 if missing.
-        group: every process of it calls this at the same time.
 
     Returns:
         Whether there was anything to combine.

@@ -32,23 +32,17 @@ class EpochCounters:
     """What passed through the pipeline in an epoch, and how long it took.
 
     Attributes:
-        num_batches: mini-batches.
-        num_seeds: vertices predicted.
-        num_edges: edges traversed, over all layers.
-        num_vertices: vertices traversed, over all layers.
-        loss: summed over the seeds.
-        start: when the epoch began, on the performance counter's clock.
-        seconds: how long it took; 0 until it is done.
         seeds_of, stages_of, traffic_of: each device's seeds, seconds and traffic, by its rank.
     """
 
-    num_batches: int = 0
-    num_seeds: int = 0
-    num_edges: int = 0
-    num_vertices: int = 0
-    loss: float = 0.0
+    num_batches: int = 0  #: mini-batches
+    num_seeds: int = 0  #: vertices predicted
+    num_edges: int = 0  #: edges traversed, over all layers
+    num_vertices: int = 0  #: vertices traversed, over all layers
+    loss: float = 0.0  #: summed over the seeds
+    #: when the epoch began, on the performance counter's clock
     start: float = field(default_factory=time.perf_counter)
-    seconds: float = 0.0
+    seconds: float = 0.0  #: how long it took; 0 until it is done
     seeds_of: list[int] = field(default_factory=list)
     stages_of: list[StageTimes] = field(default_factory=list)
     traffic_of: list[Traffic] = field(default_factory=list)
@@ -228,8 +222,6 @@ class StepRecorder:
         """Begin.
 
         Args:
-            group: the workers of the run.
-            steps_per_epoch: steps of an epoch.
             start: when the run began, on the performance counter's clock.
         """
         self._group = group
@@ -268,8 +260,6 @@ class StepRecorder:
         """Record a finished step.
 
         Args:
-            batch: this worker's slice.
-            totals: what all workers did.
             decision: what dynamic resource management decided after it.
         """
         self._plan = batch.plan
@@ -320,12 +310,7 @@ class StepRecorder:
         self._figures.end_epoch(due=counts or last)
 
     def epoch_record(self, *, epoch: int, lr: float) -> records.EpochRecord:
-        """Describe the epoch that was ended last, before its validation; on rank 0 only.
-
-        Args:
-            epoch: counted from 1.
-            lr: its learning rate.
-        """
+        """Describe the epoch that was ended last, before its validation; on rank 0 only."""
         assert self._plan is not None
         pairs = zip(self._plan.shares, self._figures.of_workers, strict=True)
         devices = tuple(
