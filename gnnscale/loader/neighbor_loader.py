@@ -21,27 +21,11 @@ from gnnscale.sampler import ShuffledOrder
 
 #: Arguments of others with a single value that this loader can honour: PyG's, torch's, DGL's.
 FIXED: dict[str, Any] = {
-    "input_time": None,
-    "subgraph_type": "directional",
-    "disjoint": False,
-    "directed": True,
-    "temporal_strategy": "uniform",
-    "time_attr": None,
-    "transform_sampler_output": None,
-    "custom_cls": None,
-    "neighbor_sampler": None,
-    "input_id": None,
-    "sampler": None,
-    "batch_sampler": None,
-    "collate_fn": None,
-    "worker_init_fn": None,
-    "edge_dir": "in",
-    "mask": None,
-    "device": None,
-    "output_device": None,
-    "use_ddp": False,
-    "use_uva": False,
-    "gpu_cache": None,
+    **dict.fromkeys(("input_time", "time_attr", "transform_sampler_output", "custom_cls")),
+    **dict.fromkeys(("neighbor_sampler", "input_id", "sampler", "batch_sampler", "collate_fn")),
+    **dict.fromkeys(("worker_init_fn", "mask", "device", "output_device", "gpu_cache")),
+    **{"subgraph_type": "directional", "temporal_strategy": "uniform", "edge_dir": "in"},
+    **{"directed": True, "disjoint": False, "use_ddp": False, "use_uva": False},
 }
 #: Those that steer worker processes, copies and what is read ahead, and change no batch.
 WITHOUT_EFFECT = (

@@ -1,7 +1,4 @@
-"""How a training run is opened, part by part, and how it ends.
-
-Operations of torch that give the same bits every time, and on every processor with AVX2.
-"""
+"""How a training run is opened, part by part, and how it ends."""
 
 import logging
 import os

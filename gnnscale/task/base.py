@@ -1,8 +1,6 @@
-"""A task over a graph that was opened: what a run orders, samples, builds and minimises.
+"""A task over a graph that was opened: what a run orders, samples, builds, minimises and measures.
 
-What a run measures of its predictions, and how good they can be.
-
-The task of predicting labels of vertices.
+Here is that of predicting labels of vertices.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,4 @@
-"""Link prediction: which edges are held out, and what a run makes of the others.
-
-The task of predicting edges.
-
-How high edges rank among others: mean reciprocal rank, and Hits@k (as OGB counts them).
-"""
+"""Link prediction, measured by mean reciprocal rank and Hits@k, as OGB counts them."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,6 @@
-"""When dynamic resource management is asked, and from which step its answer applies.
+"""Dynamic resource management: when it decides, what it decides, and what a checkpoint keeps of it.
 
-One decision of dynamic resource management: a pure function of the stage times.
-
-Every worker has the same times, and comes to the same plan.
-
-What dynamic resource management remembers, as plain values that a checkpoint keeps.
+A decision is a pure function of the stage times, which every worker has alike.
 """
 
 from __future__ import annotations
@@ -196,13 +192,11 @@ def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
 def _check_trade(trade: Trade, plan: DevicePlan) -> None:
     """Refuse a trade of threads that could not be taken back under ``plan``."""
     for end in (trade.giver, trade.receiver):
-        device = end.device
-        known = 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS
-        share = plan.shares[device] if known else None
-        if (
-            share is None
-            or end.task not in task_times.TaskTimes.of_device(share, StageTimes()).tasks()
-        ):
+        device, tasks = end.device, dict[str, float]()
+        if 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS:
+            share = plan.shares[device]
+            tasks = task_times.TaskTimes.of_device(share, StageTimes()).tasks()
+        if end.task not in tasks:
             raise ValueError(f"drm.damping.trial: no {shown(end.task)} of device {shown(device)}")
     trade.reverse.apply(plan)
 

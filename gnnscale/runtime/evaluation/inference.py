@@ -1,7 +1,4 @@
-"""Exact inference over the whole graph, layer by layer with all neighbours.
-
-How long exact inference will take, by trying each layer on some of its vertices.
-"""
+"""Exact inference over the whole graph, layer by layer with all neighbours."""
 
 import logging
 import math
@@ -279,15 +276,13 @@ class LayerwiseInference:
             groups = passes.pieces(index, rows, vertices)
         out = passes.output(index, len(vertices))
         assert out is not None
-        done = False
         try:
             chunks = passes.compute(index, groups, out)
             for block, _ in self._keep(chunks) if index == 0 and self._kept is None else chunks:
                 advance(block.num_dst)
-            done = True
-        finally:
-            if not done:
-                layer_pass.close(out)
+        except BaseException:
+            layer_pass.close(out)
+            raise
         if isinstance(vertices, range):
             return out
         return NeededRows.of(out, vertices, self._graph.num_vertices)

@@ -1,7 +1,4 @@
-"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead.
-
-Slices whose mini-batches are drawn some steps before they are needed.
-"""
+"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead."""
 
 from __future__ import annotations
 
@@ -32,6 +29,8 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.records import RunLayout
 
+log = logging.getLogger(__name__)
+
 
 def look_ahead(
     slices: Iterator[BatchSlice],
@@ -45,7 +44,7 @@ def look_ahead(
     Args:
         slices: in the order of steps.
         window: slices that are sampled ahead of the one that is yielded.
-        expect: told the input vertices of every slice in this order; None if it has no seeds.
+        expect: takes the input vertices of every slice in this order; None if it has no seeds.
     """
     waiting: deque[BatchSlice] = deque()
     for batch in slices:
@@ -55,9 +54,6 @@ def look_ahead(
         if len(waiting) > window:
             yield waiting.popleft()
     yield from waiting
-
-
-log = logging.getLogger(__name__)
 
 
 def plan_layout(
@@ -77,7 +73,19 @@ def plan_layout(
         ConfigError: a device cannot hold its part.
     """
     start = time.perf_counter()
-    search = _search(config, data, learning, device, group, known) if group.is_rank0 else None
+    search = None
+    if group.is_rank0:
+        model = PlanModel(
+            config,
+            data.graph,
+            learning.model,
+            group,
+            data.order,
+            sampling=data.task.sampling(config.trained_sampler, data.order),
+            devices=device.devices,
+            effects=cache_effects(len(device.devices), data.caches),
+        )
+        search = PlanSearch(config, model, data.order, known)
 
     def profile(plan: DevicePlan) -> PlanProfile:
         optimizer = config.optimizer.build(learning.trained)  # thrown away
@@ -107,27 +115,6 @@ def plan_layout(
     return layout
 
 
-def _search(
-    config: TrainConfig,
-    data: Data,
-    learning: Learning,
-    device: WorkerDevice,
-    group: Group,
-    known: list[dict[str, Any]] | None,
-) -> PlanSearch:
-    model = PlanModel(
-        config,
-        data.graph,
-        learning.model,
-        group,
-        data.order,
-        sampling=data.task.sampling(config.trained_sampler, data.order),
-        devices=device.devices,
-        effects=cache_effects(len(device.devices), data.caches),
-    )
-    return PlanSearch(config, model, data.order, known)
-
-
 def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
     """Say which devices' memory has room for fewer mini-batches than may be prepared ahead."""
     for share in plan.shares:
@@ -145,8 +132,7 @@ def _report_bytes(layout: RunLayout, learning: Learning) -> None:
     if found is None or layout.partition is None:
         return
     ways = {"p3": found.p3, "data_parallel": found.data_parallel}
-    mine = "data_parallel" if learning.split is None else "p3"
-    other = "p3" if mine == "data_parallel" else "data_parallel"
+    mine, other = ("p3", "data_parallel") if learning.split else ("data_parallel", "p3")
     log.info(
         f"a step is expected to move {ways[mine] / 1e6:,.1f} MB ({mine}); "
         f"{ways[other] / 1e6:,.1f} MB as {other}, so that {found.cheaper} moves less"

@@ -1,9 +1,4 @@
-"""What a worker records of its steps, and what rank 0 makes of all workers' records.
-
-What an epoch has counted so far.
-
-What each worker alone knows of an epoch: memory, figures of its device, and spans.
-"""
+"""What a worker records of its steps, and what rank 0 makes of all workers' records."""
 
 from __future__ import annotations
 
@@ -76,14 +71,6 @@ class EpochCounters:
         self.num_edges += num_edges
         self.num_vertices += num_vertices
         self.loss += loss * num_seeds
-
-    def count_slice(
-        self, rank: int, *, num_seeds: int, stages: StageTimes, traffic: Traffic
-    ) -> None:
-        """Add a device's slice of a mini-batch."""
-        self.seeds_of[rank] += num_seeds
-        self.stages_of[rank].add(stages)
-        self.traffic_of[rank] += traffic
 
     @property
     def mean_loss(self) -> float:
@@ -196,17 +183,14 @@ class WorkerFigures:
         return self._pss[1]
 
 
-def pss_bytes(pid: int | str = "self") -> int | None:
-    """Return the proportional set size of a process: shared pages count in parts.
+def pss_bytes() -> int | None:
+    """Return the proportional set size of this process: shared pages count in parts.
 
-    The sum over all workers of a run is what they take together; the graph store, which all of them
-    map, counts once in it.
-
-    Returns:
-        Bytes, or None if the system does not say (Linux does).
+    The sum over all workers of a run is what they take together. None if the system does not
+    report it (Linux does).
     """
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
@@ -270,31 +254,27 @@ class StepRecorder:
             num_vertices=totals.num_vertices,
             loss=totals.loss,
         )
-        parts = zip(batch.counts, totals.stages, totals.traffic, strict=True)
-        for rank, (count, times, traffic) in enumerate(parts):
-            counters.count_slice(rank, num_seeds=count, stages=times, traffic=traffic)
-        self._figures.add(batch)
-        return self._step_record(batch, totals, decision)
-
-    def _step_record(
-        self, batch: BatchSlice, totals: StepTotals, decision: str | None
-    ) -> records.StepRecord:
+        devices = []
         parts = zip(batch.plan.shares, batch.counts, totals.stages, totals.traffic, strict=True)
+        for rank, (share, count, stages, traffic) in enumerate(parts):
+            counters.seeds_of[rank] += count
+            counters.stages_of[rank].add(stages)
+            counters.traffic_of[rank] += traffic
+            device = records.DeviceStep(
+                num_seeds=count, threads=share.threads, stages=stages, traffic=traffic
+            )
+            devices.append(device)
+        self._figures.add(batch)
         return records.StepRecord(
             epoch=batch.step // self._steps_per_epoch + 1,
-            step=self._counters.num_batches,
+            step=counters.num_batches,
             num_steps=self._steps_per_epoch,
-            mean_loss=self._counters.mean_loss,
-            num_edges=self._counters.num_edges,
-            seconds=self._counters.elapsed(),
+            mean_loss=counters.mean_loss,
+            num_edges=counters.num_edges,
+            seconds=counters.elapsed(),
             global_step=batch.step,
             loss=totals.loss,
-            devices=tuple(
-                records.DeviceStep(
-                    num_seeds=count, threads=share.threads, stages=times, traffic=traffic
-                )
-                for share, count, times, traffic in parts
-            ),
+            devices=tuple(devices),
             decision=decision,
         )
 

@@ -1,7 +1,4 @@
-"""What a training run hands to whoever reports it.
-
-What an epoch has added up so far.
-"""
+"""What a training run hands to its observers, and the sums of an epoch that a checkpoint keeps."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
