@@ -99,11 +99,7 @@ class PyGFormat:
     """``torch_geometric.data.Data``, each hop expanding the vertices that the last one found."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
-        """Prepare to sample ``data``.
-
-        Raises:
-            ImportError: PyG is not installed.
-        """
+        """Prepare to sample ``data``; raise ImportError if PyG is not installed."""
         try:
             from torch_geometric.data import Data
         except ImportError:
@@ -146,11 +142,7 @@ class DGLFormat:
     """DGL's ``(input_nodes, output_nodes, blocks)``, each hop expanding all vertices above it."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
-        """Prepare to sample ``data``.
-
-        Raises:
-            ImportError: DGL is not installed.
-        """
+        """Prepare to sample ``data``; raise ImportError if DGL is not installed."""
         self._edge_id = import_dgl().EID
         self._drawing = _Drawing(data, sampling)
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.core import ConfigError, GraphError, Pipeline, nearest, usable_cores
-from gnnscale.core.arrays import Array, Int64Array
+from gnnscale.core import ConfigError, GraphError, Pipeline, arrays, nearest, usable_cores
 from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph
 from gnnscale.loader.batch_format import FORMATS, Sampling
@@ -40,7 +39,7 @@ WITHOUT_EFFECT = (
 class _Task:
     """A batch that is to be loaded: the positions of its seeds, its step, and what came of it."""
 
-    positions: Array
+    positions: arrays.Array
     step: int
     batch: Any = None
 
@@ -205,7 +204,7 @@ class NeighborLoader(IterableDataset[Any]):
                 yield task.take()
 
     def _tasks(self, epoch: int) -> Iterator[_Task]:
-        positions: Iterator[Array]
+        positions: Iterator[arrays.Array]
         everything = np.arange(len(self._seeds))
         if self._shuffle:
             order = ShuffledOrder(everything, batch_size=self.batch_size, seed=self._seed)
@@ -233,7 +232,7 @@ def _can_pin(pin_memory: bool) -> bool:
     return pin_memory
 
 
-def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[Array, Int64Array]:
+def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.Int64Array]:
     """Return the seeds, in the graph's type of ids, and the ``input_id`` of each."""
     num_vertices = graph.num_vertices
     nodes = np.arange(num_vertices) if input_nodes is None else np.asarray(input_nodes)

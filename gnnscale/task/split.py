@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.artifact import graph_store, kind
+from gnnscale.artifact import files, graph_store, kind
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
-from gnnscale.artifact.files import check_space
 from gnnscale.artifact.header import digest
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray, track
 from gnnscale.dataset.checks import check_ids, checked_weights
@@ -180,7 +179,7 @@ def _write(
     """Write all arrays, and return their entries."""
     what = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
-    check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
+    files.check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, shape))

@@ -19,8 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError, one_line, shown
-from gnnscale.core.files import remove_unfinished, write_atomically
+from gnnscale.core import ConfigError, files, one_line, shown
 from gnnscale.options.config import differences
 from gnnscale.options.file import read_regular
 
@@ -163,13 +162,13 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content})
-    write_atomically(file, parts, durable=True)
+    files.write_atomically(file, parts, durable=True)
 
 
 def remove_unfinished_checkpoints(directory: Path) -> None:
     """Remove what a process that was killed while it wrote a checkpoint left."""
     for file in (BEST, LAST):
-        remove_unfinished(directory / file)
+        files.remove_unfinished(directory / file)
 
 
 def max_bytes(model: nn.Module) -> int:

@@ -212,11 +212,7 @@ class RunCheckpoint:
         self.took_s = time.perf_counter() - self.saved_at
 
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Write the best weights if they are new, after the checkpoint that is in flight.
-
-        Args:
-            weights: those after it, never changed in place.
-        """
+        """Write the best weights, never changed in place, if new, after what is in flight."""
         self._writer.follow(partial(self._write_best, epoch, weights))
 
     def _write_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:

@@ -260,11 +260,7 @@ class Rebalancer:
         )
 
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
-        """Take note of a step's times, and return what is decided after it, if anything.
-
-        Args:
-            full: whether it was a full mini-batch; the last of an epoch may not be.
-        """
+        """Take note of a ``full`` step, and return what is decided after it, if anything."""
         if full and step >= self._applies_from:
             self._window.append(stages)
         plan, move = self._schedule.plan, None

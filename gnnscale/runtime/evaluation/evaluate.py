@@ -18,8 +18,7 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale import ops
-from gnnscale.core import ConfigError, shown, track
-from gnnscale.core.arrays import Array, Float32Array, Float64Array, Int64Array, IntArray
+from gnnscale.core import ConfigError, arrays, shown, track
 from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
@@ -80,7 +79,7 @@ class VertexExaminer:
         labels = (self._graph.labels[each] for each in vertices)
         return [self._scores(*each) for each in zip(rows, labels, strict=True)]
 
-    def _scores(self, rows: Float32Array, labels: Array) -> dict[str, float | None]:
+    def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
         values = {name: score(name, rows, labels) for name in self._measures}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -112,7 +111,7 @@ class LinkExaminer:
         ]
 
     @torch.no_grad()
-    def _ranks(self, split: str) -> Float64Array:
+    def _ranks(self, split: str) -> arrays.Float64Array:
         """Return the rank of every edge of ``split``."""
         vertices = self._vertices(split)
         rows = torch.from_numpy(self._predictor.logits(vertices))
@@ -128,7 +127,7 @@ class LinkExaminer:
                 advance(len(edges))
         return np.concatenate(found)
 
-    def _vertices(self, split: str) -> IntArray:
+    def _vertices(self, split: str) -> arrays.IntArray:
         """Return the vertices whose rows are needed, ascending."""
         graph = self._task.graph
         needed = np.zeros(graph.num_vertices, np.bool_)
@@ -137,7 +136,7 @@ class LinkExaminer:
             needed[candidates] = True
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
-    def _slices(self, split: str) -> Iterator[tuple[IntArray, Int64Array]]:
+    def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
         """Yield edges ``[n, 2]`` and their candidates ``[n, k]``, few enough to be compared."""
         edges, task = self._edges(split), self._task
         count = task.num_candidates
@@ -154,8 +153,8 @@ class LinkExaminer:
             )
             yield part, candidates
 
-    def _edges(self, split: str) -> IntArray:
-        edges: IntArray = getattr(self._task.split, split)
+    def _edges(self, split: str) -> arrays.IntArray:
+        edges: arrays.IntArray = getattr(self._task.split, split)
         return edges
 
 
@@ -167,7 +166,7 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     return VertexExaminer(task, predictor)
 
 
-def _places(vertices: IntArray, wanted: IntArray) -> torch.Tensor:
+def _places(vertices: arrays.IntArray, wanted: arrays.IntArray) -> torch.Tensor:
     """Return where ``wanted`` are among ``vertices``, which ascend."""
     return torch.from_numpy(np.searchsorted(vertices, wanted))
 

@@ -20,8 +20,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend.loading import Chunk
 from gnnscale.core import Array, Float32Array, Traffic
-from gnnscale.feature import Aggregation, FeatureStore, HostFeatures
-from gnnscale.feature.store import write_aggregated
+from gnnscale.feature import Aggregation, FeatureStore, HostFeatures, store
 from gnnscale.sampler import Block
 
 #: Bytes of an edge that waits for its row: this, its weight, destination and place in order, and
@@ -131,7 +130,7 @@ class MemoryRows(HostFeatures):
         """Return the rows of ``vertices``, aggregated while they are read."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         own = None if self.own is None else (self.own, "float32")
-        write_aggregated(
+        store.write_aggregated(
             self.stored,
             block,
             aggregation,

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.plan.device import process_group_backend
-from gnnscale.runtime.opening import fix_instruction_set
-from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime import opening, settings
 from gnnscale.runtime.sync.group import Group, hang_up, join_torchrun, torchrun_client
 from gnnscale.runtime.sync.pulse import MAX_LOOK_S, OWN, Pulse, Stall, Watch, beating
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
@@ -27,14 +26,14 @@ _LEAVE_S = 10.0
 
 
 def train_other_rank(
-    config: TrainConfig, directory: Path, *, options: dict[str, Any], job: int = 0
+    config: settings.TrainConfig, directory: Path, *, options: dict[str, Any], job: int = 0
 ) -> None:
     """Train the part of a process other than the first, whose observer is never called."""
     train_rank0(config, directory, Observer(), options=options, job=job)
 
 
 def train_rank0(
-    config: TrainConfig,
+    config: settings.TrainConfig,
     directory: Path,
     observer: Observer,
     *,
@@ -52,7 +51,7 @@ def train_rank0(
         PeerLostError: another process is gone, or has stalled.
     """
     if config.runtime.deterministic:
-        fix_instruction_set()
+        opening.fix_instruction_set()
     devices = config.device_plan.parsed()
     backend = process_group_backend(devices)
     names = [device.label for device in devices]

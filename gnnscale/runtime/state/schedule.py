@@ -197,11 +197,7 @@ class WorkerSchedule:
         )
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Let resource management look at a step, and return what it decides.
-
-        Args:
-            full: whether the mini-batch has all its seeds.
-        """
+        """Return what resource management decides after a step, ``full`` with all its seeds."""
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)

@@ -216,11 +216,7 @@ class Watch:
     """
 
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Follow the processes of the devices ``names``, in the order of ranks.
-
-        Args:
-            limit_s: ``runtime.stall_limit_s``.
-        """
+        """Follow the processes of the devices ``names`` under ``runtime.stall_limit_s``."""
         self._names = names
         self._seen = [_Seen() for _ in names]
         self._limit_s = limit_s
@@ -230,11 +226,7 @@ class Watch:
         self._since, self._next_s = 0.0, 0.0
 
     def look(self, pulses: Sequence[Pulse | None], seconds: float) -> Stall | None:
-        """Return who is waited for.
-
-        Args:
-            pulses: the last report of each process, None before the first.
-        """
+        """Return who is waited for, by the last report of each process, None before the first."""
         self._now += min(seconds, MAX_LOOK_S)
         for seen, pulse in zip(self._seen, pulses, strict=True):
             if pulse is not None and pulse.beat != seen.beat:

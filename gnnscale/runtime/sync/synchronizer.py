@@ -174,11 +174,7 @@ class Synchronizer:
         *,
         checkpoint: bool = False,
     ) -> StepTotals:
-        """Bring this device's gradients, and leave the sum in ``parameter.grad``.
-
-        Args:
-            checkpoint: whether rank 0 wants a checkpoint after the step; False elsewhere.
-        """
+        """Sum all devices' gradients into ``parameter.grad``; rank 0 may want a ``checkpoint``."""
         self._backend.gradients_out(self._gradients)
         if self._group.size == 1:
             totals = self._alone(outcome, stages, counted, checkpoint=checkpoint)

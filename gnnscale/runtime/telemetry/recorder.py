@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import SPAN, StageTimes, StructArray, Traffic
-from gnnscale.core.metrics import peak_rss_bytes
+from gnnscale.core import SPAN, StageTimes, StructArray, Traffic, metrics
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
@@ -24,11 +23,7 @@ from gnnscale.runtime.telemetry import records
 
 @dataclass(kw_only=True)
 class EpochCounters:
-    """What passed through the pipeline in an epoch, and how long it took.
-
-    Attributes:
-        seeds_of, stages_of, traffic_of: each device's seeds, seconds and traffic, by its rank.
-    """
+    """What passed through the pipeline in an epoch, and how long it took."""
 
     num_batches: int = 0  #: mini-batches
     num_seeds: int = 0  #: vertices predicted
@@ -38,7 +33,7 @@ class EpochCounters:
     #: when the epoch began, on the performance counter's clock
     start: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0  #: how long it took; 0 until it is done
-    seeds_of: list[int] = field(default_factory=list)
+    seeds_of: list[int] = field(default_factory=list)  #: each device's, by its rank, and so below
     stages_of: list[StageTimes] = field(default_factory=list)
     traffic_of: list[Traffic] = field(default_factory=list)
 
@@ -160,7 +155,7 @@ class WorkerFigures:
 
     def _gather(self) -> None:
         mine = {
-            "peak_rss_bytes": peak_rss_bytes(),
+            "peak_rss_bytes": metrics.peak_rss_bytes(),
             "pss_bytes": self._pss_bytes(),
             "counters": dict(self.counters),
         }
@@ -203,22 +198,14 @@ class StepRecorder:
     """Times, shares, traffic, memory and spans of a run's steps."""
 
     def __init__(self, group: Group, *, steps_per_epoch: int, start: float) -> None:
-        """Begin.
-
-        Args:
-            start: when the run began, on the performance counter's clock.
-        """
+        """Begin; ``start`` is when the run began, on the performance counter's clock."""
         self._group = group
         self._steps_per_epoch = steps_per_epoch
         self._figures = WorkerFigures(group, start)
         self.begin_epoch()
 
     def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
-        """Forget the counts of the epoch before.
-
-        Args:
-            sums: of an epoch that was begun before the run was resumed; None for a new one.
-        """
+        """Begin an epoch, or continue the one of ``sums``, in which the run was stopped."""
         self._counters = EpochCounters.begin(self._group.size, sums)
         self._plan: DevicePlan | None = None
         if sums is not None:
@@ -241,11 +228,7 @@ class StepRecorder:
     def add(
         self, batch: BatchSlice, totals: StepTotals, decision: str | None
     ) -> records.StepRecord:
-        """Record a finished step.
-
-        Args:
-            decision: what dynamic resource management decided after it.
-        """
+        """Record a finished step, and the ``decision`` of resource management after it."""
         self._plan = batch.plan
         counters = self._counters
         counters.count(
@@ -279,11 +262,7 @@ class StepRecorder:
         )
 
     def end_epoch(self, *, last: bool) -> None:
-        """End the epoch's clock, and let rank 0 know every worker's figures and spans.
-
-        Args:
-            last: whether the run may end with this epoch.
-        """
+        """End the epoch's clock, and gather all figures at rank 0; always if it may be the last."""
         self._counters.stop()
         assert self._plan is not None
         counts = any(not share.device.on_host for share in self._plan.shares)
