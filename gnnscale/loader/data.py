@@ -106,7 +106,7 @@ class EdgeUse:
     """What a loader needs of the edges of a user's graph."""
 
     weight: str | None = None  #: the attribute that neighbours are drawn by; None if all are alike
-    numbered: bool = False  #: whether batches tell the numbers of edges, even if edges have no data
+    numbered: bool = False  #: whether batches have the numbers of edges, even if edges have no data
 
 
 def read_data(data: Any, use: EdgeUse) -> LoaderData:

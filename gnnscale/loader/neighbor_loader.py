@@ -99,7 +99,7 @@ class NeighborLoader(IterableDataset[Any]):
         weight_attr: draw neighbours with probability by this attribute of edges, one number
             each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
             the argument, ``prob``, is taken too.
-        edge_ids: tell the numbers of edges even if these have no data.
+        edge_ids: add the numbers of edges even if these have no data.
         generator: ``seed`` is drawn from it, once.
         seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
         num_threads: threads of the native kernels for a batch; by default the cores, divided by

@@ -1,4 +1,4 @@
-"""Group ``optimizer``: update rules, and the learning rate as a pure function of the epoch.
+"""Group ``optimizer``: update rules and learning rates.
 
 Options are read before torch is imported, which only ``build`` needs.
 """

@@ -136,7 +136,7 @@ def _open(
 
 
 def _begin(state: train_state.TrainState) -> None:
-    """Resume, or begin anew; agree on a plan, and let the stages run ahead."""
+    """Resume, or begin; agree on a plan, and let the stages run ahead."""
     config, data, device, group = state.config, state.data, state.device, state.group
     saved = None
     if config.resume is not None:

@@ -155,7 +155,7 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache anew, while it may be read; every worker calls this at once."""
+    """Fill this worker's cache again, while it may be read; every worker calls this at once."""
     found = _static_rows(plan, HostFeatures.of(graph), group)
     if cache is not None and isinstance(cache.store, cached_features.CachedFeatures):
         assert found is not None

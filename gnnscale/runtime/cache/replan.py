@@ -1,7 +1,7 @@
-"""Caches planned anew between epochs, when their hit rate is far from the predicted one.
+"""Caches planned again between epochs, when their hit rate is far from the predicted one.
 
 A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
-pure function of the step, so that the next epochs can be drawn beforehand: what is kept then is
+pure function of the step, so that the next epochs can be drawn in advance: what is kept then is
 what these will read most.
 """
 
@@ -70,7 +70,7 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan the caches anew if they did not hit as predicted.
+        """Plan the caches again if they did not hit as predicted.
 
         Every worker calls this after the same epoch, with the same traffic.
         """

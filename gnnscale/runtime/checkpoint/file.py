@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 import torch
@@ -22,9 +22,13 @@ from torch import Tensor
 from gnnscale.core import ConfigError, files, one_line, shown
 from gnnscale.options.config import differences
 from gnnscale.options.file import read_regular
+from gnnscale.runtime.checkpoint import BEST as BEST
+from gnnscale.runtime.checkpoint import LAST as LAST
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from gnnscale.runtime.checkpoint.saved_run import SavedRun
 
 
 _VALUES = "values"
@@ -132,12 +136,8 @@ def _restored(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[st
 
 #: Bumped when the contents of a checkpoint change their meaning.
 FORMAT_VERSION = 5
-#: Everything after the last step that was kept, relative to the run directory.
-LAST = Path("checkpoints") / "last.safetensors"
-#: The weights with the best validation metric, relative to the run directory.
-BEST = Path("checkpoints") / "best.safetensors"
 
-#: Options that may differ between a run and its resumption: they change how long it goes on, or
+#: Options that may differ between a run and its resumption: they change how long it trains, or
 #: where it finds things, not what it computes.
 FREE_OPTIONS: tuple[str, ...] = (
     *("epochs", "num_threads", "resume", "cache_plan", "cache_planner", "dataset.raw"),
@@ -163,12 +163,6 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content})
     files.write_atomically(file, parts, durable=True)
-
-
-def remove_unfinished_checkpoints(directory: Path) -> None:
-    """Remove what a process that was killed while it wrote a checkpoint left."""
-    for file in (BEST, LAST):
-        files.remove_unfinished(directory / file)
 
 
 def max_bytes(model: nn.Module) -> int:
@@ -198,7 +192,7 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
 
     Args:
         file: named in errors.
-        content: its bytes; None for a file of one's own, which is read however large.
+        content: its bytes; None for a trusted file, which is read however large.
 
     Raises:
         ConfigError: the bytes are truncated, no checkpoint, or of another version.
@@ -218,20 +212,8 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     return saved
 
 
-class Saved(Protocol):
-    """The part of a checkpoint by which it recognises its run."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The run's options as plain values."""
-
-    @property
-    def graph(self) -> Mapping[str, Any]:
-        """Name and sizes of its graph."""
-
-
 def check_same_run(
-    file: Path, saved: Saved, *, config: Mapping[str, Any], graph: Mapping[str, Any]
+    file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
 ) -> None:
     """Refuse to resume under other options, or on another graph, than the checkpoint's.
 

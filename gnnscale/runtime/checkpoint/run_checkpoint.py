@@ -34,7 +34,7 @@ Job = Callable[[], None]
 
 
 class BackgroundWriter:
-    """Runs one job at a time in a thread of its own, which begins with the first of them.
+    """Runs one job at a time in a separate thread, which begins with the first of them.
 
     Only one job may wait for the one in flight, and a newer one takes its place: a disk that is too
     slow delays writes and does not pile them up.
@@ -102,7 +102,7 @@ _TIMES = 10
 class RunCheckpoint:
     """Where a run keeps its checkpoints, by what they recognise it, and when they were written.
 
-    They are written in the background: ``save`` copies what training goes on to change, and leaves
+    They are written in the background: ``save`` copies what training changes later, and leaves
     the rest to a thread. What that fails with is raised by ``check``, ``save`` or ``wait``.
     """
 
@@ -266,7 +266,7 @@ class RunCheckpoint:
         return saved
 
     def history_of(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-        """Return the epochs that a checkpoint goes on from, and the one after which it was written.
+        """Return the epochs that a checkpoint continues, and the one after which it was written.
 
         The latter is None if the run has come to its validation, which makes it one of the
         former, and where the checkpoint is inside an epoch.

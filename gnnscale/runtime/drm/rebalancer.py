@@ -111,11 +111,11 @@ WINDOW = 3
 class RebalancerState:
     """Where resource management stands after a step; ``RebalancerState()`` to begin with."""
 
-    applies_from: int = 0  #: the first step whose times tell something of the plan decided last
+    applies_from: int = 0  #: the first step whose times are those of the plan decided last
     #: each device's times in the steps since the last decision
     window: tuple[tuple[StageTimes, ...], ...] = ()
     damping: Damping = field(default_factory=Damping)  #: what the last decision left
-    #: plans that were decided and are not in force yet, each with its first step
+    #: plans that were decided and do not apply yet, each with its first step
     pending: tuple[tuple[int, DevicePlan], ...] = ()
 
     def to_values(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class RebalancerState:
         """Rebuild a state from ``to_values``.
 
         Args:
-            plan: in force at ``step``. Its devices may hold more or fewer seeds than when the
+            plan: applies to ``step``. Its devices may hold more or fewer seeds than when the
                 values were kept; plans to come go no further than that.
 
         Raises:

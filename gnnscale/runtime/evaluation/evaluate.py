@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,22 +42,6 @@ _SLICE_BYTES = 64 << 20
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
-class Examiner(Protocol):
-    """Measures a model, whose weights may change between calls, on parts of the split."""
-
-    def prepare(self, splits: Sequence[str]) -> None:
-        """Log what measuring ``splits`` at once takes.
-
-        Raises:
-            ConfigError: exact inference needs more of the disk than is free.
-        """
-        ...
-
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the task's measures on each of ``splits``; None for one that is not defined."""
-        ...
-
-
 class VertexExaminer:
     """Measures predicted labels of vertices."""
 
@@ -68,7 +52,11 @@ class VertexExaminer:
         self._measures = task.measures
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log what measuring ``splits`` at once takes; refuse it if there is no room."""
+        """Log what measuring ``splits`` at once takes.
+
+        Raises:
+            ConfigError: exact inference needs more of the disk than is free.
+        """
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         self._predictor.prepare(np.concatenate(vertices))
 
@@ -158,7 +146,9 @@ class LinkExaminer:
         return edges
 
 
-def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> Examiner:
+def open_examiner(
+    task: base.Task, model: TrainableModel, predictor: Predictor
+) -> VertexExaminer | LinkExaminer:
     """Return what measures ``model`` at ``task``."""
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkGNN)

@@ -227,7 +227,7 @@ class FileRows(FeatureStore):
     added to sums in memory. Rows in a file larger than memory that were read in the order of the
     edges would each wait for the disk.
 
-    If a vertex has a row of its own besides the aggregated one, all own rows come after
+    If a vertex has a separate row besides the aggregated one, all own rows come after
     all others.
     """
 

@@ -24,7 +24,7 @@ class BatchSlice:
     """
 
     step: int  #: the step's number in the run, from 0
-    plan: DevicePlan  #: the plan in force in this step
+    plan: DevicePlan  #: applies to this step
     counts: tuple[int, ...]  #: seeds of each device in this step
     seeds: IntArray  #: this worker's seeds, perhaps none
     batch: MiniBatch | None = None
@@ -50,7 +50,7 @@ class Schedule:
     """Hands out the worker's slices in the order of steps, over all epochs.
 
     It owns the plan. The seeds of a step are fixed by the seed order; how they are split may be
-    decided while the run goes on. A step is handed out once its plan is committed.
+    decided during the run. A step is handed out once its plan is committed.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Schedule:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let go whoever waits for a step to be committed."""
+        """Release those that wait for a step to be committed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

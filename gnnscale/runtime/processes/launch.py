@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.core import ConfigError
+from gnnscale.core.files import remove_unfinished
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
+from gnnscale.runtime.checkpoint import BEST, LAST
 from gnnscale.runtime.checkpoint.artefacts import make_artefacts
-from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
@@ -33,7 +34,7 @@ _LAST_WORDS_S = 0.5
 #: Seconds between two checks whether a worker has stalled.
 _LOOK_S = 1.0
 #: Exit status with which the system's loader ends a process that has no memory for the variables
-#: of a new thread; it has said so on standard error.
+#: of a new thread; it has reported that on standard error.
 _LOADER_FAILED = 127
 #: Which failure is the cause of the others, the likeliest first.
 _CAUSES = ("killed", "memory", "user", "error", "peer")
@@ -101,7 +102,9 @@ def launch(
     finally:
         _end(workers, server)
         meeting.unlink(missing_ok=True)
-        remove_unfinished_checkpoints(directory)
+        # A process that was killed may have left a part of a checkpoint.
+        for file in (BEST, LAST):
+            remove_unfinished(directory / file)
 
 
 def _listen(

@@ -32,7 +32,7 @@ class Progress:
     unvalidated: records.EpochRecord | None = None
     #: the model's state after the best epoch, on rank 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
-    #: what the epoch had added up that the run goes on in; None at the start of an epoch
+    #: what the epoch had added up that the run continues; None at the start of an epoch
     resumed: records.EpochSums | None = None
 
     @property
@@ -72,7 +72,7 @@ class TrainState:
 
     @property
     def awaits_validation(self) -> bool:
-        """Whether an epoch is trained that is not done: the run goes on from its checkpoint."""
+        """Whether an epoch is trained that is not done: the run continues from its checkpoint."""
         return self.progress.steps_left <= 0
 
     @property
@@ -80,7 +80,7 @@ class TrainState:
         """Whether a checkpoint is due after the step to be synchronised; rank 0 says so for all.
 
         It must be a step after which weights are updated, since no gradients are kept, and not the
-        last one of an epoch, which ends with a decision of its own.
+        last one of an epoch, which ends with a separate decision.
 
         Raises:
             OSError: the last checkpoint could not be written.
@@ -107,7 +107,7 @@ class TrainState:
 
     @property
     def follows_metrics(self) -> bool:
-        """Whether validation decides how the run goes on, on every rank alike."""
+        """Whether validation decides how the run continues, on every rank alike."""
         config = self.config
         return config.runtime.patience is not None or config.optimizer.follows_metrics
 

@@ -180,7 +180,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-#: Seconds after which it is said that a process is waited for; then after twice as many, and so on.
+#: Seconds after which a line names a process that is waited for; then after twice as many, ...
 _SAY_AFTER_S = 30.0
 
 #: Seconds between two looks that count at most. More have passed if the process that checks was
@@ -241,7 +241,7 @@ class Watch:
         return stall.limited and self._limit_s is not None and stall.seconds >= self._limit_s
 
     def is_due(self, stall: Stall) -> bool:
-        """Whether it is to be said who is waited for; it counts as said."""
+        """Whether a line about it is due, which then counts as logged."""
         since = self._now - stall.seconds
         if self._said != stall.ranks or since > self._since:
             self._said, self._since, self._next_s = stall.ranks, since, _SAY_AFTER_S

@@ -159,12 +159,8 @@ class Synchronizer:
             self._buffer = torch.zeros(sum(sizes) + num_control)
             self._bucket, self._control = self._buffer.tensor_split([sum(sizes)])
         self._own_collective = own_collective
-        self._gradients = [
-            view.view(parameter.shape)
-            for view, parameter in zip(
-                torch.split(self._bucket, sizes), self._parameters, strict=True
-            )
-        ]
+        views = zip(torch.split(self._bucket, sizes), self._parameters, strict=True)
+        self._gradients = [view.view(parameter.shape) for view, parameter in views]
 
     def synchronize(
         self,

@@ -106,7 +106,7 @@ class DeviceEpoch:
         host_to_device_bytes: of its mini-batches over its link, None without a link.
         peak_rss_bytes: largest resident set of its worker process so far.
         pss_bytes: proportional set of the process now: pages shared with other workers count once
-            over all of them; None if the system does not tell.
+            over all of them; None if the system does not report it.
         counters: figures that only this kind of device has; for emulated ones ``late_s``, the
             seconds by which the host was slower than what it emulates, ``late_stages`` and
             ``late_steps``.
@@ -291,12 +291,12 @@ def _best(metrics: Sequence[float | None], metric: str) -> int | None:
 class Observer:
     """Receives the events of a run, in this order, and must not change them.
 
-    These methods do nothing: a class of one's own has this one as its base, and the methods that it
+    These methods do nothing: a custom class has this one as its base, and the methods that it
     needs. It lives in the process that started the run, and is called from one thread.
     """
 
     def started(self, run: TrainResult) -> None:
-        """The run is set up; ``run.history`` has the epochs that it goes on from."""
+        """The run is set up; ``run.history`` has the epochs that it continues from."""
 
     def stepped(self, record: StepRecord) -> None:
         """A training step is done."""
