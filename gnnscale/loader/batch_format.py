@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,33 +20,15 @@ _DGL_EDGE_NAMES = {"edge_weight": "weight"}
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How batches are drawn and where they are put.
+    """How batches are drawn and where they are put."""
 
-    Attributes:
-        fanouts: neighbours a vertex, from the seeds outwards; -1 takes all.
-        replace: draw with replacement.
-        by_weight: draw with probability by the weights of the graph's edges.
-        edge_ids: batches tell the number of each edge.
-        seed: fixes every choice, together with the step.
-        num_threads: threads of the native kernels.
-        pinned: put batches into page-locked memory.
-    """
-
-    fanouts: list[int]
-    replace: bool
-    by_weight: bool
-    edge_ids: bool
-    seed: int
-    num_threads: int
-    pinned: bool
-
-
-class BatchFormat(Protocol):
-    """Makes batches of one form. May be called from several threads at once."""
-
-    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch of ``seeds`` at ``step``; ``input_ids`` are the caller's names."""
-        ...
+    fanouts: list[int]  #: neighbours a vertex, from the seeds outwards; -1 takes all
+    replace: bool  #: draw with replacement
+    by_weight: bool  #: draw with probability by the weights of the graph's edges
+    edge_ids: bool  #: batches have the number of each edge
+    seed: int  #: fixes every choice, together with the step
+    num_threads: int  #: threads of the native kernels
+    pinned: bool  #: put batches into page-locked memory
 
 
 class _Drawing:
@@ -56,7 +38,7 @@ class _Drawing:
         self.data = data
         self._how = sampling
         self._sampler = ops.NativeSampler(data.graph)
-        #: Whether batches tell the numbers of edges.
+        #: Whether batches have the numbers of edges.
         self.numbers_edges = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
@@ -109,11 +91,7 @@ class PyGFormat:
     """``torch_geometric.data.Data``, each hop expanding the vertices that the last one found."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
-        """Prepare to sample ``data``.
-
-        Raises:
-            ImportError: PyG is not installed.
-        """
+        """Prepare to sample ``data``; raise ImportError if PyG is not installed."""
         try:
             from torch_geometric.data import Data
         except ImportError:
@@ -124,7 +102,7 @@ class PyGFormat:
         self._drawing = _Drawing(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Sample, gather and label one batch."""
+        """Return the batch of ``seeds`` at ``step``; ``input_ids`` are the caller's names."""
         drawing = self._drawing
         vertices, hops, _ = drawing.sample(seeds, step, only_new=True)
         # Vertices reached before hop 1, after hop 1, ...; a hop's destinations are those that the
@@ -156,11 +134,7 @@ class DGLFormat:
     """DGL's ``(input_nodes, output_nodes, blocks)``, each hop expanding all vertices above it."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
-        """Prepare to sample ``data``.
-
-        Raises:
-            ImportError: DGL is not installed.
-        """
+        """Prepare to sample ``data``; raise ImportError if DGL is not installed."""
         self._edge_id = import_dgl().EID
         self._drawing = _Drawing(data, sampling)
 
@@ -187,7 +161,5 @@ class DGLFormat:
         return input_nodes, input_nodes[: batch.num_seeds], blocks
 
 
-FORMATS: dict[str, Callable[[LoaderData, Sampling], BatchFormat]] = {
-    "pyg": PyGFormat,
-    "dgl": DGLFormat,
-}
+#: Each makes batches of one form, and may be called from several threads at once.
+FORMATS: dict[str, type[PyGFormat] | type[DGLFormat]] = {"pyg": PyGFormat, "dgl": DGLFormat}

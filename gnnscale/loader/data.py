@@ -31,29 +31,21 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> tor
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """A row of some kind for every vertex, or for every edge.
+    """A row of some kind for every vertex, or for every edge."""
 
-    Attributes:
-        array: ``[number of them, ...]``; bfloat16 as its bits.
-        storage: name of the element type in ``array``, if it is a matrix that the native
-            gather reads; None for anything else.
-        dtype: type of the rows that ``take`` returns.
-        from_disk: whether most rows are not in memory when they are read.
-    """
-
-    array: Array
+    array: Array  #: ``[number of them, ...]``; bfloat16 as its bits
+    #: name of the element type in ``array``, if it is a matrix that the native gather reads; None
+    #: for anything else
     storage: str | None
-    dtype: torch.dtype
-    from_disk: bool = False
+    dtype: torch.dtype  #: type of the rows that ``take`` returns
+    from_disk: bool = False  #: whether most rows are not in memory when they are read
 
     @classmethod
     def of(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> Rows:
         """Wrap the user's tensor or array ``values``, which is not copied if contiguous.
 
         Args:
-            name: what the user calls it.
             values: ``[count, ...]``.
-            count: how many vertices or edges there are.
             kind: ``vertex`` or ``edge``.
 
         Raises:
@@ -93,38 +85,28 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderData:
-    """The parts of the user's graph.
+    """The parts of the user's graph."""
 
-    Attributes:
-        graph: the topology.
-        rows: per-vertex data by PyG's names: features ``x``, labels ``y``, and others by their own.
-        edge_rows: per-edge data by PyG's names, weights ``edge_weight`` and others by their own, in
-            the user's order of edges.
-        hands_weights: whether the graph's own weights are data that batches carry; else they are
-            ``edge_rows``, or none.
-        constants: a PyG graph's other attributes, which every batch repeats.
-        id_dtype: the type of ids in a DGL graph.
-    """
-
-    graph: Graph
+    graph: Graph  #: the topology
+    #: per-vertex data by PyG's names: features ``x``, labels ``y``, and others by their own
     rows: dict[str, Rows]
+    #: per-edge data by PyG's names, weights ``edge_weight`` and others by their own, in the user's
+    #: order of edges
     edge_rows: dict[str, Rows] = field(default_factory=dict)
+    #: whether the graph's own weights are data that batches carry; else they are ``edge_rows``, or
+    #: none
     hands_weights: bool = False
+    #: a PyG graph's other attributes, which every batch repeats
     constants: dict[str, Any] = field(default_factory=dict)
-    id_dtype: torch.dtype = torch.int64
+    id_dtype: torch.dtype = torch.int64  #: the type of ids in a DGL graph
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeUse:
-    """What a loader needs of the edges of a user's graph.
+    """What a loader needs of the edges of a user's graph."""
 
-    Attributes:
-        weight: the attribute that neighbours are drawn by; None if all are alike.
-        numbered: whether batches tell the numbers of edges, even if edges have no data.
-    """
-
-    weight: str | None = None
-    numbered: bool = False
+    weight: str | None = None  #: the attribute that neighbours are drawn by; None if all are alike
+    numbered: bool = False  #: whether batches have the numbers of edges, even if edges have no data
 
 
 def read_data(data: Any, use: EdgeUse) -> LoaderData:
@@ -132,10 +114,6 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
 
     Rows keep their type, but a Graph's float16 and uint8 features, which are ways of storing,
     become float32.
-
-    Args:
-        data: the user's graph.
-        use: what is needed of its edges.
 
     Raises:
         GraphError: it is none of these, or carries what a loader cannot hand on; or its edges have

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.core import ConfigError, GraphError, Pipeline, nearest, usable_cores
-from gnnscale.core.arrays import Array, Int64Array
+from gnnscale.core import ConfigError, GraphError, Pipeline, arrays, nearest, usable_cores
 from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph
 from gnnscale.loader.batch_format import FORMATS, Sampling
@@ -21,27 +20,11 @@ from gnnscale.sampler import ShuffledOrder
 
 #: Arguments of others with a single value that this loader can honour: PyG's, torch's, DGL's.
 FIXED: dict[str, Any] = {
-    "input_time": None,
-    "subgraph_type": "directional",
-    "disjoint": False,
-    "directed": True,
-    "temporal_strategy": "uniform",
-    "time_attr": None,
-    "transform_sampler_output": None,
-    "custom_cls": None,
-    "neighbor_sampler": None,
-    "input_id": None,
-    "sampler": None,
-    "batch_sampler": None,
-    "collate_fn": None,
-    "worker_init_fn": None,
-    "edge_dir": "in",
-    "mask": None,
-    "device": None,
-    "output_device": None,
-    "use_ddp": False,
-    "use_uva": False,
-    "gpu_cache": None,
+    **dict.fromkeys(("input_time", "time_attr", "transform_sampler_output", "custom_cls")),
+    **dict.fromkeys(("neighbor_sampler", "input_id", "sampler", "batch_sampler", "collate_fn")),
+    **dict.fromkeys(("worker_init_fn", "mask", "device", "output_device", "gpu_cache")),
+    **{"subgraph_type": "directional", "temporal_strategy": "uniform", "edge_dir": "in"},
+    **{"directed": True, "disjoint": False, "use_ddp": False, "use_uva": False},
 }
 #: Those that steer worker processes, copies and what is read ahead, and change no batch.
 WITHOUT_EFFECT = (
@@ -56,7 +39,7 @@ WITHOUT_EFFECT = (
 class _Task:
     """A batch that is to be loaded: the positions of its seeds, its step, and what came of it."""
 
-    positions: Array
+    positions: arrays.Array
     step: int
     batch: Any = None
 
@@ -116,7 +99,7 @@ class NeighborLoader(IterableDataset[Any]):
         weight_attr: draw neighbours with probability by this attribute of edges, one number
             each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
             the argument, ``prob``, is taken too.
-        edge_ids: tell the numbers of edges even if these have no data.
+        edge_ids: add the numbers of edges even if these have no data.
         generator: ``seed`` is drawn from it, once.
         seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
         num_threads: threads of the native kernels for a batch; by default the cores, divided by
@@ -196,11 +179,7 @@ class NeighborLoader(IterableDataset[Any]):
         return -(-len(self._seeds) // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch.
-
-        Raises:
-            ConfigError: in a worker process of a ``DataLoader``.
-        """
+        """Begin the next epoch."""
         worker = get_worker_info()
         if worker is not None:
             raise ConfigError(
@@ -225,7 +204,7 @@ class NeighborLoader(IterableDataset[Any]):
                 yield task.take()
 
     def _tasks(self, epoch: int) -> Iterator[_Task]:
-        positions: Iterator[Array]
+        positions: Iterator[arrays.Array]
         everything = np.arange(len(self._seeds))
         if self._shuffle:
             order = ShuffledOrder(everything, batch_size=self.batch_size, seed=self._seed)
@@ -253,7 +232,7 @@ def _can_pin(pin_memory: bool) -> bool:
     return pin_memory
 
 
-def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[Array, Int64Array]:
+def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.Int64Array]:
     """Return the seeds, in the graph's type of ids, and the ``input_id`` of each."""
     num_vertices = graph.num_vertices
     nodes = np.arange(num_vertices) if input_nodes is None else np.asarray(input_nodes)
@@ -274,11 +253,7 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[Array, Int64Array]:
 
 
 def _weights_of(weight_attr: str | None, others: dict[str, Any]) -> str | None:
-    """Return the attribute of edges that neighbours are drawn by, and take ``prob`` from others.
-
-    Raises:
-        ConfigError: both names of the argument are given, or no name of an attribute.
-    """
+    """Return the attribute of edges that neighbours are drawn by, and take ``prob`` from others."""
     prob = others.pop("prob", None)
     if prob is not None and weight_attr is not None:
         raise ConfigError(f"prob={prob!r}: allowed is None beside weight_attr={weight_attr!r}")
@@ -290,11 +265,7 @@ def _weights_of(weight_attr: str | None, others: dict[str, Any]) -> str | None:
 
 
 def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[..., Any]) -> None:
-    """Refuse fan-outs, and arguments that ``loader`` does not have, that cannot be honoured.
-
-    Raises:
-        ConfigError: one has a value that is not allowed, or there is no such argument.
-    """
+    """Refuse fan-outs, and arguments that ``loader`` does not have, that cannot be honoured."""
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
             f"num_neighbors={fanouts}: allowed is a positive number, or -1 for all, for each hop"
@@ -313,22 +284,14 @@ def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[
 
 
 def _check_minimum(minimum: int, **values: int) -> None:
-    """Refuse numbers below ``minimum``.
-
-    Raises:
-        ConfigError: one is.
-    """
+    """Refuse numbers below ``minimum``."""
     for name, value in values.items():
         if value < minimum:
             raise ConfigError(f"{name}={value}: must be at least {minimum}")
 
 
 def _drawn_seed(seed: int | None, generator: torch.Generator | None) -> int:
-    """Return the seed: the one given, or drawn from ``generator``, or 0.
-
-    Raises:
-        ConfigError: both are given.
-    """
+    """Return the seed: the one given, or drawn from ``generator``, or 0."""
     if generator is None:
         return 0 if seed is None else seed
     if seed is not None:

@@ -1,10 +1,6 @@
 """Group ``optimizer``: update rules and learning rates.
 
-What every update rule has, and the learning rate as a pure function of the epoch.
-
-Options are read before torch is imported; only ``build`` needs it.
-
-SGD, Adam and AdamW. torch is imported when they are built.
+Options are read before torch is imported, which only ``build`` needs.
 """
 
 from __future__ import annotations
@@ -101,16 +97,15 @@ class OptimizerConfig(ABC):
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameter groups: those with weight decay, then those without."""
-        if not self.decay_first_layer_only:
-            return [{"params": list(model.parameters()), "weight_decay": self.weight_decay}]
-        first = {id(parameter) for parameter in _first_layer(model).parameters()}
         parameters = list(model.parameters())
+        if not self.decay_first_layer_only:
+            return [{"params": parameters, "weight_decay": self.weight_decay}]
+        first = {id(parameter) for parameter in _first_layer(model).parameters()}
+        inside = [each for each in parameters if id(each) in first]
+        others = [each for each in parameters if id(each) not in first]
         return [
-            {
-                "params": [each for each in parameters if id(each) in first],
-                "weight_decay": self.weight_decay,
-            },
-            {"params": [each for each in parameters if id(each) not in first], "weight_decay": 0.0},
+            {"params": inside, "weight_decay": self.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ]
 
 

@@ -1,62 +1,41 @@
 """torch's optimizers without its wrappers, and the state that a checkpoint keeps of them."""
 
-import inspect
 from collections.abc import Mapping
-from typing import Any
+from inspect import unwrap
 
 import torch
-from torch import Tensor
+from torch import Tensor, optim
+from torch.optim import Optimizer
 
 
-class _Plain(torch.optim.Optimizer):
+class _Plain(Optimizer):
     """The methods of an optimizer as they are inside torch's wrappers."""
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's."""
-        inspect.unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's."""
-        inspect.unwrap(torch.optim.Optimizer.zero_grad)(self, set_to_none)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As torch's."""
-        state: dict[str, Any] = inspect.unwrap(torch.optim.Optimizer.state_dict)(self)
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's."""
-        inspect.unwrap(torch.optim.Optimizer.load_state_dict)(self, state_dict)
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
 
 
-class PlainAdam(_Plain, torch.optim.Adam):
+class PlainAdam(_Plain, optim.Adam):
     """``torch.optim.Adam``."""
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """As torch's."""
-        return inspect.unwrap(torch.optim.Adam.step)(self, closure)
+    step = torch.no_grad()(unwrap(optim.Adam.step))
 
 
-class PlainAdamW(_Plain, torch.optim.AdamW):
+class PlainAdamW(_Plain, optim.AdamW):
     """``torch.optim.AdamW``."""
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """As torch's."""
-        return inspect.unwrap(torch.optim.AdamW.step)(self, closure)
+    step = torch.no_grad()(unwrap(optim.AdamW.step))
 
 
-class PlainSgd(_Plain, torch.optim.SGD):
+class PlainSgd(_Plain, optim.SGD):
     """``torch.optim.SGD``."""
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """As torch's."""
-        return inspect.unwrap(torch.optim.SGD.step)(self, closure)
+    step = torch.no_grad()(unwrap(optim.SGD.step))
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+def optimizer_state(optimizer: Optimizer) -> dict[int, dict[str, Tensor]]:
     """Return what the optimizer keeps of each parameter, by the parameter's number."""
     state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
     return {
@@ -65,9 +44,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Ten
     }
 
 
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Tensor]]
-) -> None:
+def restore_optimizer(optimizer: Optimizer, state: Mapping[int, Mapping[str, Tensor]]) -> None:
     """Give the optimizer a state of its parameters that fits them."""
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": dict(state), "param_groups": groups})

@@ -1,7 +1,4 @@
-"""How a training run is opened, part by part, and how it ends.
-
-Operations of torch that give the same bits every time, and on every processor with AVX2.
-"""
+"""How a training run is opened, part by part, and how it ends."""
 
 import logging
 import os
@@ -82,10 +79,7 @@ def open_run(
     """Open graph, model and device; take over a checkpoint; agree on a plan; start the stages.
 
     Args:
-        config: the run's options.
-        directory: run directory.
         options: ``config`` as plain values.
-        group: the workers of the run.
         artefacts: what the launching process has made; empty for workers that make it themselves.
     """
     with ExitStack() as closing:
@@ -142,7 +136,7 @@ def _open(
 
 
 def _begin(state: train_state.TrainState) -> None:
-    """Resume, or begin anew; agree on a plan, and let the stages run ahead."""
+    """Resume, or begin; agree on a plan, and let the stages run ahead."""
     config, data, device, group = state.config, state.data, state.device, state.group
     saved = None
     if config.resume is not None:

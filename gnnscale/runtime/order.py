@@ -13,7 +13,6 @@ def checked_order(
     """Return the order of the run; its first epoch is looked at before any device starts.
 
     Args:
-        config: the run's options.
         seeds: ``[n]`` what is trained once an epoch: vertices, or numbers of edges.
         parts: the devices' parts of it; None if it is whole.
 

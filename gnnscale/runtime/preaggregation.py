@@ -33,32 +33,20 @@ PREAGGREGATED = Kind(
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What decides the rows.
+    """What decides the rows."""
 
-    Attributes:
-        graph: whose features are aggregated; its content hash covers them.
-        layer: class of the layer, whose coefficients no weight changes.
-        width: of an aggregated row.
-    """
-
-    graph: GraphIdentity
-    layer: str
-    width: int
+    graph: GraphIdentity  #: whose features are aggregated; its content hash covers them
+    layer: str  #: class of the layer, whose coefficients no weight changes
+    width: int  #: of an aggregated row
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatedRows:
-    """Rows that were opened.
+    """Rows that were opened."""
 
-    Attributes:
-        rows: ``[num_vertices, width]`` float32, mapped.
-        identity: what decided them.
-        content: hash of what they hold.
-    """
-
-    rows: Float32Array
-    identity: Identity
-    content: str
+    rows: Float32Array  #: ``[num_vertices, width]`` float32, mapped
+    identity: Identity  #: what decided them
+    content: str  #: hash of what they hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +140,7 @@ def _write_rows(
     loader = ChunkLoader(graph, num_threads=num_threads, uses_degrees=layer.uses_degrees)
     vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     loaded = loader.load(
-        layer,
-        HostFeatures.of(graph),
-        vertices,
-        chunk_edges=chunks[0],
-        chunk_vertices=chunks[1],
+        layer, HostFeatures.of(graph), vertices, chunk_edges=chunks[0], chunk_vertices=chunks[1]
     )
     with (
         NpyWriter(folder / "rows.npy", np.dtype(np.float32), (identity.width,)) as writer,
@@ -183,11 +167,7 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
 
 
 def _check_rows(path: Path, graph: Graph, identity: Identity) -> None:
-    """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them.
-
-    Raises:
-        GraphError: as ``open_rows``; they are of another layer, or one is not finite.
-    """
+    """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them."""
     opened = open_rows(path, graph)
     PREAGGREGATED.check_same(path, asdict(identity), asdict(opened.identity))
     file = path / "rows.npy"

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gnnscale.runtime.checkpoint.file import LAST
-from gnnscale.runtime.checkpoint.saved_run import SavedRun, WorkerPart, foreign
+from gnnscale.runtime.checkpoint import file, saved_run
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch
@@ -13,7 +12,7 @@ from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoc
 log = logging.getLogger(__name__)
 
 
-def resume(state: TrainState) -> SavedRun | None:
+def resume(state: TrainState) -> saved_run.SavedRun | None:
     """Go on where the checkpoint stands; every worker calls this.
 
     Returns:
@@ -43,7 +42,7 @@ def resume(state: TrainState) -> SavedRun | None:
     return saved
 
 
-def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
+def _resume_inside(state: TrainState, saved: saved_run.SavedRun, sums: EpochSums) -> None:
     """Take what this worker alone knew of an epoch; other devices begin with the first one's."""
     options = state.checkpoint.options
     if saved.config.get("device_plan") != options.get("device_plan"):
@@ -55,12 +54,12 @@ def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
         part = saved.workers[state.group.rank]
         part.restore_buffers(state.learning.trained)
     except ValueError as error:
-        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
+        raise saved_run.foreign(state.checkpoint.directory / file.LAST, str(error)) from None
     state.step.rows.update(part.rows)
     state.progress.resumed = replace(sums, counters=part.counters)
 
 
-def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
+def kept_management(state: TrainState, saved: saved_run.SavedRun) -> RebalancerState:
     """Return where resource management stood when the checkpoint was written.
 
     Raises:
@@ -74,21 +73,17 @@ def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
     try:
         return RebalancerState.from_values(state.layout.plan, values, step=saved.step)
     except ValueError as error:
-        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
+        raise saved_run.foreign(state.checkpoint.directory / file.LAST, str(error)) from None
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
     """Begin to write a checkpoint after the step that is done; every worker calls this.
 
     The stages of later steps go on meanwhile.
-
-    Args:
-        state: where the run stands.
-        sums: what the epoch has added up so far.
     """
     state.learning.join()
     state.device.backend.buffers_out()
-    part = WorkerPart(
+    part = saved_run.WorkerPart(
         buffers=dict(state.learning.trained.named_buffers()),
         rows=dict(state.step.rows),
         counters=sums.counters,

@@ -1,8 +1,6 @@
-"""A task over a graph that was opened: what a run orders, samples, builds and minimises.
+"""A task over a graph that was opened: what a run orders, samples, builds, minimises and measures.
 
-What a run measures of its predictions, and how good they can be.
-
-The task of predicting labels of vertices.
+Here is that of predicting labels of vertices.
 """
 
 from collections.abc import Sequence
@@ -39,12 +37,7 @@ class Task(Protocol):
         ...
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return how mini-batches of seeds are sampled, by how it is done for vertices.
-
-        Args:
-            vertices: the run's sampler.
-            order: of the seeds.
-        """
+        """Return how mini-batches of seeds are sampled, by how it is done for vertices."""
         ...
 
     def build(self, model: ModelConfig) -> TrainableModel:
@@ -57,7 +50,6 @@ def chosen_metrics(names: Sequence[str], graph: Graph) -> tuple[str, ...]:
 
     Args:
         names: of ``gnnscale.core.metrics.QUALITY``; none for the graph's own.
-        graph: that is trained on.
 
     Raises:
         ConfigError: the graph's labels are not what a metric is of.
@@ -87,17 +79,11 @@ def ceiling(graph: Graph, metric: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class VertexTask:
-    """Labels of vertices are predicted.
+    """Labels of vertices are predicted."""
 
-    Attributes:
-        graph: with labels and split.
-        loss: what is minimised.
-        metrics: what is measured; none for the graph's own metric.
-    """
-
-    graph: Graph
-    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
-    metrics: Sequence[str] = ()
+    graph: Graph  #: with labels and split
+    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)  #: what is minimised
+    metrics: Sequence[str] = ()  #: what is measured; none for the graph's own metric
 
     @property
     def seeds(self) -> Array:

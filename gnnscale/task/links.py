@@ -1,9 +1,4 @@
-"""Link prediction: which edges are held out, and what a run makes of the others.
-
-The task of predicting edges.
-
-How high edges rank among others: mean reciprocal rank, and Hits@k (as OGB counts them).
-"""
+"""Link prediction, measured by mean reciprocal rank and Hits@k, as OGB counts them."""
 
 from dataclasses import dataclass
 
@@ -53,17 +48,15 @@ class LinkTask:
     """Edges are predicted.
 
     Attributes:
-        split: the edges, and the graph without those that are held out.
         num_negatives, decoder, hits, num_candidates: as in ``LinkPrediction``.
-        seed: fixes the candidates.
     """
 
-    split: EdgeSplit
+    split: EdgeSplit  #: the edges, and the graph without those that are held out
     num_negatives: int
     decoder: str
     hits: int
     num_candidates: int
-    seed: int
+    seed: int  #: fixes the candidates
 
     @property
     def graph(self) -> Graph:

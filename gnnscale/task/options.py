@@ -45,8 +45,6 @@ class TaskConfig(ABC):
         """Open the task over ``graph``.
 
         Args:
-            graph: of the run's dataset.
-            made: what ``make`` has made of it.
             loss: what a run minimises, if the task has no loss of its own.
             metrics: what a run measures, if the task does not say; none for the graph's own.
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.artifact import graph_store, kind
+from gnnscale.artifact import files, graph_store, kind
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
-from gnnscale.artifact.files import check_space
 from gnnscale.artifact.header import digest
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray, track
 from gnnscale.dataset.checks import check_ids, checked_weights
@@ -19,11 +18,7 @@ from gnnscale.graph import Graph
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 LINKS = kind.Kind(
-    name="division of edges",
-    header="links.json",
-    version=2,
-    folder="links",
-    max_bytes=1 << 20,
+    name="division of edges", header="links.json", version=2, folder="links", max_bytes=1 << 20
 )
 #: The parts of the split, in the order in which their shares are cut from the unit interval.
 PARTS = ("test", "valid", "train")
@@ -35,39 +30,24 @@ _ORIENTATION = float(1 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class SplitIdentity:
-    """What decides the split.
+    """What decides the split."""
 
-    Attributes:
-        graph: whose edges are divided.
-        valid_fraction: share of the edges that are validated.
-        test_fraction: share of the edges that are tested.
-        seed: fixes which.
-    """
-
-    graph: GraphIdentity
-    valid_fraction: float
-    test_fraction: float
-    seed: int
+    graph: GraphIdentity  #: whose edges are divided
+    valid_fraction: float  #: share of the edges that are validated
+    test_fraction: float  #: share of the edges that are tested
+    seed: int  #: fixes which
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSplit:
-    """A split that was opened; its arrays are mapped.
+    """A split that was opened; its arrays are mapped."""
 
-    Attributes:
-        graph: the graph without the edges that are validated and tested: along all others messages
-            are sent.
-        train: ``[n, 2]`` sources and destinations of the edges that are trained.
-        valid: ``[n, 2]`` of those that are validated.
-        test: ``[n, 2]`` of those that are tested.
-        undirected: whether every edge has its reverse; each pair is then predicted once.
-    """
-
+    #: the graph without the edges that are validated and tested: along all others messages are sent
     graph: Graph
-    train: IntArray
-    valid: IntArray
-    test: IntArray
-    undirected: bool
+    train: IntArray  #: ``[n, 2]`` sources and destinations of the edges that are trained
+    valid: IntArray  #: ``[n, 2]`` of those that are validated
+    test: IntArray  #: ``[n, 2]`` of those that are tested
+    undirected: bool  #: whether every edge has its reverse; each pair is then predicted once
 
     @property
     def content(self) -> str:
@@ -96,10 +76,7 @@ def identify_split(
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
     return SplitIdentity(
-        graph=describe(graph),
-        valid_fraction=valid_fraction,
-        test_fraction=test_fraction,
-        seed=seed,
+        graph=describe(graph), valid_fraction=valid_fraction, test_fraction=test_fraction, seed=seed
     )
 
 
@@ -202,7 +179,7 @@ def _write(
     """Write all arrays, and return their entries."""
     what = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
-    check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
+    files.check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, shape))

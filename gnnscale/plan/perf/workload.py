@@ -6,16 +6,20 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES
 from gnnscale.core import Float64Array, IntArray, cache_bytes
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel, cost
+from gnnscale.model import cost
 from gnnscale.plan.device import Device
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
+
+if TYPE_CHECKING:
+    from gnnscale.model import TrainableModel
 
 #: Seconds after which sampling is not timed again, once it was in ``_MIN_ROUNDS``.
 _BUDGET_S = 0.2

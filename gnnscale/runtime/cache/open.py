@@ -80,11 +80,8 @@ class OpenedCache:
 
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
-        return (
-            self.store.take_counters()
-            if isinstance(self.store, cached_features.CachedFeatures)
-            else {}
-        )
+        store = self.store
+        return store.take_counters() if isinstance(store, cached_features.CachedFeatures) else {}
 
     @property
     def look_ahead(self) -> cached_features.LookAheadFeatures | None:
@@ -129,12 +126,9 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
 
 
 def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> OpenedCache | None:
-    """Fill this worker's cache, and find those of its peers.
+    """Fill this worker's cache, and find those of its peers; None if its device has no cache.
 
     Every worker calls this at the same time.
-
-    Returns:
-        The caches, or None if this device has none.
 
     Raises:
         ConfigError: the devices of a clique are on different machines.
@@ -146,9 +140,8 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
     if own is None or own.host_aggregates:
         return None
     if own.look_ahead is not None:
-        store: FeatureStore = cached_features.LookAheadFeatures(
-            host, own.look_ahead, priority=out_degree(graph)
-        )
+        priority = out_degree(graph)
+        store = cached_features.LookAheadFeatures(host, own.look_ahead, priority=priority)
         return OpenedCache(store=store, lists=None, num_bytes=own.num_bytes)
     assert found is not None
     clique = plan.clique_of(group.rank)
@@ -162,7 +155,7 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache anew, while it may be read; every worker calls this at once."""
+    """Fill this worker's cache again, while it may be read; every worker calls this at once."""
     found = _static_rows(plan, HostFeatures.of(graph), group)
     if cache is not None and isinstance(cache.store, cached_features.CachedFeatures):
         assert found is not None

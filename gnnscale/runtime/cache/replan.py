@@ -1,7 +1,7 @@
-"""Caches planned anew between epochs, when their hit rate is far from the predicted one.
+"""Caches planned again between epochs, when their hit rate is far from the predicted one.
 
 A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
-pure function of the step, so that the next epochs can be drawn beforehand: what is kept then is
+pure function of the step, so that the next epochs can be drawn in advance: what is kept then is
 what these will read most.
 """
 
@@ -35,9 +35,8 @@ log = logging.getLogger(__name__)
 def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
     """Return the measured and the predicted hit rate of the device that differs most.
 
-    Returns:
-        None if they do not differ by more than 5 points on any device whose rows stay, and if
-        the prediction is of the run's own batches: epochs differ, and their sum does not.
+    None if they do not differ by more than 5 points on any device whose rows stay, and if the
+    prediction is of the run's own batches: epochs differ, and their sum does not.
     """
     if plan.exact:
         return None
@@ -71,7 +70,7 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan the caches anew if they did not hit as predicted.
+        """Plan the caches again if they did not hit as predicted.
 
         Every worker calls this after the same epoch, with the same traffic.
         """
@@ -145,23 +144,14 @@ class CacheReplanner:
         for each in clique[1:]:
             total += hotness[each]
         num_rows = int(rooms.sum())
-        order = ops.hottest(
-            total,
-            degree.out_degree(self._graph),
-            capacity=num_rows,
-            bytes_per_vertex=1,
-            num_threads=1,
-        )[:num_rows]
-        shared = ops.share_out(
-            order,
-            [hotness[each] for each in clique],
-            capacities=rooms,
-            bytes_per_vertex=1,
-            num_threads=1,
-        )
-        return dict(
-            zip(clique, planner.split_by_owner(order, shared.member, len(clique)), strict=True)
-        )
+        degrees = degree.out_degree(self._graph)
+        order = ops.hottest(total, degrees, capacity=num_rows, bytes_per_vertex=1, num_threads=1)[
+            :num_rows
+        ]
+        mine = [hotness[each] for each in clique]
+        shared = ops.share_out(order, mine, capacities=rooms, bytes_per_vertex=1, num_threads=1)
+        rows = planner.split_by_owner(order, shared.member, len(clique))
+        return dict(zip(clique, rows, strict=True))
 
     def _found(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
         """Return where this worker's reads will be found, device by device and last at the host."""

@@ -5,16 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gnnscale import cache
 from gnnscale.artifact.header import plain
-from gnnscale.cache import (
-    CacheDevice,
-    CachePlannerConfig,
-    CacheTask,
-    Draws,
-    check_parts,
-    make_plan,
-    read_plan,
-)
 from gnnscale.cache.task import row_bytes
 from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
@@ -29,7 +21,7 @@ from gnnscale.sampler import NeighborSampling, seed_order
 
 
 def cache_budget(
-    planner: CachePlannerConfig,
+    planner: cache.CachePlannerConfig,
     graph: Graph,
     device: Accelerator,
     *,
@@ -76,7 +68,7 @@ def plan_caches(
         ConfigError: the policy does not go with the run.
         GraphError: the plan cannot be written, or another one lies in its place.
     """
-    return make_plan(
+    return cache.make_plan(
         config.cache_planner,
         cache_task(config, graph, partition),
         partition=None if partition is None else partition.content,
@@ -94,14 +86,14 @@ def check_given_plan(
         GraphError: it is of another graph, of other parts, or of rows of another type.
         ConfigError: it caches for a device that has no memory of its own.
     """
-    stored = read_plan(path, graph)
-    check_parts(stored, None if partition is None else partition.content)
+    stored = cache.read_plan(path, graph)
+    cache.check_parts(stored, None if partition is None else partition.content)
     devices = config.device_plan.parsed()
     positions = {at for at, device in enumerate(devices) if has_memory(device)}
-    for cache in stored.plan.devices:
-        if cache.device not in positions:
+    for each in stored.plan.devices:
+        if each.device not in positions:
             raise ConfigError(
-                f"cache_plan={path}: caches for {cache.name} at position {cache.device}, where "
+                f"cache_plan={path}: caches for {each.name} at position {each.device}, where "
                 "device_plan has no device with memory of their own"
             )
     for clique in stored.plan.cliques:
@@ -109,7 +101,7 @@ def check_given_plan(
             _check_peers(f"cache_plan={path}", [devices[each] for each in clique])
 
 
-def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None) -> CacheTask:
+def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None) -> cache.CacheTask:
     """Return what the caches of a run are planned for.
 
     Raises:
@@ -117,11 +109,11 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
             cannot read each other's memory.
     """
     parts = None if partition is None else partition.parts
-    devices = config.device_plan.parsed()
+    devices, sampler = config.device_plan.parsed(), config.sampler
     split = config.device_plan.split or [1] * len(devices)
-    draws = Draws(
+    draws = cache.Draws(
         graph,
-        config.sampler,
+        sampler,
         checked_order(config, seed_order.labelled_vertices(graph, "train"), parts),
         split=partial(device_plan.apportion, split),
         # Without one the performance model splits them; while training, drm moves them.
@@ -130,7 +122,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         num_threads=config.num_threads,
     )
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    task = CacheTask(
+    task = cache.CacheTask(
         graph=graph,
         devices=(),
         num_devices=len(devices),
@@ -139,19 +131,14 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         draws=draws,
         num_epochs=config.epochs,
         batch_size=config.batch_size,
-        fanouts=_fanouts(config),
-        replace=bool(getattr(config.sampler, "replace", False)),
+        # By these, formulas give what a batch includes.
+        fanouts=tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None,
+        replace=bool(getattr(sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
     )
     found = _devices(config, graph, unmeasured_workload(graph, model), task)
     return replace(task, devices=found, cliques=_cliques(config, found))
-
-
-def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
-    """Return the fan-outs by which formulas give what a batch includes; None of other samplers."""
-    sampler = config.sampler
-    return tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None
 
 
 def _aggregated_row_bytes(model: TrainableModel) -> int | None:
@@ -163,8 +150,8 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 
 
 def _devices(
-    config: BatchesConfig, graph: Graph, workload: Workload, task: CacheTask
-) -> tuple[CacheDevice, ...]:
+    config: BatchesConfig, graph: Graph, workload: Workload, task: cache.CacheTask
+) -> tuple[cache.CacheDevice, ...]:
     """Return the devices with their own memory, which a link connects."""
     runtime = config.runtime
     first_batches = task.first_batches if config.cache_planner.sizes_itself else {}
@@ -176,7 +163,7 @@ def _devices(
         assert isinstance(device, Accelerator)
         first = first_batches.get(position)
         found.append(
-            CacheDevice(
+            cache.CacheDevice(
                 position=position,
                 name=device.label,
                 budget_bytes=cache_budget(
@@ -203,7 +190,7 @@ def has_memory(device: Device) -> bool:
 
 
 def _cliques(
-    config: BatchesConfig, devices: tuple[CacheDevice, ...]
+    config: BatchesConfig, devices: tuple[cache.CacheDevice, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the positions of devices that read each other's caches."""
     planner, positions = config.cache_planner, [device.position for device in devices]

@@ -1,7 +1,7 @@
 """Artefacts of a run: made by the process that launches it, before any worker starts.
 
-An interrupted preparation so cleans up after itself, and shows its progress where the user looks.
-Workers only open what was made, and make sure that it is the same still.
+An interrupted preparation thus cleans up after itself, and shows its progress where the user looks.
+Workers only open what was made, and check that it is still the same.
 """
 
 from __future__ import annotations
@@ -38,17 +38,11 @@ PREAGGREGATED = "preaggregated features"
 
 @dataclass(frozen=True, kw_only=True)
 class Artefact:
-    """A directory that workers read.
+    """A directory that workers read."""
 
-    Attributes:
-        name: what errors call it.
-        path: the directory.
-        content: hash of what it holds.
-    """
-
-    name: str
-    path: Path
-    content: str
+    name: str  #: what errors call it
+    path: Path  #: the directory
+    content: str  #: hash of what it holds
 
 
 def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
@@ -68,13 +62,10 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
 
 
 def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
-    """Make what a run needs of ``graph``, unless it is there.
-
-    That is a partition or divided edges, a cache plan, and preaggregated features.
+    """Make the partition, divided edges, cache plan and rows that a run needs, if missing.
 
     Raises:
-        GraphError: one of them cannot be made, or is damaged.
-        ConfigError: the graph cannot be divided, or the caches planned, as the options say.
+        GraphError, ConfigError: as ``make_artefacts``.
     """
     made = [] if config.partitioner.divides == "nothing" else [divide(config, graph)]
     links = config.task.make(graph)
@@ -107,12 +98,7 @@ def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Ar
 
 
 def divide(config: BatchesConfig, graph: Graph) -> Artefact:
-    """Make the partition of ``graph`` that a run needs, if there is none yet.
-
-    Raises:
-        GraphError: it cannot be made, or is damaged.
-        ConfigError: the graph cannot be divided as the options say.
-    """
+    """Make the partition of ``graph`` that a run needs, if missing; raise as ``make_artefacts``."""
     path = make_partition(
         config.partitioner,
         graph,
@@ -124,20 +110,12 @@ def divide(config: BatchesConfig, graph: Graph) -> Artefact:
 
 
 def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | None:
-    """Open the partition of ``graph`` among ``artefacts``; None if there is none.
-
-    Raises:
-        GraphError: it is damaged, or another one than when the run was launched.
-    """
+    """Open the partition of ``graph`` among ``artefacts``; None if there is none."""
     return _reopened(artefacts, PARTITION, lambda path: read_partition(path, graph))
 
 
 def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
-    """Open what is predicted of ``graph``.
-
-    Raises:
-        GraphError: what was made for it is damaged, or another one than when the run was launched.
-    """
+    """Open what is predicted of ``graph``."""
     task = _reopened(
         artefacts, LINKS, lambda path: _opened(config, graph, path), lambda task: task.graph.content
     )
@@ -149,27 +127,14 @@ def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
 
 
 def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:
-    """Open the cache plan for ``graph`` among ``artefacts``; None if there is none.
-
-    Raises:
-        GraphError: it is damaged, or another one than when the run was launched.
-    """
+    """Open the cache plan for ``graph`` among ``artefacts``; None if there is none."""
     return _reopened(artefacts, CACHE_PLAN, lambda path: read_plan(path, graph))
 
 
 def open_aggregated(
     artefacts: Sequence[Artefact], graph: Graph, host: FeatureStore
 ) -> PreaggregatedFeatures | None:
-    """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none.
-
-    Args:
-        artefacts: what was made for the run.
-        graph: whose features they are.
-        host: the features as they are.
-
-    Raises:
-        GraphError: they are damaged, or others than when the run was launched.
-    """
+    """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none."""
     from gnnscale.feature import PreaggregatedFeatures
     from gnnscale.runtime.preaggregation import open_rows
 
@@ -178,11 +143,7 @@ def open_aggregated(
 
 
 def open_graph(artefacts: Sequence[Artefact]) -> Graph:
-    """Open the graph store among ``artefacts``.
-
-    Raises:
-        GraphError: it is damaged, or holds another graph than when the run was launched.
-    """
+    """Open the graph store among ``artefacts``."""
     graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
     assert graph is not None
     return graph
@@ -194,7 +155,11 @@ def _reopened(
     opened: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open the artefact ``name`` and make sure that it is the same still; None if there is none."""
+    """Open the artefact ``name``; None if there is none.
+
+    Raises:
+        GraphError: it is damaged, or another one than when the run was launched.
+    """
     found = next((each for each in artefacts if each.name == name), None)
     if found is None:
         return None

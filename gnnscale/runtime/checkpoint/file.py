@@ -1,12 +1,8 @@
 """Checkpoints: atomic files that hold all a run needs to end as if it had never stopped.
 
-What writes and reads tensors is imported then: what only cleans up after a run needs no torch.
-
-Nested plain values and tensors as the bytes of one safetensors file.
-
-A file of that format holds named tensors and nothing that could run. The values around the tensors
-are JSON, kept as one more tensor of bytes. It has the name of a tensor in place of it, marked by a
-character that no option and no name holds.
+A checkpoint is a safetensors file, which holds named tensors and nothing that could run. The values
+around the tensors are JSON, kept as one more tensor of bytes. It has the name of a tensor in place
+of it, marked by a character that no option and no name holds.
 """
 
 from __future__ import annotations
@@ -17,19 +13,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError, one_line, shown
-from gnnscale.core.files import remove_unfinished, write_atomically
+from gnnscale.core import ConfigError, files, one_line, shown
 from gnnscale.options.config import differences
 from gnnscale.options.file import read_regular
+from gnnscale.runtime.checkpoint import BEST as BEST
+from gnnscale.runtime.checkpoint import LAST as LAST
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from gnnscale.runtime.checkpoint.saved_run import SavedRun
 
 
 _VALUES = "values"
@@ -94,9 +93,9 @@ def packed(content: Any) -> Iterator[bytes | memoryview]:
         if dtype is None:
             raise TypeError(f"a tensor of {tensor.dtype} has no place in a file")
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    told = json.dumps(header, separators=(",", ":")).encode()
-    told += b" " * (-len(told) % 8)
-    yield len(told).to_bytes(8, "little") + told
+    start = json.dumps(header, separators=(",", ":")).encode()
+    start += b" " * (-len(start) % 8)
+    yield len(start).to_bytes(8, "little") + start
     for _, tensor in ordered:
         if tensor.numel():
             yield tensor.reshape(-1).view(torch.uint8).numpy().data
@@ -137,41 +136,19 @@ def _restored(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[st
 
 #: Bumped when the contents of a checkpoint change their meaning.
 FORMAT_VERSION = 5
-#: Everything after the last step that was kept, relative to the run directory.
-LAST = Path("checkpoints") / "last.safetensors"
-#: The weights with the best validation metric, relative to the run directory.
-BEST = Path("checkpoints") / "best.safetensors"
 
-#: Options that may differ between a run and its resumption: they change how long it goes on, or
+#: Options that may differ between a run and its resumption: they change how long it trains, or
 #: where it finds things, not what it computes.
 FREE_OPTIONS: tuple[str, ...] = (
-    "epochs",
-    "num_threads",
-    "resume",
-    "cache_plan",
-    "cache_planner",
-    "dataset.raw",
-    "dataset.store",
-    "device_plan",
-    "features",
-    "predictions",
-    "logger",
-    "observers",
-    "runtime.checkpoint",
-    "runtime.checkpoint_every_s",
-    "runtime.deterministic",
-    "runtime.drm",
-    "runtime.patience",
-    "runtime.prefetch",
-    "runtime.prefetch_depth",
-    "runtime.stall_limit_s",
+    *("epochs", "num_threads", "resume", "cache_plan", "cache_planner", "dataset.raw"),
+    *("dataset.store", "device_plan", "features", "predictions", "logger", "observers"),
+    *("runtime.checkpoint", "runtime.checkpoint_every_s", "runtime.deterministic", "runtime.drm"),
+    *("runtime.patience", "runtime.prefetch", "runtime.prefetch_depth", "runtime.stall_limit_s"),
 )
 #: Those of them that plans follow from, and with them the order in which numbers are added up.
-PLAN_OPTIONS = frozenset(
-    (
-        *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
-        *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
-    )
+PLAN_OPTIONS = (
+    *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
+    *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
 )
 #: Bytes of a checkpoint beside its tensors; it has the epochs that ``metrics.jsonl`` has not.
 _MAX_VALUES_BYTES = 1 << 30
@@ -185,13 +162,7 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content})
-    write_atomically(file, parts, durable=True)
-
-
-def remove_unfinished_checkpoints(directory: Path) -> None:
-    """Remove what a process that was killed while it wrote a checkpoint left."""
-    for file in (BEST, LAST):
-        remove_unfinished(directory / file)
+    files.write_atomically(file, parts, durable=True)
 
 
 def max_bytes(model: nn.Module) -> int:
@@ -221,7 +192,7 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
 
     Args:
         file: named in errors.
-        content: its bytes; None for a file of one's own, which is read however large.
+        content: its bytes; None for a trusted file, which is read however large.
 
     Raises:
         ConfigError: the bytes are truncated, no checkpoint, or of another version.
@@ -241,30 +212,12 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     return saved
 
 
-class Saved(Protocol):
-    """The part of a checkpoint by which it recognises its run."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The run's options as plain values."""
-
-    @property
-    def graph(self) -> Mapping[str, Any]:
-        """Name and sizes of its graph."""
-
-
 def check_same_run(
-    file: Path, saved: Saved, *, config: Mapping[str, Any], graph: Mapping[str, Any]
+    file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
 ) -> None:
     """Refuse to resume under other options, or on another graph, than the checkpoint's.
 
     With ``runtime.deterministic`` before and now, options that plans follow from stay too.
-
-    Args:
-        file: the checkpoint, named in the error.
-        saved: its content.
-        config: options of the resuming run as plain values.
-        graph: name and sizes of its graph.
 
     Raises:
         ConfigError: naming the first option that differs, and both values.
@@ -294,9 +247,7 @@ def check_same_graph(
     """Refuse weights of another graph.
 
     Args:
-        file: the checkpoint, named in the error.
         saved: name, sizes and content hash of its graph.
-        graph: those of the graph at hand.
         option: the option that named the run.
 
     Raises:

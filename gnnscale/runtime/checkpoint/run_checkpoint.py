@@ -1,13 +1,11 @@
-"""The checkpoint of a run: what rank 0 writes while it trains, and what all workers resume from.
-
-What writes checkpoints while training goes on: one thread, and one write at a time.
-"""
+"""The checkpoint of a run: what rank 0 writes while it trains, and what all workers resume from."""
 
 import logging
 import os
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -23,21 +21,10 @@ from gnnscale.model import TrainableModel
 from gnnscale.optimizer.plain import restore_optimizer
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.checkpoint.file import (
-    BEST,
-    LAST,
-    check_same_run,
-    max_bytes,
-    read_checkpoint,
-    save_checkpoint,
-    unpack,
-)
-from gnnscale.runtime.checkpoint.saved_run import (
-    SavedRun,
-    is_validation_of,
-    num_recorded,
-    read_history,
-)
+from gnnscale.runtime.checkpoint import file as files
+from gnnscale.runtime.checkpoint import saved_run
+from gnnscale.runtime.checkpoint.file import BEST, LAST, save_checkpoint
+from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -47,94 +34,60 @@ Job = Callable[[], None]
 
 
 class BackgroundWriter:
-    """Runs one job at a time in a thread of its own, which begins with the first of them.
+    """Runs one job at a time in a separate thread, which begins with the first of them.
 
-    There is no queue, so that a disk that is too slow delays writes and does not pile them up. Only
-    one job may wait for the one in flight, and a newer one takes its place.
+    Only one job may wait for the one in flight, and a newer one takes its place: a disk that is too
+    slow delays writes and does not pile them up.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._job: Job | None = None
-        self._behind: Job | None = None
-        self._failure: BaseException | None = None
-        self._closed = False
+        self._pool = futures.ThreadPoolExecutor(1, "checkpoint")
+        self._waiting: deque[Job] = deque(maxlen=1)
+        self._last: futures.Future[None] | None = None
 
     @property
     def idle(self) -> bool:
         """Whether nothing is being written."""
-        return self._job is None
+        return self._last is None or self._last.done()
 
     def check(self) -> None:
-        """Raise what a job has failed with; it is raised once.
-
-        Raises:
-            BaseException: whatever the job raised, such as an OSError of a full disk.
-        """
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        """Raise what a job has failed with, as an OSError of a full disk; it is raised once."""
+        if self._last is not None and self._last.done():
+            last, self._last = self._last, None
+            last.result()
 
     def begin(self, job: Job) -> None:
         """Begin ``job``; nothing may be in flight."""
-        self.check()
-        if self._thread is None:
-            # Before there is a job: if no thread can begin, nobody waits for one.
-            thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-            thread.start()
-            self._thread = thread
-        with self._changed:
-            assert self._job is None, "one write at a time"
-            self._job = job
-            self._changed.notify_all()
+        assert self.idle, "one write at a time"
+        self.follow(job)
 
     def follow(self, job: Job) -> None:
         """Begin ``job`` after the one in flight, in place of what was to follow it; or now."""
-        with self._changed:
-            if self._job is not None:
-                self._behind = job
-                return
-        self.begin(job)
+        self.check()
+        self._waiting.append(job)
+        try:
+            self._last = self._pool.submit(self._run, self._last)
+        except RuntimeError:  # no thread can begin
+            self._waiting.clear()
+            raise
 
     def wait(self) -> None:
-        """Wait until all is written.
-
-        Raises:
-            BaseException: whatever a job raised.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._job is None)
+        """Wait until all is written, and raise what a job has failed with."""
+        if self._last is not None:
+            futures.wait([self._last])
         self.check()
 
     def close(self) -> None:
-        """Wait until all is written, and end the thread; whoever fails now does so for a cause."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._job is None)
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Wait until all is written, and end the thread; errors are dropped."""
+        self._pool.shutdown()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._job is not None or self._closed)
-                job = self._job
-            if job is None:
-                return
-            try:
-                with running("checkpoint"):
-                    job()
-            except BaseException as error:  # raised again if the run is trained
-                self._failure = error
-            del job  # what it was to write is not kept until the next one
-            with self._changed:
-                # What was to follow a failure would go on from what is not there.
-                self._job = None if self._failure is not None else self._behind
-                self._behind = None
-                self._changed.notify_all()
+    @running("checkpoint")
+    def _run(self, before: futures.Future[None] | None) -> None:
+        """Run the job that waits, unless a newer one took its place."""
+        if before is not None:
+            before.result()  # what was to follow a failure would continue from what is not there
+        if self._waiting:
+            self._waiting.popleft()()
 
 
 log = logging.getLogger(__name__)
@@ -149,33 +102,23 @@ _TIMES = 10
 class RunCheckpoint:
     """Where a run keeps its checkpoints, by what they recognise it, and when they were written.
 
-    They are written in the background: ``save`` copies what training goes on to change, and leaves
+    They are written in the background: ``save`` copies what training changes later, and leaves
     the rest to a thread. What that fails with is raised by ``check``, ``save`` or ``wait``.
-
-    Attributes:
-        directory: the run directory.
-        config: the run's options.
-        options: the same as plain values.
-        graph: the graph that is trained on.
-        metric: what decides which epoch is the best.
-        partition: hash of the partition whose parts give the order of seeds; None without.
-        saved_at: when the last one was begun, on the performance counter's clock; before the
-            first, when the run was opened.
-        took_s: seconds that it took, most of them in the background.
-        saved_step: the step after which it is.
-        saved_best: the epoch whose weights are written as the best.
     """
 
-    directory: Path
-    config: TrainConfig
-    options: Mapping[str, Any]
-    graph: Graph
-    metric: str
+    directory: Path  #: the run directory
+    config: TrainConfig  #: the run's options
+    options: Mapping[str, Any]  #: the same as plain values
+    graph: Graph  #: the graph that is trained on
+    metric: str  #: what decides which epoch is the best
+    #: hash of the partition whose parts give the order of seeds; None without
     partition: str | None = None
+    #: when the last one was begun, on the performance counter's clock; before the first, when the
+    #: run was opened
     saved_at: float = field(default_factory=lambda: time.perf_counter())
-    took_s: float = 0.0
-    saved_step: int | None = None
-    saved_best: int | None = None
+    took_s: float = 0.0  #: seconds that it took, most of them in the background
+    saved_step: int | None = None  #: the step after which it is
+    saved_best: int | None = None  #: the epoch whose weights are written as the best
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter, init=False, repr=False)
 
     @property
@@ -195,19 +138,11 @@ class RunCheckpoint:
         return self.config.runtime.checkpoint_every_s is not None and self.is_due
 
     def check(self) -> None:
-        """Raise what the last one could not be written for.
-
-        Raises:
-            OSError: the disk is full or the directory not writable.
-        """
+        """Raise what the last one could not be written for, such as an OSError of a full disk."""
         self._writer.check()
 
     def wait(self) -> None:
-        """Wait until the disk has the last one.
-
-        Raises:
-            OSError: the disk is full or the directory not writable.
-        """
+        """Wait until the disk has the last one; raise as ``check``."""
         self._writer.wait()
 
     def close(self) -> None:
@@ -233,9 +168,7 @@ class RunCheckpoint:
         The epochs in ``metrics.jsonl`` are not written again. Nothing may be in flight.
 
         Args:
-            model: the whole model.
             optimizer: its optimizer's state of each parameter, by its number.
-            step: steps done.
             history: records of all epochs that are trained to their end. After an epoch, its
                 record is the last of them, and yet to be validated.
             best_weights: those of the best epoch that is validated; never changed in place.
@@ -259,8 +192,7 @@ class RunCheckpoint:
             "graph": self._identity,
         }
         best = best_epoch(history, self.metric) if sums is not None else None
-        job = partial(self._write, content, tuple(history), tuple(workers), best)
-        self._writer.begin(job)
+        self._writer.begin(partial(self._write, content, tuple(history), tuple(workers), best))
 
     def _write(
         self,
@@ -271,21 +203,16 @@ class RunCheckpoint:
     ) -> None:
         """Write a checkpoint, and then the weights of epoch ``best`` if they are new."""
         validated = history if workers else history[:-1]
-        known = num_recorded(self.directory, validated)
+        known = saved_run.num_recorded(self.directory, validated)
         content["records"] = history[known:]
-        content["workers"] = [unpack(each) for each in workers]
+        content["workers"] = [files.unpack(each) for each in workers]
         save_checkpoint(self.directory / LAST, content)
         if best is not None:
             self._write_best(best, content["best_model"])
         self.took_s = time.perf_counter() - self.saved_at
 
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Write the best weights if they are new, after the checkpoint that is in flight.
-
-        Args:
-            epoch: the best one.
-            weights: those after it, never changed in place.
-        """
+        """Write the best weights, never changed in place, if new, after what is in flight."""
         self._writer.follow(partial(self._write_best, epoch, weights))
 
     def _write_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
@@ -322,7 +249,7 @@ class RunCheckpoint:
         file = self.directory / LAST
         content = b""
         if group.is_rank0 and os.path.lexists(file):
-            content = read_checkpoint(file, limit=max_bytes(model))
+            content = files.read_checkpoint(file, limit=files.max_bytes(model))
             self._checked(file, content, model, optimizer, steps_per_epoch)
         content = group.broadcast(content if group.is_rank0 else None)
         if not content:
@@ -339,7 +266,7 @@ class RunCheckpoint:
         return saved
 
     def history_of(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-        """Return the epochs that a checkpoint goes on from, and the one after which it was written.
+        """Return the epochs that a checkpoint continues, and the one after which it was written.
 
         The latter is None if the run has come to its validation, which makes it one of the
         former, and where the checkpoint is inside an epoch.
@@ -347,7 +274,7 @@ class RunCheckpoint:
         Raises:
             ConfigError: ``metrics.jsonl`` lacks one of those before.
         """
-        found = list(islice(read_history(self.directory), saved.epoch))
+        found = list(islice(saved_run.read_history(self.directory), saved.epoch))
         first = saved.epoch - len(saved.records)
         if len(found) < first:
             raise ConfigError(
@@ -358,7 +285,7 @@ class RunCheckpoint:
             return [*found[:first], *saved.records], None
         *records, last = saved.records
         before = [*found[:first], *records]
-        if len(found) == saved.epoch and is_validation_of(last, found[-1]):
+        if len(found) == saved.epoch and saved_run.is_validation_of(last, found[-1]):
             return [*before, found[-1]], None
         return before, last
 
@@ -377,7 +304,7 @@ class RunCheckpoint:
     ) -> SavedRun:
         """Read a checkpoint, and make sure that it is one of this run."""
         saved = SavedRun.load(file, content)
-        check_same_run(file, saved, config=self.options, graph=self._identity)
+        files.check_same_run(file, saved, config=self.options, graph=self._identity)
         saved.check_tensors(file, model, optimizer, self.config.optimizer.state_names)
         saved.check_progress(file, self.config, self.options, steps_per_epoch=steps_per_epoch)
         return saved

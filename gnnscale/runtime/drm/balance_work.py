@@ -13,7 +13,7 @@ _PROBE = 1 / 8
 #: a small share is mostly overhead, and makes it look slow.
 _FAR_APART = 2 / 3
 #: The gain is halved when a move goes back where the last one came from, down to this; it grows by
-#: the factor when a move goes on in the last one's direction.
+#: the factor when a move continues in the last one's direction.
 _MIN_GAIN = 0.125
 _RESTORE = 1.25
 #: Seconds below which a time is no measure of speed.

@@ -106,11 +106,7 @@ class Damping:
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MEMORY))
 
     def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> Trade | None:
-        """Return the trade on trial if it did not make its receiver faster, or the step slower.
-
-        Args:
-            tasks: seconds of each device's tasks, by the paper's names.
-        """
+        """Return the trade on trial if it did not make its receiver faster, or the step slower."""
         if self.trial is None:
             return None
         receiver = self.trial.trade.receiver

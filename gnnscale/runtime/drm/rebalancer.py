@@ -1,10 +1,6 @@
-"""When dynamic resource management is asked, and from which step its answer applies.
+"""Dynamic resource management: when it decides, what it decides, and what a checkpoint keeps of it.
 
-One decision of dynamic resource management: a pure function of the stage times.
-
-Every worker has the same times, and comes to the same plan.
-
-What dynamic resource management remembers, as plain values that a checkpoint keeps.
+A decision is a pure function of the stage times, which every worker has alike.
 """
 
 from __future__ import annotations
@@ -113,18 +109,13 @@ WINDOW = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RebalancerState:
-    """Where dynamic resource management stands after a step; ``RebalancerState()`` to begin with.
+    """Where resource management stands after a step; ``RebalancerState()`` to begin with."""
 
-    Attributes:
-        applies_from: the first step whose times tell something of the plan decided last.
-        window: each device's times in the steps since the last decision.
-        damping: what the last decision left.
-        pending: plans that were decided and are not in force yet, each with its first step.
-    """
-
-    applies_from: int = 0
+    applies_from: int = 0  #: the first step whose times are those of the plan decided last
+    #: each device's times in the steps since the last decision
     window: tuple[tuple[StageTimes, ...], ...] = ()
-    damping: Damping = field(default_factory=Damping)
+    damping: Damping = field(default_factory=Damping)  #: what the last decision left
+    #: plans that were decided and do not apply yet, each with its first step
     pending: tuple[tuple[int, DevicePlan], ...] = ()
 
     def to_values(self) -> dict[str, Any]:
@@ -140,10 +131,8 @@ class RebalancerState:
         """Rebuild a state from ``to_values``.
 
         Args:
-            plan: in force at ``step``. Its devices may hold more or fewer seeds than when the
+            plan: applies to ``step``. Its devices may hold more or fewer seeds than when the
                 values were kept; plans to come go no further than that.
-            values: what was kept.
-            step: the next step.
 
         Raises:
             ValueError: the values are not those of a state under ``plan``.
@@ -185,12 +174,7 @@ class _StateValues:
 
 
 def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
-    """Rebuild what the last decision left, and make sure that the next one can read it.
-
-    Args:
-        plan: what was decided last.
-        values: what was kept.
-    """
+    """Rebuild what the last decision left, and make sure that the next one can read it."""
     known = None if values.plan is None else _plan(plan, values.plan)
     damping = Damping(**{**vars(values), "plan": known})
     num_devices = len(plan.shares)
@@ -208,13 +192,11 @@ def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
 def _check_trade(trade: Trade, plan: DevicePlan) -> None:
     """Refuse a trade of threads that could not be taken back under ``plan``."""
     for end in (trade.giver, trade.receiver):
-        device = end.device
-        known = 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS
-        share = plan.shares[device] if known else None
-        if (
-            share is None
-            or end.task not in task_times.TaskTimes.of_device(share, StageTimes()).tasks()
-        ):
+        device, tasks = end.device, dict[str, float]()
+        if 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS:
+            share = plan.shares[device]
+            tasks = task_times.TaskTimes.of_device(share, StageTimes()).tasks()
+        if end.task not in tasks:
             raise ValueError(f"drm.damping.trial: no {shown(end.task)} of device {shown(device)}")
     trade.reverse.apply(plan)
 
@@ -278,11 +260,7 @@ class Rebalancer:
         )
 
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
-        """Take note of a step's times, and return what is decided after it, if anything.
-
-        Args:
-            full: whether it was a full mini-batch; the last of an epoch may not be.
-        """
+        """Take note of a ``full`` step, and return what is decided after it, if anything."""
         if full and step >= self._applies_from:
             self._window.append(stages)
         plan, move = self._schedule.plan, None

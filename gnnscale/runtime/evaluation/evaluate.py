@@ -1,8 +1,6 @@
-"""How good the model of a run is: its options, its best weights, and metrics of them.
+"""How good the model of a run is, while it trains and afterwards.
 
-What a run is measured by: labels of vertices, or ranks of edges among candidates.
-
-Validation and test of a run, on rank 0, while the other workers wait.
+A run is measured by labels of vertices, or by ranks of edges among candidates.
 """
 
 import math
@@ -13,23 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from omegaconf import OmegaConf
 
 from gnnscale import ops
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Float32Array,
-    Float64Array,
-    Int64Array,
-    IntArray,
-    shown,
-    track,
-)
+from gnnscale.core import ConfigError, arrays, shown, track
 from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
@@ -37,14 +26,8 @@ from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
 from gnnscale.options import found, run_directory
 from gnnscale.options.config import typed
+from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint import run_checkpoint, saved_run
-from gnnscale.runtime.checkpoint.file import (
-    BEST,
-    check_same_graph,
-    load_checkpoint,
-    max_bytes,
-    read_checkpoint,
-)
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
@@ -59,18 +42,6 @@ _SLICE_BYTES = 64 << 20
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
-class Examiner(Protocol):
-    """Measures a model, whose weights may change between calls, on parts of the split."""
-
-    def prepare(self, splits: Sequence[str]) -> None:
-        """Say what measuring ``splits`` at once takes, and refuse it if there is no room."""
-        ...
-
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the task's measures on each of ``splits``; None for one that is not defined."""
-        ...
-
-
 class VertexExaminer:
     """Measures predicted labels of vertices."""
 
@@ -81,7 +52,7 @@ class VertexExaminer:
         self._measures = task.measures
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Say what measuring ``splits`` at once takes.
+        """Log what measuring ``splits`` at once takes.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
@@ -93,12 +64,10 @@ class VertexExaminer:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
-        return [
-            self._scores(found, self._graph.labels[each])
-            for found, each in zip(rows, vertices, strict=True)
-        ]
+        labels = (self._graph.labels[each] for each in vertices)
+        return [self._scores(*each) for each in zip(rows, labels, strict=True)]
 
-    def _scores(self, rows: Float32Array, labels: Array) -> dict[str, float | None]:
+    def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
         values = {name: score(name, rows, labels) for name in self._measures}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -117,25 +86,20 @@ class LinkExaminer:
         self._predictor = predictor
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Say what examining each of ``splits`` takes.
-
-        Raises:
-            ConfigError: exact inference needs more of the disk than is free.
-        """
+        """Log what measuring each of ``splits`` takes; refuse it if there is no room."""
         for split in splits:
             self._predictor.prepare(self._vertices(split))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return MRR and Hits@k of each of ``splits``."""
-        found = [self._ranks(split) for split in splits]
-        mrr, hits = self._task.measures
-        k = self._task.hits
+        (mrr, hits), k = self._task.measures, self._task.hits
+        found = (self._ranks(split) for split in splits)
         return [
             {mrr: links.mean_reciprocal_rank(each), hits: links.hits_at(each, k)} for each in found
         ]
 
     @torch.no_grad()
-    def _ranks(self, split: str) -> Float64Array:
+    def _ranks(self, split: str) -> arrays.Float64Array:
         """Return the rank of every edge of ``split``."""
         vertices = self._vertices(split)
         rows = torch.from_numpy(self._predictor.logits(vertices))
@@ -151,7 +115,7 @@ class LinkExaminer:
                 advance(len(edges))
         return np.concatenate(found)
 
-    def _vertices(self, split: str) -> IntArray:
+    def _vertices(self, split: str) -> arrays.IntArray:
         """Return the vertices whose rows are needed, ascending."""
         graph = self._task.graph
         needed = np.zeros(graph.num_vertices, np.bool_)
@@ -160,7 +124,7 @@ class LinkExaminer:
             needed[candidates] = True
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
-    def _slices(self, split: str) -> Iterator[tuple[IntArray, Int64Array]]:
+    def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
         """Yield edges ``[n, 2]`` and their candidates ``[n, k]``, few enough to be compared."""
         edges, task = self._edges(split), self._task
         count = task.num_candidates
@@ -177,12 +141,14 @@ class LinkExaminer:
             )
             yield part, candidates
 
-    def _edges(self, split: str) -> IntArray:
-        edges: IntArray = getattr(self._task.split, split)
+    def _edges(self, split: str) -> arrays.IntArray:
+        edges: arrays.IntArray = getattr(self._task.split, split)
         return edges
 
 
-def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> Examiner:
+def open_examiner(
+    task: base.Task, model: TrainableModel, predictor: Predictor
+) -> VertexExaminer | LinkExaminer:
     """Return what measures ``model`` at ``task``."""
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkGNN)
@@ -190,7 +156,7 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     return VertexExaminer(task, predictor)
 
 
-def _places(vertices: IntArray, wanted: IntArray) -> torch.Tensor:
+def _places(vertices: arrays.IntArray, wanted: arrays.IntArray) -> torch.Tensor:
     """Return where ``wanted`` are among ``vertices``, which ascend."""
     return torch.from_numpy(np.searchsorted(vertices, wanted))
 
@@ -217,11 +183,7 @@ class Validator:
         return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
 
     def prepare(self) -> None:
-        """Say what validation and test take before there is anything to measure.
-
-        Raises:
-            ConfigError: one of them needs more of the disk than is free.
-        """
+        """Log in advance what validation and test take; refuse them if there is no room."""
         for split in ("test", "valid"):
             self._examiner.prepare([split])
 
@@ -327,19 +289,20 @@ def load_best(
         ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
         GraphError: the run's graph store is not usable.
     """
-    file = directory / BEST
+    file = directory / files.BEST
     if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
     task = open_run_task(run) if task is None else task
     graph, model = task.graph, task.build(run.model)
-    best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
+    best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
         raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
     trained_on = best.get("graph")
     if not isinstance(trained_on, dict):
         raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
-    check_same_graph(file, trained_on, graph=run_checkpoint.graph_identity(graph), option="run")
+    identity = run_checkpoint.graph_identity(graph)
+    files.check_same_graph(file, trained_on, graph=identity, option="run")
     model.load_state_dict(saved_run.check_weights(file, best.get("model"), model))
     return graph, model, epoch
 
@@ -354,9 +317,7 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
     run = load_run(config.run, config.given) if run is None else run
     inference = config.inference or run.runtime.inference
     run = replace(
-        run,
-        num_threads=config.num_threads,
-        runtime=replace(run.runtime, inference=inference),
+        run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)
     )
     torch.set_num_threads(config.num_threads)
     task = open_run_task(run)

@@ -1,7 +1,4 @@
-"""Where exact inference keeps its hidden layers, what that takes of the disk, and how long.
-
-Which vertices' hidden rows the logits of some vertices need, and stores of these rows alone.
-"""
+"""Which hidden rows exact inference needs, where it keeps them, and what that takes of the disk."""
 
 from __future__ import annotations
 
@@ -85,10 +82,7 @@ class NeededRows(FeatureStore):
     """Rows of some vertices, asked for by vertex."""
 
     def __init__(
-        self,
-        rows: MemoryRows | FileRows,
-        places: Callable[[Array], Array],
-        num_vertices: int,
+        self, rows: MemoryRows | FileRows, places: Callable[[Array], Array], num_vertices: int
     ) -> None:
         """Take row ``places(vertices)[i]`` of ``rows`` as that of ``vertices[i]``."""
         self.rows = rows
@@ -327,11 +321,9 @@ def find_work(
             projected = gnn.ProjectedLayer.of(layer, width)
         layers.append(projected or layer)
         widths.append((projected.width, projected.num_parts) if projected else (width, 1))
+    pairs = zip(needed, widths, strict=False)
     plan = plan_layers(
-        [
-            (len(vertices), width * num_parts)
-            for vertices, (width, num_parts) in zip(needed, widths, strict=False)
-        ],
+        [(len(vertices), width * num_parts) for vertices, (width, num_parts) in pairs],
         hidden_bytes=limits.hidden_bytes,
         stream_bytes=limits.stream_bytes,
     )

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend.loading import Chunk
 from gnnscale.core import Array, Float32Array, Traffic
-from gnnscale.feature import Aggregation, FeatureStore, HostFeatures
-from gnnscale.feature.store import write_aggregated
+from gnnscale.feature import Aggregation, FeatureStore, HostFeatures, store
 from gnnscale.sampler import Block
 
 #: Bytes of an edge that waits for its row: this, its weight, destination and place in order, and
@@ -131,7 +130,7 @@ class MemoryRows(HostFeatures):
         """Return the rows of ``vertices``, aggregated while they are read."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         own = None if self.own is None else (self.own, "float32")
-        write_aggregated(
+        store.write_aggregated(
             self.stored,
             block,
             aggregation,
@@ -189,9 +188,10 @@ class Workers:
         """
         assert self._pool is not None
         running: deque[Future[B]] = deque()
+        function = torch.no_grad()(function)  # torch keeps this for each thread
         try:
             for item in items:
-                running.append(self._pool.submit(_without_gradient, function, item))
+                running.append(self._pool.submit(function, item))
                 if len(running) > self._count:
                     yield running.popleft().result()
             while running:
@@ -201,12 +201,6 @@ class Workers:
             for each in running:
                 each.cancel()
             wait(running)
-
-
-def _without_gradient(function: Callable[[Any], B], item: Any) -> B:
-    # torch keeps this for each thread.
-    with torch.no_grad():
-        return function(item)
 
 
 #: Rows of a file are filled up to so many columns, which ``ops.add_rows`` adds in.
@@ -233,7 +227,7 @@ class FileRows(FeatureStore):
     added to sums in memory. Rows in a file larger than memory that were read in the order of the
     edges would each wait for the disk.
 
-    If a vertex has a row of its own besides the aggregated one, all own rows come after
+    If a vertex has a separate row besides the aggregated one, all own rows come after
     all others.
     """
 
@@ -254,7 +248,7 @@ class FileRows(FeatureStore):
         self._row_bytes = file_bytes(1, width)
         whole_pages = mmap.ALLOCATIONGRANULARITY // file_bytes(1, 1)  # rows, whatever their width
         self._stretch = max(stretch_bytes // self._row_bytes // whole_pages, 1) * whole_pages
-        self._stretch_bytes = stretch_bytes
+        self.stretch_bytes = stretch_bytes  #: that are mapped at once, about
         self._gathered_bytes = 0
         self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
         self._mapping: mmap.mmap | None = None
@@ -281,11 +275,6 @@ class FileRows(FeatureStore):
     def row_bytes(self) -> int:
         """Bytes of a row in the file."""
         return self._row_bytes
-
-    @property
-    def stretch_bytes(self) -> int:
-        """Bytes that are mapped at once, about."""
-        return self._stretch_bytes
 
     def write(self, first: int, h: torch.Tensor) -> None:
         """Set rows from ``first`` on to ``h`` ``[n, num_parts * width]``.

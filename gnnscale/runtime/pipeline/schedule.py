@@ -20,24 +20,19 @@ class BatchSlice:
     """One worker's slice of one mini-batch, on its way through the stages.
 
     Attributes:
-        step: the step's number in the run, from 0.
-        plan: the plan in force in this step.
-        counts: seeds of each device in this step.
-        seeds: this worker's seeds, perhaps none.
         batch, inputs, device_batch, outcome: what the stages made of them.
-        stages: seconds in each stage.
-        spans: ``(position in STAGES, start, end)`` on the performance counter's clock.
     """
 
-    step: int
-    plan: DevicePlan
-    counts: tuple[int, ...]
-    seeds: IntArray
+    step: int  #: the step's number in the run, from 0
+    plan: DevicePlan  #: applies to this step
+    counts: tuple[int, ...]  #: seeds of each device in this step
+    seeds: IntArray  #: this worker's seeds, perhaps none
     batch: MiniBatch | None = None
     inputs: Inputs | None = None
     device_batch: DeviceBatch | None = None
     outcome: BatchOutcome | None = None
-    stages: StageTimes = field(default_factory=StageTimes)
+    stages: StageTimes = field(default_factory=StageTimes)  #: seconds in each stage
+    #: ``(position in STAGES, start, end)`` on the performance counter's clock
     spans: list[tuple[int, float, float]] = field(default_factory=list)
 
     @property
@@ -55,7 +50,7 @@ class Schedule:
     """Hands out the worker's slices in the order of steps, over all epochs.
 
     It owns the plan. The seeds of a step are fixed by the seed order; how they are split may be
-    decided while the run goes on. A step is handed out once its plan is committed.
+    decided during the run. A step is handed out once its plan is committed.
     """
 
     def __init__(
@@ -72,10 +67,8 @@ class Schedule:
         """Begin with ``plan``.
 
         Args:
-            order: the seeds of every step.
             plan: applies from ``first_step`` on.
             rank: the worker's position in the plan.
-            epochs: how many there are in all.
             first_step: the step to begin with, in an epoch or between two.
             lead_steps: steps handed out before the first ``commit_plan``; None if the plan
                 never changes.
@@ -142,7 +135,7 @@ class Schedule:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let go whoever waits for a step to be committed."""
+        """Release those that wait for a step to be committed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -163,10 +156,7 @@ class Schedule:
         counts = seeds.counts or plan.counts(len(seeds.seeds))
         end = list(accumulate(counts))[self._rank]
         return BatchSlice(
-            step=step,
-            plan=plan,
-            counts=counts,
-            seeds=seeds.seeds[end - counts[self._rank] : end],
+            step=step, plan=plan, counts=counts, seeds=seeds.seeds[end - counts[self._rank] : end]
         )
 
     def _wait_for(self, step: int) -> bool:

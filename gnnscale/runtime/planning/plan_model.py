@@ -1,7 +1,4 @@
-"""What the performance model says of the plans of a run, before and after rehearsals.
-
-What the devices of a run train, as the performance model sees it.
-"""
+"""What the performance model predicts for the plans of a run, before and after rehearsals."""
 
 import time
 from collections.abc import Sequence
@@ -57,9 +54,7 @@ def workloads_of(
     """Return the workload of each device.
 
     Args:
-        config: the run's options.
         workload: the graph and the model.
-        devices: the trainers, in the order of ranks.
         effects: what each device's cache takes and spares.
     """
     workload = replace(
@@ -102,12 +97,7 @@ class PlanModel:
 
         Args:
             config: the run's options, which may fix the split and the kind of prefetching.
-            graph: the graph.
-            model: the model, for its sizes.
             group: the workers, which may be spread over several machines of the same kind.
-            order: the seeds of every step.
-            sampling: how mini-batches are sampled.
-            devices: the trainers, in the order of ranks.
             effects: what each device's cache takes and spares.
 
         Raises:
@@ -129,10 +119,8 @@ class PlanModel:
         )
         if first.counts is not None:
             counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
-            largest = [max(each) for each in counts]
-            planner.check_parts(
-                self.devices, self._workloads, largest, batch_size=config.batch_size
-            )
+            most, size = [max(each) for each in counts], config.batch_size
+            planner.check_parts(self.devices, self._workloads, most, batch_size=size)
 
     def proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
         """Return plans with their predictions, the fastest first."""
@@ -151,7 +139,7 @@ class PlanModel:
         )
 
     def predict(self, plan: DevicePlan, correction: Correction | None = None) -> Prediction:
-        """Return what is said of ``plan``: by the rates alone, or as a rehearsal corrects them."""
+        """Return what is predicted of ``plan``: by the rates, or as a rehearsal corrects them."""
         return predict(plan, self._workloads, self._platform, correction=correction)
 
     def correction(
@@ -242,22 +230,13 @@ def with_measured_step(
 
     A slice as large as a device's is propagated forward and backward a few times. Weights and
     random numbers stay as they are. The rehearsal corrects what is left.
-
-    Args:
-        workload: of a model that is counted.
-        config: the run's options.
-        graph: that is trained on.
-        model: the model.
-        order: of the seeds.
-        platform: the host's rates.
     """
     assert workload.counted is not None
     count = max(1, config.batch_size // len(config.device_plan.devices))
     seeds = next(iter(order.epoch(0))).seeds[:count]
     threads = config.host_threads
-    batch = config.trained_sampler.sampler(graph, seed=config.seed, num_threads=threads).sample(
-        seeds, 0
-    )
+    sampler = config.trained_sampler.sampler(graph, seed=config.seed, num_threads=threads)
+    batch = sampler.sample(seeds, 0)
     inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
     objective = trainable.vertex_objective(graph, config.loss)
     seconds: list[float] = []

@@ -36,17 +36,11 @@ _DEPTH = 2
 
 @dataclass(frozen=True, kw_only=True)
 class PlanProfile:
-    """Medians of what one worker measured.
+    """Medians of what one worker measured."""
 
-    Attributes:
-        stages: seconds of each stage.
-        step_s: seconds from the end of a step to that of the next.
-        num_steps: steps that were measured.
-    """
-
-    stages: StageTimes
-    step_s: float
-    num_steps: int
+    stages: StageTimes  #: seconds of each stage
+    step_s: float  #: seconds from the end of a step to that of the next
+    num_steps: int  #: steps that were measured
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -81,11 +75,6 @@ def profile_plan(
 
     Args:
         order: the seeds of every step, with full mini-batches among them.
-        plan: the plan.
-        rank: the worker's position in it.
-        model: the host's weights.
-        backend: the device.
-        stages: the stages before propagation.
         step: propagation and update, with an optimizer whose state nobody needs afterwards.
     """
     share, measured = plan.shares[rank], _Measured(plan)

@@ -62,9 +62,6 @@ class PlanSearch:
         """Propose a plan. With ``runtime.deterministic`` that is what is taken.
 
         Args:
-            config: the run's options.
-            model: what the performance model says of the run.
-            order: the seeds of every step.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
         """
         self._config = config
@@ -105,14 +102,9 @@ class PlanSearch:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""
         step_s = max(each.step_s for each in rehearsed)
         correction = self._model.correction(self.plan, rehearsed, step_s)
-        self._tried.append(
-            _Tried(
-                plan=self.plan,
-                step_s=step_s,
-                num_steps=rehearsed[0].num_steps,
-                correction=correction,
-            )
-        )
+        steps = rehearsed[0].num_steps
+        tried = _Tried(plan=self.plan, step_s=step_s, num_steps=steps, correction=correction)
+        self._tried.append(tried)
         best = min(self._tried, key=lambda each: each.step_s)
         if len(self._tried) < self._rehearsals:
             for plan, predicted in self._model.proposals(correction):
@@ -126,9 +118,8 @@ class PlanSearch:
     @property
     def _has_one_plan(self) -> bool:
         """Whether the options leave no choice: one device, and when it does what."""
-        return (
-            len(self._config.device_plan.devices) == 1 and self._config.runtime.prefetch != "auto"
-        )
+        config = self._config
+        return len(config.device_plan.devices) == 1 and config.runtime.prefetch != "auto"
 
     def _how_many_pay(self) -> int:
         """How many rehearsals a run of this length is worth."""
@@ -159,9 +150,6 @@ def agree_on_plan(
 
     Args:
         search: finds the plan, on rank 0; None on the others.
-        devices: the devices of the plan.
-        group: the workers.
-        profile: trains a few steps under a plan.
     """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)

@@ -5,18 +5,19 @@ import logging
 import pickle
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from gnnscale.core import ConfigError
+from gnnscale.core.files import remove_unfinished
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
-from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
-from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
+from gnnscale.runtime.checkpoint import BEST, LAST
+from gnnscale.runtime.checkpoint.artefacts import make_artefacts
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
@@ -33,7 +34,7 @@ _LAST_WORDS_S = 0.5
 #: Seconds between two checks whether a worker has stalled.
 _LOOK_S = 1.0
 #: Exit status with which the system's loader ends a process that has no memory for the variables
-#: of a new thread; it has said so on standard error.
+#: of a new thread; it has reported that on standard error.
 _LOADER_FAILED = 127
 #: Which failure is the cause of the others, the likeliest first.
 _CAUSES = ("killed", "memory", "user", "error", "peer")
@@ -73,47 +74,37 @@ def launch(
     artefacts = make_artefacts(config)
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
-    names = [device.label for device in config.device_plan.parsed()]
+    devices = config.device_plan.parsed()
+    names = [device.label for device in devices]
+    task = WorkerTask(
+        config=config,
+        directory=directory,
+        options=options,
+        rank=0,
+        size=len(devices),
+        meeting=meeting if len(devices) > 1 else None,
+        pulses=pulses,
+        artefacts=artefacts,
+        kinds=custom_kinds(),
+        backend=process_group_backend(devices),
+    )
     environment = pickle.dumps(fork_server.Environment.of_this_process())
     try:
         with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
-            for task in _tasks(config, directory, options, meeting, pulses, artefacts):
+            for rank, name in enumerate(names):
                 process = server.start_worker()
-                workers.append(_Worker(name=names[task.rank], process=process))
+                workers.append(_Worker(name=name, process=process))
                 # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
                     process.connection.send_bytes(environment)
-                    process.connection.send_bytes(by_name.dump(task))
+                    process.connection.send_bytes(by_name.dump(replace(task, rank=rank)))
             return _listen(workers, observer, directory, watch)
     finally:
         _end(workers, server)
         meeting.unlink(missing_ok=True)
-        remove_unfinished_checkpoints(directory)
-
-
-def _tasks(
-    config: TrainConfig,
-    directory: Path,
-    options: dict[str, Any],
-    meeting: Path,
-    pulses: Path,
-    artefacts: tuple[Artefact, ...],
-) -> Iterator[WorkerTask]:
-    """Yield a task for each device of the plan."""
-    size = len(config.device_plan.parsed())
-    for rank in range(size):
-        yield WorkerTask(
-            config=config,
-            directory=directory,
-            options=options,
-            rank=rank,
-            size=size,
-            meeting=meeting if size > 1 else None,
-            pulses=pulses,
-            artefacts=artefacts,
-            kinds=custom_kinds(),
-            backend=process_group_backend(config.device_plan.parsed()),
-        )
+        # A process that was killed may have left a part of a checkpoint.
+        for file in (BEST, LAST):
+            remove_unfinished(directory / file)
 
 
 def _listen(
@@ -128,14 +119,14 @@ def _listen(
         ready = wait(list(open_ones), min(max(left_s, 0), _LOOK_S)) if open_ones else []
         for connection in ready:
             assert isinstance(connection, Connection)
-            finished = _hear(open_ones[connection], observer)
-            result = finished or result
+            result = _hear(open_ones[connection], observer) or result
         if watch.verdict is not None:
             raise WorkerError(watch.verdict)
-        failed = [worker for worker in workers if worker.failure is not None]
+        failed = [(w.name, w.failure) for w in workers if w.failure is not None]
         if failed and deadline is None:
             deadline = time.monotonic() + _LAST_WORDS_S
-        if failed and (not ready or _certain(failed)):
+        # A process that was killed is no consequence of another's failure.
+        if failed and (not ready or any(failure.kind == "killed" for _, failure in failed)):
             raise _error(failed, directory)
     assert result is not None
     return result
@@ -181,32 +172,21 @@ def _death(process: WorkerProcess) -> Failure:
     return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")
 
 
-def _certain(failed: Sequence[_Worker]) -> bool:
-    """Whether one of the failures can be no consequence of another."""
-    return any(worker.failure is not None and worker.failure.kind == "killed" for worker in failed)
-
-
-def _error(failed: Sequence[_Worker], directory: Path) -> Exception:
+def _error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
     """The exception with the cause in one line; tracebacks go to files."""
-    cause = min(failed, key=lambda worker: _CAUSES.index(_of(worker).kind))
-    failure = _of(cause)
+    name, failure = min(failed, key=lambda each: _CAUSES.index(each[1].kind))
     if failure.kind == "user":
         return ConfigError(failure.message)
     note = ""
     if failure.trace:
-        file = directory / f"worker-{cause.name.replace(':', '-')}.log"
+        file = directory / f"worker-{name.replace(':', '-')}.log"
         try:
             file.unlink(missing_ok=True)
             file.write_text(failure.trace)
             note = f"; traceback in {file}"
         except OSError:
             log.error(failure.trace)
-    return WorkerError(f"worker {cause.name}: {failure.message}{note}")
-
-
-def _of(worker: _Worker) -> Failure:
-    assert worker.failure is not None
-    return worker.failure
+    return WorkerError(f"worker {name}: {failure.message}{note}")
 
 
 def _end(workers: Sequence[_Worker], server: WorkerServer) -> None:

@@ -161,11 +161,6 @@ def start_server() -> WorkerServer:
     return _server
 
 
-def server_folder() -> Path | None:
-    """Return the folder of this process's server, None if it has none."""
-    return None if _server is None or not _server.is_ours else _server.folder
-
-
 def stop_server() -> None:
     """End the server of this process, if there is one, and remove its folder."""
     global _server

@@ -11,19 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.plan.device import process_group_backend
-from gnnscale.runtime.opening import fix_instruction_set
-from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime import opening, settings
 from gnnscale.runtime.sync.group import Group, hang_up, join_torchrun, torchrun_client
-from gnnscale.runtime.sync.pulse import (
-    MAX_LOOK_S,
-    OWN,
-    Pulse,
-    Stall,
-    Watch,
-    beating,
-    ended_by,
-    waiting_line,
-)
+from gnnscale.runtime.sync.pulse import MAX_LOOK_S, OWN, Pulse, Stall, Watch, beating
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
 
@@ -35,19 +25,15 @@ _EVERY_PEER_S = 2.0
 _LEAVE_S = 10.0
 
 
-class _Nobody(Observer):
-    """The observer of a worker that is not rank 0, and is never called."""
-
-
 def train_other_rank(
-    config: TrainConfig, directory: Path, *, options: dict[str, Any], job: int = 0
+    config: settings.TrainConfig, directory: Path, *, options: dict[str, Any], job: int = 0
 ) -> None:
-    """Train the part of a process other than the first; nothing is reported or written here."""
-    train_rank0(config, directory, _Nobody(), options=options, job=job)
+    """Train the part of a process other than the first, whose observer is never called."""
+    train_rank0(config, directory, Observer(), options=options, job=job)
 
 
 def train_rank0(
-    config: TrainConfig,
+    config: settings.TrainConfig,
     directory: Path,
     observer: Observer,
     *,
@@ -65,7 +51,7 @@ def train_rank0(
         PeerLostError: another process is gone, or has stalled.
     """
     if config.runtime.deterministic:
-        fix_instruction_set()
+        opening.fix_instruction_set()
     devices = config.device_plan.parsed()
     backend = process_group_backend(devices)
     names = [device.label for device in devices]
@@ -74,13 +60,7 @@ def train_rank0(
         join_torchrun(len(devices), backend=backend, job=job) as group,
         watching_peers(group, names, limit_s=limit_s, job=job),
     ):
-        return train(
-            config,
-            directory,
-            observer,
-            options=options,
-            group=group,
-        )
+        return train(config, directory, observer, options=options, group=group)
 
 
 @contextmanager
@@ -169,9 +149,9 @@ class _PeerWatch:
 
     def __init__(self, rank: int, names: Sequence[str], *, limit_s: float | None) -> None:
         self._rank = rank
-        self._names = names
+        self._size = len(names)
         self._limit_s = limit_s
-        self._watch = Watch(len(names), limit_s=limit_s)
+        self._watch = Watch(names, limit_s=limit_s)
         self._in_vain_s = 0.0
 
     def look_in_vain(self, seconds: float) -> None:
@@ -191,12 +171,12 @@ class _PeerWatch:
         if stall is None:
             return
         if self._watch.is_over(stall):
-            OWN.verdict = ended_by(stall, pulses, self._names, limit_s=self._limit_s)
+            OWN.verdict = self._watch.ended_by(stall, pulses)
             hang_up()
         elif self._watch.is_due(stall) and self._speaks(stall):
-            log.warning(waiting_line(stall, pulses, self._names))
+            log.warning(self._watch.waiting_line(stall, pulses))
 
     def _speaks(self, stall: Stall) -> bool:
         """Whether this is the first process that is not to blame; one logs it for all."""
-        others = (rank for rank in range(len(self._names)) if rank not in stall.ranks)
+        others = (rank for rank in range(self._size) if rank not in stall.ranks)
         return next(others, 0) == self._rank

@@ -17,16 +17,7 @@ from typing import Any
 from gnnscale.plan.registry import DeviceKind
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.pulse import (
-    PULSE_BYTES,
-    Pulse,
-    Stall,
-    Watch,
-    beating,
-    ended_by,
-    is_gone,
-    waiting_line,
-)
+from gnnscale.runtime.sync.pulse import PULSE_BYTES, Pulse, Stall, Watch, beating, is_gone
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +47,14 @@ class WorkerWatch:
         """Make the file into which workers write."""
         self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
         self.file = file  #: where workers write
-        self._names = names
-        self._limit_s = limit_s
-        self._watch = Watch(len(names), limit_s=limit_s)
+        self._num_bytes = len(names) * PULSE_BYTES
+        self._watch = Watch(names, limit_s=limit_s)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> WorkerWatch:
         # Of zeros, and not of a hole: no later write needs room on a disk.
-        self.file.write_bytes(bytes(len(self._names) * PULSE_BYTES))
+        self.file.write_bytes(bytes(self._num_bytes))
         self._descriptor = os.open(self.file, os.O_RDONLY)
         self._thread.start()
         return self
@@ -86,20 +76,20 @@ class WorkerWatch:
                 self._judge(stall, pulses)
 
     def _read(self) -> list[Pulse | None]:
-        content = os.pread(self._descriptor, len(self._names) * PULSE_BYTES, 0)
-        starts = range(0, len(self._names) * PULSE_BYTES, PULSE_BYTES)
+        content = os.pread(self._descriptor, self._num_bytes, 0)
+        starts = range(0, self._num_bytes, PULSE_BYTES)
         return [Pulse.unpacked(content[start : start + PULSE_BYTES]) for start in starts]
 
     def _judge(self, stall: Stall, pulses: Sequence[Pulse | None]) -> None:
-        """Say who is waited for, and end the run once that takes too long."""
+        """Log who is waited for, and end the run once that takes too long."""
         if any(is_gone(pulses[rank]) for rank in stall.ranks):
             return  # its closed connection reports that
         if self._watch.is_over(stall):
-            self.verdict = ended_by(stall, pulses, self._names, limit_s=self._limit_s)
+            self.verdict = self._watch.ended_by(stall, pulses)
             for rank in stall.ranks:
                 _kill(pulses[rank])
         elif self._watch.is_due(stall):
-            log.warning(waiting_line(stall, pulses, self._names))
+            log.warning(self._watch.waiting_line(stall, pulses))
 
 
 def _kill(pulse: Pulse | None) -> None:

@@ -183,5 +183,5 @@ def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, ImportError):
         return text.endswith("failed to map segment from shared object")
     # A thread cannot start if its stack finds no memory; a limit of threads reads the same.
-    said = ("can't allocate memory", "not enough memory", "bad_alloc", "can't start new thread")
-    return isinstance(error, RuntimeError) and any(each in text for each in said)
+    texts = ("can't allocate memory", "not enough memory", "bad_alloc", "can't start new thread")
+    return isinstance(error, RuntimeError) and any(each in text for each in texts)

@@ -25,27 +25,17 @@ from gnnscale.runtime.sync.synchronizer import Synchronizer
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDevice:
-    """One worker's device.
+    """One worker's device."""
 
-    Attributes:
-        devices: those of all workers, in the order of ranks.
-        store: the features at the host, without any cache.
-        cache: what this worker's device keeps; None for nothing.
-        replanner: keeps the caches at what the run reads; None if nothing is cached.
-        backend: the device.
-        stages: what becomes of a slice before it is propagated.
-        synchronizer: sums gradients over all workers.
-        step: what a training step does after the stages.
-    """
-
-    devices: tuple[Device, ...]
-    store: FeatureStore
-    cache: OpenedCache | None
+    devices: tuple[Device, ...]  #: those of all workers, in the order of ranks
+    store: FeatureStore  #: the features at the host, without any cache
+    cache: OpenedCache | None  #: what this worker's device keeps; None for nothing
+    #: keeps the caches at what the run reads; None if nothing is cached
     replanner: CacheReplanner | None
-    backend: Backend
-    stages: Stages
-    synchronizer: Synchronizer
-    step: TrainStep
+    backend: Backend  #: the device
+    stages: Stages  #: what becomes of a slice before it is propagated
+    synchronizer: Synchronizer  #: sums gradients over all workers
+    step: TrainStep  #: what a training step does after the stages
 
     @classmethod
     def open(
@@ -72,10 +62,7 @@ class WorkerDevice:
         backend = open_backend(device, _host_parts(config, data, learning, loader, cache))
         stages = Stages(backend, _open_exchange(config, data, learning, loader, group))
         synchronizer = Synchronizer(
-            learning.trained,
-            backend,
-            group,
-            own_collective=shared_collective(devices) is not None,
+            learning.trained, backend, group, own_collective=shared_collective(devices) is not None
         )
         step = TrainStep(
             learning.trained,

@@ -1,12 +1,11 @@
-"""What a worker learns: the model, the part of it that its device trains, and the optimizer.
-
-What a run trains on: the graph, the order of its seeds, and what was made of it beforehand.
-"""
+"""What a worker trains on, and what it learns: the model, its device's part, the optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,14 +15,8 @@ from gnnscale.graph import Graph
 from gnnscale.model import GNN, TrainableModel
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.partition import Partition
-from gnnscale.runtime.checkpoint.artefacts import (
-    Artefact,
-    make_of_graph,
-    open_cache_plan,
-    open_graph,
-    open_partition,
-    open_task,
-)
+from gnnscale.runtime.checkpoint import artefacts
+from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -31,37 +24,36 @@ from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
 from gnnscale.sampler import SeedOrder
 from gnnscale.task.base import Task
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What the workers of a run read.
+    """What the workers of a run read."""
 
-    Attributes:
-        task: what is predicted, of the graph that is trained on.
-        order: the seeds of every step.
-        partition: the devices' parts of the graph; None if it is whole.
-        cache_plan: what the devices keep in their own memory; None for nothing.
-        made: what was made of the graph.
-    """
-
-    task: Task
-    order: SeedOrder
-    partition: Partition | None
-    cache_plan: StoredPlan | None
-    made: Sequence[Artefact]
+    task: Task  #: what is predicted, of the graph that is trained on
+    order: SeedOrder  #: the seeds of every step
+    partition: Partition | None  #: the devices' parts of the graph; None if it is whole
+    cache_plan: StoredPlan | None  #: what the devices keep in their own memory; None for nothing
+    made: Sequence[Artefact]  #: what was made of the graph
 
     @classmethod
-    def open(cls, config: TrainConfig, group: Group, artefacts: Sequence[Artefact]) -> Data:
+    def open(cls, config: TrainConfig, group: Group, made: Sequence[Artefact]) -> Data:
         """Open what the launching process has made; without, one process a machine makes it.
 
         Raises:
             ConfigError: the options do not fit the graph.
             GraphError: a store is not usable.
         """
-        graph = open_graph(artefacts) if artefacts else _prepare(config, group)
-        made = artefacts or _make(config, graph, group)
-        partition, cache_plan = open_partition(made, graph), open_cache_plan(made, graph)
-        task = open_task(config, made, graph)
+        if made:
+            graph = artefacts.open_graph(made)
+        else:
+            graph = _one_first(group, config.dataset.open)
+            if config.needs_more_than_graph:
+                made = _one_first(group, partial(artefacts.make_of_graph, config, graph))
+        partition = artefacts.open_partition(made, graph)
+        cache_plan = artefacts.open_cache_plan(made, graph)
+        task = artefacts.open_task(config, made, graph)
         order = checked_order(config, task.seeds, None if partition is None else partition.parts)
         return cls(task=task, order=order, partition=partition, cache_plan=cache_plan, made=made)
 
@@ -81,41 +73,24 @@ class Data:
         return None if self.partition is None else self.partition.parts.columns
 
 
-def _prepare(config: TrainConfig, group: Group) -> Graph:
-    """Open the graph store; one process of each machine prepares it if it is missing."""
+def _one_first(group: Group, opened: Callable[[], T]) -> T:
+    """Return ``opened()``; one process of each machine makes what is missing for the others."""
     if group.local_rank == 0:
-        graph = config.dataset.open()
+        found = opened()
     group.barrier()
-    return graph if group.local_rank == 0 else config.dataset.open()
-
-
-def _make(config: TrainConfig, graph: Graph, group: Group) -> Sequence[Artefact]:
-    """Return what a run needs of the graph; one process of each machine makes what is missing."""
-    if not config.needs_more_than_graph:
-        return ()
-    if group.local_rank == 0:
-        made = make_of_graph(config, graph)
-    group.barrier()
-    return made if group.local_rank == 0 else make_of_graph(config, graph)
+    return found if group.local_rank == 0 else opened()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """The weights of a run.
+    """The weights of a run."""
 
-    Attributes:
-        model: the whole model, which is evaluated and saved.
-        trained: the model that this device trains: ``model``, or a part of it (P3).
-        optimizer: updates the weights of ``trained``.
-        split: this worker's part of a split first layer; None if devices train the whole model.
-        weights: joins ``model`` from the devices' parts; None likewise.
-    """
-
-    model: TrainableModel
-    trained: TrainableModel
-    optimizer: torch.optim.Optimizer
+    model: TrainableModel  #: the whole model, which is evaluated and saved
+    trained: TrainableModel  #: the model that this device trains: ``model``, or a part of it (P3)
+    optimizer: torch.optim.Optimizer  #: updates the weights of ``trained``
+    #: this worker's part of a split first layer; None if devices train the whole model
     split: SplitRun | None = None
-    weights: SplitWeights | None = None
+    weights: SplitWeights | None = None  #: joins ``model`` from the devices' parts; None likewise
 
     @classmethod
     def open(cls, config: TrainConfig, data: Data, group: Group) -> Learning:

@@ -1,7 +1,4 @@
-"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead.
-
-Slices whose mini-batches are drawn some steps before they are needed.
-"""
+"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead."""
 
 from __future__ import annotations
 
@@ -32,6 +29,8 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.records import RunLayout
 
+log = logging.getLogger(__name__)
+
 
 def look_ahead(
     slices: Iterator[BatchSlice],
@@ -44,9 +43,8 @@ def look_ahead(
 
     Args:
         slices: in the order of steps.
-        stages: draws the samples.
         window: slices that are sampled ahead of the one that is yielded.
-        expect: told the input vertices of every slice in this order; None if it has no seeds.
+        expect: takes the input vertices of every slice in this order; None if it has no seeds.
     """
     waiting: deque[BatchSlice] = deque()
     for batch in slices:
@@ -56,9 +54,6 @@ def look_ahead(
         if len(waiting) > window:
             yield waiting.popleft()
     yield from waiting
-
-
-log = logging.getLogger(__name__)
 
 
 def plan_layout(
@@ -72,18 +67,25 @@ def plan_layout(
     """Let rank 0 search for a plan, which all workers profile, or go on with the one known.
 
     Args:
-        config: the run's options.
-        data: what is trained on.
-        learning: the model.
-        device: this worker's device.
-        group: the workers.
         known: the plan of a run that is resumed, as plain values; None to search.
 
     Raises:
         ConfigError: a device cannot hold its part.
     """
     start = time.perf_counter()
-    search = _search(config, data, learning, device, group, known) if group.is_rank0 else None
+    search = None
+    if group.is_rank0:
+        model = PlanModel(
+            config,
+            data.graph,
+            learning.model,
+            group,
+            data.order,
+            sampling=data.task.sampling(config.trained_sampler, data.order),
+            devices=device.devices,
+            effects=cache_effects(len(device.devices), data.caches),
+        )
+        search = PlanSearch(config, model, data.order, known)
 
     def profile(plan: DevicePlan) -> PlanProfile:
         optimizer = config.optimizer.build(learning.trained)  # thrown away
@@ -113,27 +115,6 @@ def plan_layout(
     return layout
 
 
-def _search(
-    config: TrainConfig,
-    data: Data,
-    learning: Learning,
-    device: WorkerDevice,
-    group: Group,
-    known: list[dict[str, Any]] | None,
-) -> PlanSearch:
-    model = PlanModel(
-        config,
-        data.graph,
-        learning.model,
-        group,
-        data.order,
-        sampling=data.task.sampling(config.trained_sampler, data.order),
-        devices=device.devices,
-        effects=cache_effects(len(device.devices), data.caches),
-    )
-    return PlanSearch(config, model, data.order, known)
-
-
 def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
     """Say which devices' memory has room for fewer mini-batches than may be prepared ahead."""
     for share in plan.shares:
@@ -151,8 +132,7 @@ def _report_bytes(layout: RunLayout, learning: Learning) -> None:
     if found is None or layout.partition is None:
         return
     ways = {"p3": found.p3, "data_parallel": found.data_parallel}
-    mine = "data_parallel" if learning.split is None else "p3"
-    other = "p3" if mine == "data_parallel" else "data_parallel"
+    mine, other = ("p3", "data_parallel") if learning.split else ("data_parallel", "p3")
     log.info(
         f"a step is expected to move {ways[mine] / 1e6:,.1f} MB ({mine}); "
         f"{ways[other] / 1e6:,.1f} MB as {other}, so that {found.cheaper} moves less"
@@ -161,21 +141,13 @@ def _report_bytes(layout: RunLayout, learning: Learning) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSchedule:
-    """The slices of one worker, in the order of steps, and who decides how large they are.
+    """The slices of one worker, in the order of steps, and who decides how large they are."""
 
-    Attributes:
-        device: the worker's device.
-        group: the workers.
-        slices: which slice of which mini-batch is trained, and under which plan.
-        pipeline: slices that are sampled, loaded and transferred ahead of time.
-        rebalancer: dynamic resource management; None without.
-    """
-
-    device: WorkerDevice
-    group: Group
-    slices: Schedule
-    pipeline: Pipeline[BatchSlice]
-    rebalancer: Rebalancer | None
+    device: WorkerDevice  #: the worker's device
+    group: Group  #: the workers
+    slices: Schedule  #: which slice of which mini-batch is trained, and under which plan
+    pipeline: Pipeline[BatchSlice]  #: slices that are sampled, loaded and transferred ahead of time
+    rebalancer: Rebalancer | None  #: dynamic resource management; None without
 
     @classmethod
     def open(
@@ -189,17 +161,7 @@ class WorkerSchedule:
         first_step: int,
         kept: RebalancerState,
     ) -> WorkerSchedule:
-        """Let the stages run ahead, from ``first_step`` under ``plan``.
-
-        Args:
-            config: the run's options.
-            data: what is trained on.
-            device: this worker's device.
-            group: the workers, who all do so at the same time.
-            plan: what they agreed on.
-            first_step: the first step that is not done.
-            kept: where resource management stands.
-        """
+        """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
         lead_steps = (depth + 1 if _runs_ahead(plan) else 1) + _window(data.caches)
         managed = manages(config, plan)
@@ -235,13 +197,7 @@ class WorkerSchedule:
         )
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Let resource management look at a step, and return what it decides.
-
-        Args:
-            batch: this worker's slice of the step.
-            totals: what all workers did in it.
-            full: whether the mini-batch has all its seeds.
-        """
+        """Return what resource management decides after a step, ``full`` with all its seeds."""
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)

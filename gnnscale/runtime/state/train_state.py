@@ -20,24 +20,19 @@ from gnnscale.task.base import ceiling
 
 @dataclass(kw_only=True)
 class Progress:
-    """The epochs and steps that are done.
+    """The epochs and steps that are done."""
 
-    Attributes:
-        steps_per_epoch: steps of an epoch.
-        steps_done: over all epochs; with the seed it fixes samples and dropout.
-        metrics: the first validation metric of every epoch done, None for one without.
-        history: records of the epochs done, on rank 0.
-        unvalidated: the record of an epoch that is trained and not done, on rank 0; else None.
-        best_weights: the model's state after the best epoch, on rank 0.
-        resumed: what the epoch had added up that the run goes on in; None at the start of an epoch.
-    """
-
-    steps_per_epoch: int
-    steps_done: int = 0
+    steps_per_epoch: int  #: steps of an epoch
+    steps_done: int = 0  #: over all epochs; with the seed it fixes samples and dropout
+    #: the first validation metric of every epoch done, None for one without
     metrics: list[float | None] = field(default_factory=list)
+    #: records of the epochs done, on rank 0
     history: list[records.EpochRecord] = field(default_factory=list)
+    #: the record of an epoch that is trained and not done, on rank 0; else None
     unvalidated: records.EpochRecord | None = None
+    #: the model's state after the best epoch, on rank 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    #: what the epoch had added up that the run continues; None at the start of an epoch
     resumed: records.EpochSums | None = None
 
     @property
@@ -53,29 +48,17 @@ class Progress:
 
 @dataclass(kw_only=True)
 class TrainState:
-    """One worker's view of a training run.
+    """One worker's view of a training run."""
 
-    Attributes:
-        config: its options.
-        group: the workers of the run.
-        data: what is trained on.
-        learning: the model and its optimizer.
-        device: this worker's device.
-        checkpoint: where the run is saved.
-        progress: how far it has come.
-        layout: what its devices do and keep.
-        schedule: what is trained when.
-    """
-
-    config: TrainConfig
-    group: Group
-    data: Data
-    learning: Learning
-    device: WorkerDevice
-    checkpoint: RunCheckpoint
-    progress: Progress
-    layout: records.RunLayout = field(init=False)
-    schedule: WorkerSchedule = field(init=False)
+    config: TrainConfig  #: its options
+    group: Group  #: the workers of the run
+    data: Data  #: what is trained on
+    learning: Learning  #: the model and its optimizer
+    device: WorkerDevice  #: this worker's device
+    checkpoint: RunCheckpoint  #: where the run is saved
+    progress: Progress  #: how far it has come
+    layout: records.RunLayout = field(init=False)  #: what its devices do and keep
+    schedule: WorkerSchedule = field(init=False)  #: what is trained when
 
     @property
     def step(self) -> TrainStep:
@@ -89,7 +72,7 @@ class TrainState:
 
     @property
     def awaits_validation(self) -> bool:
-        """Whether an epoch is trained that is not done: the run goes on from its checkpoint."""
+        """Whether an epoch is trained that is not done: the run continues from its checkpoint."""
         return self.progress.steps_left <= 0
 
     @property
@@ -97,7 +80,7 @@ class TrainState:
         """Whether a checkpoint is due after the step to be synchronised; rank 0 says so for all.
 
         It must be a step after which weights are updated, since no gradients are kept, and not the
-        last one of an epoch, which ends with a decision of its own.
+        last one of an epoch, which ends with a separate decision.
 
         Raises:
             OSError: the last checkpoint could not be written.
@@ -124,7 +107,7 @@ class TrainState:
 
     @property
     def follows_metrics(self) -> bool:
-        """Whether validation decides how the run goes on, on every rank alike."""
+        """Whether validation decides how the run continues, on every rank alike."""
         config = self.config
         return config.runtime.patience is not None or config.optimizer.follows_metrics
 

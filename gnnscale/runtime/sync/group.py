@@ -17,13 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import (
-    FileStore,
-    PrefixStore,
-    Store,
-    TCPStore,
-    rendezvous,
-)
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore, rendezvous
 
 from gnnscale.core import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
@@ -101,7 +95,7 @@ class Group:
             assert content is not None
             return content
         with _peers():
-            length = torch.tensor([len(content) if content is not None else 0])
+            length = torch.tensor([len(content or b"")])
             _outliving.append(length)
             dist.broadcast(length, 0, group=self.connections)
             buffer = torch.zeros(int(length), dtype=torch.uint8)
@@ -148,12 +142,9 @@ class Group:
         rows[self.rank] = torch.tensor([len(part) for part in parts])
         self.sum(rows)
         with _peers():
-            columns = parts[self.rank].shape[1:]
-            given = [
-                torch.empty((int(count), *columns), dtype=parts[self.rank].dtype)
-                for count in rows[:, self.rank]
-            ]
-            given[self.rank] = parts[self.rank]
+            mine, counts = parts[self.rank], rows[:, self.rank].tolist()
+            given = [mine.new_empty(count, *mine.shape[1:]) for count in counts]
+            given[self.rank] = mine
             self._trade_with_peers(parts, given)
         return given
 
@@ -189,10 +180,7 @@ class Group:
                 work.wait()
 
     def with_own_connections(self) -> Group:
-        """Return the same processes over connections that nothing else uses.
-
-        Every process calls this at the same time.
-        """
+        """Return the same processes over connections that nothing else uses."""
         if self.size == 1:
             return self
         with _peers(), _connecting():

@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from threading import get_ident
@@ -57,28 +57,17 @@ class Pulse:
         """Undo ``packed``; None for one that was never written, which is of zeros."""
         if len(content) != PULSE_BYTES or not any(content):
             return None
-        beat, signs, steps, waiting, doing, left, pid, start, machine = _RECORD.unpack(content)
-        return cls(
-            beat=beat,
-            signs=signs,
-            steps=steps,
-            waiting=bool(waiting),
-            doing=_DOING[doing],
-            left=bool(left),
-            pid=pid,
-            start=start,
-            machine=machine,
-        )
+        found = dict(zip((each.name for each in fields(cls)), _RECORD.unpack(content), strict=True))
+        states = {"waiting": bool(found["waiting"]), "left": bool(found["left"])}
+        return cls(**found | states | {"doing": _DOING[found["doing"]]})
 
     @property
     def state(self) -> str | None:
-        """The letter of its state, as ``T`` for stopped and ``Z`` for ended.
-
-        None for a process of another machine.
-        """
+        """The letter of its state: ``T`` is stopped, ``Z`` ended; None on another machine."""
         if self.machine != machine():
             return None
-        return _state(self.pid) if _start_time(self.pid) == self.start else "Z"
+        stat = _stat(self.pid)
+        return stat[0] if stat and int(stat[19]) == self.start else "Z"
 
 
 @dataclass(kw_only=True)
@@ -131,7 +120,7 @@ class Own:
             doing=self.doing,
             left=left,
             pid=os.getpid(),
-            start=_start_time(os.getpid()),
+            start=int(stat[19]) if (stat := _stat(os.getpid())) else 0,
             machine=machine(),
         )
 
@@ -183,26 +172,15 @@ def machine() -> int:
     return int.from_bytes(hashlib.blake2b(f"{boot}{names}".encode(), digest_size=7).digest(), "big")
 
 
-def _state(pid: int) -> str:
-    """Return the letter of a process's state; ``Z`` for one that has ended."""
-    fields = _stat(pid)
-    return fields[0] if fields else "Z"
-
-
-def _start_time(pid: int) -> int:
-    """Return when a process started, in the system's clock ticks; 0 for one that is not there."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
-
-
 def _stat(pid: int) -> list[str]:
+    """Return what the system knows of a process: first its state, 20th when it started."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-#: Seconds after which it is said that a process is waited for; then after twice as many, and so on.
+#: Seconds after which a line names a process that is waited for; then after twice as many, ...
 _SAY_AFTER_S = 30.0
 
 #: Seconds between two looks that count at most. More have passed if the process that checks was
@@ -237,9 +215,10 @@ class Watch:
     wait and makes no progress; or, if all wait, those with the fewest steps.
     """
 
-    def __init__(self, size: int, *, limit_s: float | None) -> None:
-        """Follow ``size`` processes; ``limit_s`` is ``runtime.stall_limit_s``."""
-        self._seen = [_Seen() for _ in range(size)]
+    def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
+        """Follow the processes of the devices ``names`` under ``runtime.stall_limit_s``."""
+        self._names = names
+        self._seen = [_Seen() for _ in names]
         self._limit_s = limit_s
         self._after_s = min(_SAY_AFTER_S, limit_s or _SAY_AFTER_S)
         self._now = 0.0
@@ -247,11 +226,7 @@ class Watch:
         self._since, self._next_s = 0.0, 0.0
 
     def look(self, pulses: Sequence[Pulse | None], seconds: float) -> Stall | None:
-        """Return who is waited for.
-
-        Args:
-            pulses: the last report of each process, None before the first.
-        """
+        """Return who is waited for, by the last report of each process, None before the first."""
         self._now += min(seconds, MAX_LOOK_S)
         for seen, pulse in zip(self._seen, pulses, strict=True):
             if pulse is not None and pulse.beat != seen.beat:
@@ -266,7 +241,7 @@ class Watch:
         return stall.limited and self._limit_s is not None and stall.seconds >= self._limit_s
 
     def is_due(self, stall: Stall) -> bool:
-        """Whether it is to be said who is waited for; it counts as said."""
+        """Whether a line about it is due, which then counts as logged."""
         since = self._now - stall.seconds
         if self._said != stall.ranks or since > self._since:
             self._said, self._since, self._next_s = stall.ranks, since, _SAY_AFTER_S
@@ -274,6 +249,32 @@ class Watch:
         while self._next_s <= stall.seconds:
             self._next_s *= 2
         return due
+
+    def waiting_line(self, stall: Stall, pulses: Sequence[Pulse | None]) -> str:
+        """Return the line that names who is waited for."""
+        who = self._who(stall, pulses)
+        if len(stall.ranks) > 1:
+            return f"{who} wait for each other since {stall.seconds:.0f} s"
+        return f"waiting for {who} since {stall.seconds:.0f} s"
+
+    def ended_by(self, stall: Stall, pulses: Sequence[Pulse | None]) -> str:
+        """Return the line that gives the cause if the run ends."""
+        if len(stall.ranks) > 1:
+            what = "have waited for each other"
+        else:
+            what = "has given no sign of life" if stall.silent else "has made no progress"
+        option = f"runtime.stall_limit_s={self._limit_s:g}; null waits without end"
+        return f"{self._who(stall, pulses)} {what} for {stall.seconds:.0f} s ({option})"
+
+    def _who(self, stall: Stall, pulses: Sequence[Pulse | None]) -> str:
+        names = [self._names[i] for i in stall.ranks]
+        if len(names) > 1:
+            return f"workers {', '.join(names)}"
+        pulse = pulses[stall.ranks[0]]
+        if pulse is None:
+            return f"worker {names[0]} (starting)"
+        doing = "stopped" if pulse.state in ("T", "t") else pulse.doing
+        return f"worker {names[0]} (process {pulse.pid}, {doing})"
 
     def _silent(self, there: dict[int, Pulse | None]) -> Stall | None:
         last = {i: self._now - self._seen[i].beat_at for i in there}
@@ -310,38 +311,3 @@ class Watch:
 def is_gone(pulse: Pulse | None) -> bool:
     """Whether a process of this machine has ended; its connections report this to all that wait."""
     return pulse is not None and pulse.state in ("Z", "X")
-
-
-def waiting_line(stall: Stall, pulses: Sequence[Pulse | None], names: Sequence[str]) -> str:
-    """Say who is waited for.
-
-    Args:
-        names: of all devices, in the order of ranks.
-    """
-    who = _who(stall, pulses, names)
-    if len(stall.ranks) > 1:
-        return f"{who} wait for each other since {stall.seconds:.0f} s"
-    return f"waiting for {who} since {stall.seconds:.0f} s"
-
-
-def ended_by(
-    stall: Stall, pulses: Sequence[Pulse | None], names: Sequence[str], *, limit_s: float | None
-) -> str:
-    """Say why the run ends; arguments as of ``waiting_line``, and the limit."""
-    if len(stall.ranks) > 1:
-        what = "have waited for each other"
-    else:
-        what = "has given no sign of life" if stall.silent else "has made no progress"
-    option = f"runtime.stall_limit_s={limit_s:g}; null waits without end"
-    return f"{_who(stall, pulses, names)} {what} for {stall.seconds:.0f} s ({option})"
-
-
-def _who(stall: Stall, pulses: Sequence[Pulse | None], names: Sequence[str]) -> str:
-    if len(stall.ranks) > 1:
-        return f"workers {', '.join(names[i] for i in stall.ranks)}"
-    (rank,) = stall.ranks
-    pulse = pulses[rank]
-    if pulse is None:
-        return f"worker {names[rank]} (starting)"
-    doing = "stopped" if pulse.state in ("T", "t") else pulse.doing
-    return f"worker {names[rank]} (process {pulse.pid}, {doing})"

@@ -29,7 +29,6 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
     Args:
         model: layers in ``layers``, normalisations after them in ``norms``, as in ``GNN``.
         rows: of each layer, rows that it wrote on this device since the last time; 0 if missing.
-        group: every process of it calls this at the same time.
 
     Returns:
         Whether there was anything to combine.
@@ -160,12 +159,8 @@ class Synchronizer:
             self._buffer = torch.zeros(sum(sizes) + num_control)
             self._bucket, self._control = self._buffer.tensor_split([sum(sizes)])
         self._own_collective = own_collective
-        self._gradients = [
-            view.view(parameter.shape)
-            for view, parameter in zip(
-                torch.split(self._bucket, sizes), self._parameters, strict=True
-            )
-        ]
+        views = zip(torch.split(self._bucket, sizes), self._parameters, strict=True)
+        self._gradients = [view.view(parameter.shape) for view, parameter in views]
 
     def synchronize(
         self,
@@ -175,11 +170,7 @@ class Synchronizer:
         *,
         checkpoint: bool = False,
     ) -> StepTotals:
-        """Bring this device's gradients, and leave the sum in ``parameter.grad``.
-
-        Args:
-            checkpoint: whether rank 0 wants a checkpoint after the step; False elsewhere.
-        """
+        """Sum all devices' gradients into ``parameter.grad``; rank 0 may want a ``checkpoint``."""
         self._backend.gradients_out(self._gradients)
         if self._group.size == 1:
             totals = self._alone(outcome, stages, counted, checkpoint=checkpoint)

@@ -1,9 +1,4 @@
-"""What a worker records of its steps, and what rank 0 makes of all workers' records.
-
-What an epoch has counted so far.
-
-What each worker alone knows of an epoch: memory, figures of its device, and spans.
-"""
+"""What a worker records of its steps, and what rank 0 makes of all workers' records."""
 
 from __future__ import annotations
 
@@ -18,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import SPAN, StageTimes, StructArray, Traffic
-from gnnscale.core.metrics import peak_rss_bytes
+from gnnscale.core import SPAN, StageTimes, StructArray, Traffic, metrics
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
@@ -29,27 +23,17 @@ from gnnscale.runtime.telemetry import records
 
 @dataclass(kw_only=True)
 class EpochCounters:
-    """What passed through the pipeline in an epoch, and how long it took.
+    """What passed through the pipeline in an epoch, and how long it took."""
 
-    Attributes:
-        num_batches: mini-batches.
-        num_seeds: vertices predicted.
-        num_edges: edges traversed, over all layers.
-        num_vertices: vertices traversed, over all layers.
-        loss: summed over the seeds.
-        start: when the epoch began, on the performance counter's clock.
-        seconds: how long it took; 0 until it is done.
-        seeds_of, stages_of, traffic_of: each device's seeds, seconds and traffic, by its rank.
-    """
-
-    num_batches: int = 0
-    num_seeds: int = 0
-    num_edges: int = 0
-    num_vertices: int = 0
-    loss: float = 0.0
+    num_batches: int = 0  #: mini-batches
+    num_seeds: int = 0  #: vertices predicted
+    num_edges: int = 0  #: edges traversed, over all layers
+    num_vertices: int = 0  #: vertices traversed, over all layers
+    loss: float = 0.0  #: summed over the seeds
+    #: when the epoch began, on the performance counter's clock
     start: float = field(default_factory=time.perf_counter)
-    seconds: float = 0.0
-    seeds_of: list[int] = field(default_factory=list)
+    seconds: float = 0.0  #: how long it took; 0 until it is done
+    seeds_of: list[int] = field(default_factory=list)  #: each device's, by its rank, and so below
     stages_of: list[StageTimes] = field(default_factory=list)
     traffic_of: list[Traffic] = field(default_factory=list)
 
@@ -82,14 +66,6 @@ class EpochCounters:
         self.num_edges += num_edges
         self.num_vertices += num_vertices
         self.loss += loss * num_seeds
-
-    def count_slice(
-        self, rank: int, *, num_seeds: int, stages: StageTimes, traffic: Traffic
-    ) -> None:
-        """Add a device's slice of a mini-batch."""
-        self.seeds_of[rank] += num_seeds
-        self.stages_of[rank].add(stages)
-        self.traffic_of[rank] += traffic
 
     @property
     def mean_loss(self) -> float:
@@ -179,7 +155,7 @@ class WorkerFigures:
 
     def _gather(self) -> None:
         mine = {
-            "peak_rss_bytes": peak_rss_bytes(),
+            "peak_rss_bytes": metrics.peak_rss_bytes(),
             "pss_bytes": self._pss_bytes(),
             "counters": dict(self.counters),
         }
@@ -202,17 +178,14 @@ class WorkerFigures:
         return self._pss[1]
 
 
-def pss_bytes(pid: int | str = "self") -> int | None:
-    """Return the proportional set size of a process: shared pages count in parts.
+def pss_bytes() -> int | None:
+    """Return the proportional set size of this process: shared pages count in parts.
 
-    The sum over all workers of a run is what they take together; the graph store, which all of them
-    map, counts once in it.
-
-    Returns:
-        Bytes, or None if the system does not say (Linux does).
+    The sum over all workers of a run is what they take together. None if the system does not
+    report it (Linux does).
     """
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
@@ -225,24 +198,14 @@ class StepRecorder:
     """Times, shares, traffic, memory and spans of a run's steps."""
 
     def __init__(self, group: Group, *, steps_per_epoch: int, start: float) -> None:
-        """Begin.
-
-        Args:
-            group: the workers of the run.
-            steps_per_epoch: steps of an epoch.
-            start: when the run began, on the performance counter's clock.
-        """
+        """Begin; ``start`` is when the run began, on the performance counter's clock."""
         self._group = group
         self._steps_per_epoch = steps_per_epoch
         self._figures = WorkerFigures(group, start)
         self.begin_epoch()
 
     def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
-        """Forget the counts of the epoch before.
-
-        Args:
-            sums: of an epoch that was begun before the run was resumed; None for a new one.
-        """
+        """Begin an epoch, or continue the one of ``sums``, in which the run was stopped."""
         self._counters = EpochCounters.begin(self._group.size, sums)
         self._plan: DevicePlan | None = None
         if sums is not None:
@@ -265,13 +228,7 @@ class StepRecorder:
     def add(
         self, batch: BatchSlice, totals: StepTotals, decision: str | None
     ) -> records.StepRecord:
-        """Record a finished step.
-
-        Args:
-            batch: this worker's slice.
-            totals: what all workers did.
-            decision: what dynamic resource management decided after it.
-        """
+        """Record a finished step, and the ``decision`` of resource management after it."""
         self._plan = batch.plan
         counters = self._counters
         counters.count(
@@ -280,52 +237,39 @@ class StepRecorder:
             num_vertices=totals.num_vertices,
             loss=totals.loss,
         )
-        parts = zip(batch.counts, totals.stages, totals.traffic, strict=True)
-        for rank, (count, times, traffic) in enumerate(parts):
-            counters.count_slice(rank, num_seeds=count, stages=times, traffic=traffic)
-        self._figures.add(batch)
-        return self._step_record(batch, totals, decision)
-
-    def _step_record(
-        self, batch: BatchSlice, totals: StepTotals, decision: str | None
-    ) -> records.StepRecord:
+        devices = []
         parts = zip(batch.plan.shares, batch.counts, totals.stages, totals.traffic, strict=True)
+        for rank, (share, count, stages, traffic) in enumerate(parts):
+            counters.seeds_of[rank] += count
+            counters.stages_of[rank].add(stages)
+            counters.traffic_of[rank] += traffic
+            device = records.DeviceStep(
+                num_seeds=count, threads=share.threads, stages=stages, traffic=traffic
+            )
+            devices.append(device)
+        self._figures.add(batch)
         return records.StepRecord(
             epoch=batch.step // self._steps_per_epoch + 1,
-            step=self._counters.num_batches,
+            step=counters.num_batches,
             num_steps=self._steps_per_epoch,
-            mean_loss=self._counters.mean_loss,
-            num_edges=self._counters.num_edges,
-            seconds=self._counters.elapsed(),
+            mean_loss=counters.mean_loss,
+            num_edges=counters.num_edges,
+            seconds=counters.elapsed(),
             global_step=batch.step,
             loss=totals.loss,
-            devices=tuple(
-                records.DeviceStep(
-                    num_seeds=count, threads=share.threads, stages=times, traffic=traffic
-                )
-                for share, count, times, traffic in parts
-            ),
+            devices=tuple(devices),
             decision=decision,
         )
 
     def end_epoch(self, *, last: bool) -> None:
-        """End the epoch's clock, and let rank 0 know every worker's figures and spans.
-
-        Args:
-            last: whether the run may end with this epoch.
-        """
+        """End the epoch's clock, and gather all figures at rank 0; always if it may be the last."""
         self._counters.stop()
         assert self._plan is not None
         counts = any(not share.device.on_host for share in self._plan.shares)
         self._figures.end_epoch(due=counts or last)
 
     def epoch_record(self, *, epoch: int, lr: float) -> records.EpochRecord:
-        """Describe the epoch that was ended last, before its validation; on rank 0 only.
-
-        Args:
-            epoch: counted from 1.
-            lr: its learning rate.
-        """
+        """Describe the epoch that was ended last, before its validation; on rank 0 only."""
         assert self._plan is not None
         pairs = zip(self._plan.shares, self._figures.of_workers, strict=True)
         devices = tuple(

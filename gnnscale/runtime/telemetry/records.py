@@ -1,7 +1,4 @@
-"""What a training run hands to whoever reports it.
-
-What an epoch has added up so far.
-"""
+"""What a training run hands to its observers, and the sums of an epoch that a checkpoint keeps."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,17 +15,11 @@ from gnnscale.plan.perf import equations, work
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSums:
-    """What one device has done in an epoch so far.
+    """What one device has done in an epoch so far."""
 
-    Attributes:
-        num_seeds: of its slices.
-        stages: seconds in each stage.
-        traffic: what its slices moved.
-    """
-
-    num_seeds: Count = 0
-    stages: StageTimes = field(default_factory=StageTimes)
-    traffic: Traffic = field(default_factory=Traffic)
+    num_seeds: Count = 0  #: of its slices
+    stages: StageTimes = field(default_factory=StageTimes)  #: seconds in each stage
+    traffic: Traffic = field(default_factory=Traffic)  #: what its slices moved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +30,18 @@ class EpochSums:
 
     Attributes:
         num_batches, num_seeds, num_edges, num_vertices: so far, over all devices.
-        loss: summed over the seeds.
-        seconds: since the epoch began, without those in which the run stood still.
-        devices: each device's part; empty if others go on than those that began.
-        counters: figures of this worker's own device; a checkpoint has them in ``workers``.
     """
 
     num_batches: Positive
     num_seeds: Positive
     num_edges: Positive
     num_vertices: Positive
-    loss: float
+    loss: float  #: summed over the seeds
+    #: since the epoch began, without those in which the run stood still
     seconds: Annotated[float, msgspec.Meta(gt=0)]
+    #: each device's part; empty if others go on than those that began
     devices: tuple[DeviceSums, ...] = ()
+    #: figures of this worker's own device; a checkpoint has them in ``workers``
     counters: dict[str, float] = field(default_factory=dict)
 
 
@@ -116,7 +106,7 @@ class DeviceEpoch:
         host_to_device_bytes: of its mini-batches over its link, None without a link.
         peak_rss_bytes: largest resident set of its worker process so far.
         pss_bytes: proportional set of the process now: pages shared with other workers count once
-            over all of them; None if the system does not tell.
+            over all of them; None if the system does not report it.
         counters: figures that only this kind of device has; for emulated ones ``late_s``, the
             seconds by which the host was slower than what it emulates, ``late_stages`` and
             ``late_steps``.
@@ -176,23 +166,18 @@ class EpochRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
-    """What the devices of a run do and keep.
+    """What the devices of a run do and keep."""
 
-    Attributes:
-        plan: the device plan that the run begins with.
-        predicted: what the performance model predicts for it, on rank 0; None if not asked.
-        planning_s: seconds that finding it took, rehearsals included.
-        step_bytes: what a step is expected to move, data-parallel and as P3 does; None if the model
-            cannot be split.
-        partition: what is known of the devices' parts; None if the graph is whole.
-        cache: what is known of the devices' caches; None if there are none.
-    """
-
-    plan: DevicePlan
+    plan: DevicePlan  #: the device plan that the run begins with
+    #: what the performance model predicts for it, on rank 0; None if not asked
     predicted: equations.PlanPredictions | None = None
-    planning_s: float | None = None
+    planning_s: float | None = None  #: seconds that finding it took, rehearsals included
+    #: what a step is expected to move, data-parallel and as P3 does; None if the model cannot be
+    #: split
     step_bytes: work.StepBytes | None = None
+    #: what is known of the devices' parts; None if the graph is whole
     partition: PartitionFigures | None = None
+    #: what is known of the devices' caches; None if there are none
     cache: CacheFigures | None = None
 
 
@@ -276,7 +261,6 @@ def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
     If no epoch has one, the last epoch is the best; if there is no epoch, None.
 
     Args:
-        history: all epochs.
         metric: what their ``valid_metric`` measures.
     """
     best = _best([each.valid_metric for each in history], metric)
@@ -290,7 +274,6 @@ def waited(metrics: Sequence[float | None], metric: str) -> int:
 
     Args:
         metrics: the validation metric of every epoch, None if there is none.
-        metric: what it measures.
     """
     best = _best(metrics, metric)
     return 0 if best is None else sum(each is not None for each in metrics[best + 1 :])
@@ -308,12 +291,12 @@ def _best(metrics: Sequence[float | None], metric: str) -> int | None:
 class Observer:
     """Receives the events of a run, in this order, and must not change them.
 
-    These methods do nothing: a class of one's own has this one as its base, and the methods that it
+    These methods do nothing: a custom class has this one as its base, and the methods that it
     needs. It lives in the process that started the run, and is called from one thread.
     """
 
     def started(self, run: TrainResult) -> None:
-        """The run is set up; ``run.history`` has the epochs that it goes on from."""
+        """The run is set up; ``run.history`` has the epochs that it continues from."""
 
     def stepped(self, record: StepRecord) -> None:
         """A training step is done."""

@@ -9,8 +9,7 @@ import pytest
 from gnnscale.feature import HostFeatures
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.runtime.evaluation import inference
-from gnnscale.runtime.evaluation.inference import LayerwiseInference, estimated_s
-from gnnscale.runtime.evaluation.layer_pass import LayerPass
+from gnnscale.runtime.evaluation.inference import LayerPass, LayerwiseInference, estimated_s
 from gnnscale.runtime.evaluation.plan import Limits, find_work
 from gnnscale.runtime.evaluation.rows import EDGE_BYTES, Workers
 

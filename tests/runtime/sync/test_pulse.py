@@ -17,9 +17,7 @@ from gnnscale.runtime.sync.pulse import (
     Stall,
     Watch,
     beating,
-    ended_by,
     is_gone,
-    waiting_line,
 )
 
 
@@ -136,7 +134,7 @@ class Run:
 
     def __init__(self, limit_s: float | None = 600.0) -> None:
         self.processes = [Process() for _ in NAMES]
-        self.watch = Watch(len(NAMES), limit_s=limit_s)
+        self.watch = Watch(NAMES, limit_s=limit_s)
         self.pulses: list[Pulse | None] = []
         self.pass_by(1)
 
@@ -230,7 +228,7 @@ def test_where_all_wait_the_last_one_is_to_blame_or_all() -> None:
     stall = run.pass_by(1, *BEAT)
     assert (stall.ranks, stall.limited) == ((0, 1, 2), True)
     line = "workers cpu:0, cpu:1, gpu:0 wait for each other since 31 s"
-    assert waiting_line(stall, run.pulses, NAMES) == line
+    assert run.watch.waiting_line(stall, run.pulses) == line
 
 
 def test_time_in_which_nobody_watched_does_not_count() -> None:
@@ -241,7 +239,7 @@ def test_time_in_which_nobody_watched_does_not_count() -> None:
 
 
 def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
-    watch = Watch(2, limit_s=600)
+    watch = Watch(NAMES[:2], limit_s=600)
     process = Process()
     stall = None
     for _ in range(2000):
@@ -251,7 +249,7 @@ def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
     assert stall.ranks == (1,)
     assert not watch.is_over(stall)
     line = "waiting for worker cpu:1 (starting) since 2000 s"
-    assert waiting_line(stall, [process.pulse, None], NAMES) == line
+    assert watch.waiting_line(stall, [process.pulse, None]) == line
 
 
 def test_what_is_said() -> None:
@@ -261,9 +259,10 @@ def test_what_is_said() -> None:
     pulses = [far.pulse] * 3
     silent = Stall(ranks=(1,), seconds=30, silent=True, limited=True)
     line = "waiting for worker cpu:1 (process 7, training) since 30 s"
-    assert waiting_line(silent, pulses, NAMES) == line
+    watch = Watch(NAMES, limit_s=600)
+    assert watch.waiting_line(silent, pulses) == line
     stuck = Stall(ranks=(2,), seconds=600, silent=False, limited=True)
-    assert ended_by(stuck, pulses, NAMES, limit_s=600) == (
+    assert watch.ended_by(stuck, pulses) == (
         "worker gpu:0 (process 7, training) has made no progress for 600 s "
         "(runtime.stall_limit_s=600; null waits without end)"
     )

@@ -67,11 +67,7 @@ class PartialTrade:
         return total
 
     def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums.
-
-        Args:
-            mine: ``[num_dst, f^1]`` float32, that of this device's sum.
-        """
+        """Return the gradients of all devices' sums; ``mine`` is ``[num_dst, f^1]`` float32."""
         group, rank = self.group, self.group.rank
         found = [
             mine if peer == rank else mine.new_empty(count, mine.shape[1])
@@ -119,11 +115,7 @@ class SplitLayer(LinearAggregationLayer):
     """The first layer of a model, with the weights of this device's columns alone."""
 
     def __init__(self, layer: LinearAggregationLayer, columns: tuple[int, int], width: int) -> None:
-        """Take some columns of ``layer``.
-
-        Args:
-            columns: ``(first, last + 1)`` of the features that this device has.
-        """
+        """Take ``columns`` of the features, ``(first, last + 1)``, out of ``layer``."""
         super().__init__()
         whole = layer.linear
         assert isinstance(whole, nn.Linear)
@@ -154,11 +146,7 @@ class SplitGNN(GNN):
     """
 
     def __init__(self, whole: GNN, columns: tuple[int, int], trade: PartialTrade) -> None:
-        """Split ``whole``.
-
-        Args:
-            columns: ``(first, last + 1)`` of the features that this device has.
-        """
+        """Split ``whole``: this device has ``columns`` of the features, ``(first, last + 1)``."""
         first = whole.layer(0)
         assert isinstance(first, LinearAggregationLayer)
         split = SplitLayer(first, columns, whole.widths[0])

@@ -1,7 +1,4 @@
-"""One worker's part of a run whose first layer is split by columns of the features (P3).
-
-P3's exchange: every device aggregates its columns for the mini-batches of all devices.
-"""
+"""One worker's part of a run whose first layer is split by columns of the features (P3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,19 +60,11 @@ def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
     lengths = (num_edges, num_edges, num_src)
     sizes = (num_src * (dtype.itemsize // 4), num_dst, num_edges, *np.multiply(lengths, has))
     vertices, counts, indices, *optional = np.split(values[_HEADER:], np.cumsum(sizes)[:-1])
-    importance, edge_weights, weight_sums = (
-        each.view(np.float32) if there else None for each, there in zip(optional, has, strict=True)
-    )
+    parts = zip(_OPTIONAL, optional, has, strict=True)
+    found: dict[str, Any] = {name: each.view(np.float32) for name, each, there in parts if there}
     indptr = np.zeros(num_dst + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
-    block = Block(
-        indptr=indptr,
-        indices=indices,
-        num_src=num_src,
-        importance=importance,
-        edge_weights=edge_weights,
-        weight_sums=weight_sums,
-    )
+    block = Block(indptr=indptr, indices=indices, num_src=num_src, **found)
     return InputBlock(vertices=vertices.view(dtype), block=block)
 
 
@@ -123,11 +112,7 @@ class ColumnExchange:
         )
 
     def _partial_bytes(self, parts: list[torch.Tensor]) -> int:
-        """Bytes that this device will receive for these mini-batches.
-
-        Every other device sends it a partial product of its own rows, and the gradients of that
-        device's.
-        """
+        """Bytes to receive: of each peer its partial product of own rows, and its gradients."""
         mine = len(parts[self._group.rank])
         others = sum(map(len, parts)) - mine
         rows = (self._group.size - 1) * mine + others
@@ -162,9 +147,8 @@ class SplitWeights:
         #: what an optimizer of the whole model would keep of each parameter, as of the last
         #: ``join``
         self.state: dict[int, dict[str, torch.Tensor]] = {}
-        (self._number,) = (
-            number for number, each in enumerate(_parameters(optimizer)) if each is split.own_weight
-        )
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        (self._number,) = (i for i, each in enumerate(parameters) if each is split.own_weight)
 
     @torch.no_grad()
     def join(self) -> None:
@@ -204,10 +188,6 @@ class SplitWeights:
         joined = whole.reshape(self._weight.shape).contiguous()
         self._group.sum(joined)
         return joined
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
-    return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 class SplitRun:
