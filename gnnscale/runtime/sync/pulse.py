@@ -180,7 +180,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-#: Seconds after which a line names a process that is waited for; then after twice as many, ...
+#: Seconds after which a line names a process that is waited for, and again after twice as many.
 _SAY_AFTER_S = 30.0
 
 #: Seconds between two looks that count at most. More have passed if the process that checks was

@@ -33,7 +33,7 @@ class EpochCounters:
     #: when the epoch began, on the performance counter's clock
     start: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0  #: how long it took; 0 until it is done
-    seeds_of: list[int] = field(default_factory=list)  #: each device's, by its rank, and so below
+    seeds_of: list[int] = field(default_factory=list)  #: of each device, by its rank, like the next
     stages_of: list[StageTimes] = field(default_factory=list)
     traffic_of: list[Traffic] = field(default_factory=list)
 
