@@ -28,8 +28,6 @@ from gnnscale.runtime.checkpoint import LAST as LAST
 if TYPE_CHECKING:
     from torch import nn
 
-    from gnnscale.runtime.checkpoint.saved_run import SavedRun
-
 
 _VALUES = "values"
 #: The first character of a tensor's name in JSON.
@@ -210,35 +208,6 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
             f"{file}: checkpoint format {shown(version)}, this release reads {FORMAT_VERSION}"
         )
     return saved
-
-
-def check_same_run(
-    file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
-) -> None:
-    """Refuse to resume under other options, or on another graph, than the checkpoint's.
-
-    With ``runtime.deterministic`` before and now, options that plans follow from stay too.
-
-    Raises:
-        ConfigError: naming the first option that differs, and both values.
-    """
-    free = FREE_OPTIONS
-    if config.get("optimizer", {}).get("schedule") == "cosine":
-        # The cosine runs over all epochs; with another number of them every step would differ.
-        free = tuple(option for option in free if option != "epochs")
-    if _repeats(config) and _repeats(saved.config):
-        free = tuple(option for option in free if option not in PLAN_OPTIONS)
-    for option, new, old in differences(config, saved.config, ignore=free):
-        raise ConfigError(
-            f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
-        )
-    check_same_graph(file, saved.graph, graph=graph, option="resume")
-
-
-def _repeats(options: Mapping[str, Any]) -> bool:
-    """Whether a run with these options repeats bit for bit."""
-    runtime = options.get("runtime")
-    return isinstance(runtime, Mapping) and runtime.get("deterministic") is True
 
 
 def check_same_graph(

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.optimizer.plain import restore_optimizer
+from gnnscale.options.config import differences
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint import file as files
@@ -304,7 +305,7 @@ class RunCheckpoint:
     ) -> SavedRun:
         """Read a checkpoint, and make sure that it is one of this run."""
         saved = SavedRun.load(file, content)
-        files.check_same_run(file, saved, config=self.options, graph=self._identity)
+        check_same_run(file, saved, config=self.options, graph=self._identity)
         saved.check_tensors(file, model, optimizer, self.config.optimizer.state_names)
         saved.check_progress(file, self.config, self.options, steps_per_epoch=steps_per_epoch)
         return saved
@@ -312,6 +313,35 @@ class RunCheckpoint:
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: each.detach().clone() for name, each in tensors.items()}
+
+
+def check_same_run(
+    file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
+) -> None:
+    """Refuse to resume under other options, or on another graph, than the checkpoint's.
+
+    With ``runtime.deterministic`` before and now, options that plans follow from stay too.
+
+    Raises:
+        ConfigError: naming the first option that differs, and both values.
+    """
+    free = files.FREE_OPTIONS
+    if config.get("optimizer", {}).get("schedule") == "cosine":
+        # The cosine runs over all epochs; with another number of them every step would differ.
+        free = tuple(option for option in free if option != "epochs")
+    if _repeats(config) and _repeats(saved.config):
+        free = tuple(option for option in free if option not in files.PLAN_OPTIONS)
+    for option, new, old in differences(config, saved.config, ignore=free):
+        raise ConfigError(
+            f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
+        )
+    files.check_same_graph(file, saved.graph, graph=graph, option="resume")
+
+
+def _repeats(options: Mapping[str, Any]) -> bool:
+    """Whether a run with these options repeats bit for bit."""
+    runtime = options.get("runtime")
+    return isinstance(runtime, Mapping) and runtime.get("deterministic") is True
 
 
 def _place(saved: SavedRun, steps_per_epoch: int, epochs: int) -> str:

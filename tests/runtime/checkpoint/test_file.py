@@ -12,12 +12,12 @@ from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.file import (
-    check_same_run,
     load_checkpoint,
     pack,
     read_checkpoint,
     save_checkpoint,
 )
+from gnnscale.runtime.checkpoint.run_checkpoint import check_same_run
 
 CONTENT = {"epoch": 3, "model": {"w": torch.arange(4.0)}, "history": [{"loss": 0.5, "x": None}]}
 
