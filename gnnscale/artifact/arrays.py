@@ -44,17 +44,11 @@ class NpyError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class NpyHeader:
-    """What a .npy file holds.
+    """What a .npy file holds."""
 
-    Attributes:
-        shape: of the array, in C order.
-        dtype: of its elements: numbers in the machine's byte order.
-        offset: bytes before the first element.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
+    shape: tuple[int, ...]  #: of the array, in C order
+    dtype: np.dtype[Any]  #: of its elements: numbers in the machine's byte order
+    offset: int  #: bytes before the first element
 
     @property
     def num_bytes(self) -> int:
@@ -64,19 +58,12 @@ class NpyHeader:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayEntry:
-    """What a header records of one array.
-
-    Attributes:
-        shape: of the array.
-        dtype: NumPy's name of its type.
-        bytes: size of its file, the file's header included.
-        crc32: checksum of its elements.
-    """
+    """What a header records of one array."""
 
     shape: tuple[Annotated[int, Meta(ge=0, le=1 << 47)], ...]
-    dtype: str
-    bytes: Annotated[int, Meta(ge=0)]
-    crc32: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    dtype: str  #: NumPy's name of its type
+    bytes: Annotated[int, Meta(ge=0)]  #: size of its file, the file's header included
+    crc32: Annotated[int, Meta(ge=0, lt=1 << 32)]  #: checksum of its elements
 
 
 class NpyWriter:
@@ -135,10 +122,7 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) 
 
 
 def write_rows(
-    file: Path,
-    chunks: Iterable[Array],
-    dtype: np.dtype[Any],
-    row_shape: tuple[int, ...] = (),
+    file: Path, chunks: Iterable[Array], dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()
 ) -> ArrayEntry:
     """Write a .npy file chunk by chunk."""
     with NpyWriter(file, dtype, row_shape) as writer:
@@ -189,10 +173,8 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
     """Map a .npy file read-only.
 
-    Args:
-        path: the file.
-        axes: how many the array must have; None for any number.
-        kinds: letters of the kinds of NumPy types that are allowed; None for all numbers.
+    The array must have ``axes``, if that is no None, and a type whose kind is in ``kinds``, letters
+    of NumPy; None allows all numbers.
 
     Raises:
         GraphError: the file is missing, of another size than its header says, or holds anything
@@ -203,9 +185,8 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
             header = read_header(stream)
             found = os.fstat(stream.fileno()).st_size - header.offset
         if found != header.num_bytes:
-            raise NpyError(
-                f"{found} bytes of data, its header says {header.num_bytes} (truncated?)"
-            )
+            wanted = header.num_bytes
+            raise NpyError(f"{found} bytes of data, its header says {wanted} (truncated?)")
         array = (
             np.memmap(path, header.dtype, "r", header.offset, header.shape)
             if header.num_bytes

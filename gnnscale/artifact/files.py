@@ -1,9 +1,4 @@
-"""Regular files: their sizes, their content, and what libraries raise about them.
-
-A directory that appears complete or not at all, and directories that cannot be one.
-
-Checks of room on the disk and in memory before it is filled.
-"""
+"""Regular files, directories that appear atomically, and checks of room before it is filled."""
 
 import errno
 import fcntl
@@ -104,14 +99,9 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
     killed process left is cleared. If the block is left by an exception, Ctrl-C included,
     nothing is left. An empty directory counts as none.
 
-    Args:
-        path: the directory to make.
-        replace: says whether to fill it anew if it exists; None for no. It is asked again
-            once the sibling is locked, since another process may just have done so.
-
-    Yields:
-        The temporary directory; or None if ``path`` exists, possibly by another process's
-        work while this one waited, and is not to be replaced.
+    ``replace`` decides whether a directory that exists is filled again. It is called once more
+    after the sibling is locked, since another process may just have done so. Yields the temporary
+    directory; None if ``path`` exists and stays.
 
     Raises:
         GraphError: the directory cannot be written, for instance because the disk is full.
@@ -144,11 +134,9 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
 
 
 def check_place(store: str, *, option: str = "dataset.store") -> None:
-    """Refuse a directory that cannot be the place of a store, a partition or a cache plan.
+    """Raise ConfigError for a directory that cannot be the place of a store or another artefact.
 
-    Raises:
-        ConfigError: names ``option``; it is empty, the file system's root, the home directory, or
-            where all stores, partitions, cache plans or downloads go.
+    Such are the file system's root, the home directory, and the folders of all artefacts of a kind.
     """
     path = store_place(store, option=option)
     taken = {

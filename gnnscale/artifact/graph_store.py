@@ -52,11 +52,9 @@ def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
 
 
 def has_label(labels: Array) -> BoolArray:
-    """Return ``[n]``, whether each row of ``labels`` says what its vertex is.
+    """Return ``[n]``, whether each row of ``labels``, in the form of a Graph's, is known.
 
-    Args:
-        labels: as a Graph holds them: classes, -1 if unknown; or targets of regression, NaN
-            if one is unknown; or zeros and ones, which always do.
+    Unknown are the class -1, and targets of regression with a NaN; zeros and ones are known.
     """
     if labels.dtype.kind == "f":
         known: BoolArray = ~np.isnan(labels)
@@ -68,17 +66,11 @@ def has_label(labels: Array) -> BoolArray:
 
 @dataclass(frozen=True, kw_only=True)
 class PartEntry:
-    """Which part of a graph a store holds.
-
-    Attributes:
-        index: number of the part, from 0.
-        num_parts: number of parts of the partition.
-        of: hex digest of what the whole graph's store holds.
-    """
+    """Which part of a graph a store holds."""
 
     index: Annotated[int, Meta(ge=0)]
     num_parts: Annotated[int, Meta(le=1 << 15)]
-    of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]
+    of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]  #: content of the whole graph's store
 
     def __post_init__(self) -> None:
         if self.index >= self.num_parts:
@@ -87,34 +79,21 @@ class PartEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreMeta:
-    """What ``meta.json`` of a store says, every entry of the type and in the range it must have.
-
-    Attributes:
-        name: of the graph.
-        num_vertices: number of vertices.
-        num_edges: number of directed edges.
-        num_features: length of a feature row.
-        num_classes: number of classes, or of targets of regression; 0 if nothing is labelled.
-        feature_dtype: one of ``FEATURE_DTYPES``.
-        metric: one of ``METRICS``.
-        arrays: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, and for ``WEIGHTS``
-            if edges have them.
-        part: which part of a graph it is, None for a whole graph.
-        attainable_accuracy: what the generator of the graph allows, None if not known.
-        entries: all of ``meta.json``, what is not listed here unchecked.
-    """
+    """What ``meta.json`` of a store says, every entry of the type and in the range it must have."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     num_vertices: Annotated[int, Meta(ge=1, le=1 << 40)]
-    num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]
+    num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]  #: directed edges
     num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
-    num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]
+    num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or targets; 0 without labels
     feature_dtype: Literal["float32", "float16", "bfloat16", "uint8"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
+    #: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, for ``WEIGHTS`` of edges
     arrays: dict[str, ArrayEntry]
-    part: PartEntry | None = None
+    part: PartEntry | None = None  #: None for a whole graph
+    #: what the generator of the graph allows, None if not known
     attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
-    entries: dict[str, Any] = field(default_factory=dict)
+    entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
 
     def __post_init__(self) -> None:
         if not self.name.isprintable():
@@ -123,12 +102,8 @@ class StoreMeta:
     @property
     def content(self) -> str:
         """Hex digest of shapes, types and checksums, which differs if the data do."""
-        return header.digest(
-            [
-                (name, entry.shape, entry.dtype, entry.crc32)
-                for name, entry in sorted(self.arrays.items())
-            ]
-        )
+        entries = sorted(self.arrays.items())
+        return header.digest([(name, each.shape, each.dtype, each.crc32) for name, each in entries])
 
 
 def read_meta(path: Path) -> StoreMeta:
@@ -148,12 +123,8 @@ def write_meta(
 ) -> None:
     """Write ``meta.json`` of a store into ``folder``, which has the arrays.
 
-    Args:
-        folder: of the store.
-        arrays: their entries.
-        name: of the graph.
-        entries: other fields of ``StoreMeta`` that do not follow from the arrays, and what else is
-            to be recorded; those that are None are left out.
+    ``entries`` are other fields of ``StoreMeta`` that do not follow from the arrays, and what else
+    is to be recorded; those that are None are left out.
     """
     sizes = {
         "num_vertices": arrays["indptr"].shape[0] - 1,
@@ -167,10 +138,8 @@ def write_meta(
 def write_store(path: Path, arrays: Mapping[str, Array], **entries: Any) -> None:
     """Write a graph that is in memory as a store, and check it before it appears at ``path``.
 
-    Args:
-        path: a directory that does not exist yet, or is empty. Those above it are made.
-        arrays: all of ``ARRAYS``, and ``WEIGHTS`` if edges have them, in the types of a store.
-        entries: see ``write_meta``.
+    ``arrays`` are all of ``ARRAYS``, and ``WEIGHTS`` if edges have them, in the types of a store;
+    ``entries`` are those of ``write_meta``.
 
     Raises:
         GraphError: ``path`` holds something, or cannot be written; or a store must not hold that.
@@ -310,9 +279,7 @@ def _check_targets(file: Path, labels: NDArray[np.floating]) -> None:
 def _check_splits(path: Path, arrays: Mapping[str, Array], num_vertices: int) -> None:
     """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex.
 
-    All three may be empty: the graph has no split then.
-
-    Memory is bounded, whatever the number of vertices: every worker does this.
+    All three may be empty: the graph has no split then. Every worker does this, in bounded memory.
     """
     if not any(len(arrays[name]) for name in SPLIT_ARRAYS):
         return

@@ -1,7 +1,4 @@
-"""JSON that is not trusted: strict, and one line when anything is wrong.
-
-Keys of artefacts: digests of what decides how one comes out, and of files.
-"""
+"""Headers of artefacts: JSON, strictly read, and digests of options and files."""
 
 import hashlib
 import json
@@ -41,11 +38,7 @@ def header_text(entries: Mapping[str, Any]) -> str:
 
 
 def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
-    """Refuse texts that a terminal cannot print as one line of so many characters.
-
-    Raises:
-        GraphError: names ``file`` and the text.
-    """
+    """Raise GraphError for texts that are no printable line of up to ``max_characters``."""
     for text in texts:
         if len(text) > max_characters or not printable(text):
             raise GraphError(
@@ -54,14 +47,9 @@ def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
 
 
 def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
-    """Refuse figures out of range.
+    """Raise GraphError for figures that are below 0 or above their max; None has no limits.
 
-    Args:
-        file: named in errors.
-        limits: name, value and max of each figure; the min is 0. None has no limits.
-
-    Raises:
-        GraphError: names ``file`` and the figure.
+    ``limits`` are name, value and max of each.
     """
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
@@ -103,20 +91,13 @@ def plain(value: Any) -> Any:
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
     """Return the SHA-256 of a file's content as hex digits, showing progress.
 
-    Args:
-        file: the file.
-        stop: ends the work early when it is set; what is returned is of no use then.
-
-    Raises:
-        GraphError: it is no regular file, or cannot be opened.
+    Setting ``stop`` ends the work early, with a useless result. A file that is not regular, or
+    cannot be opened, is a GraphError.
     """
     found = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))
-    with (
-        track(f"checking {file.name}", total, "bytes") as advance,
-        open_regular(file) as stream,
-    ):
+    with track(f"checking {file.name}", total, "bytes") as advance, open_regular(file) as stream:
         while (count := stream.readinto(chunk)) and not (stop and stop.is_set()):
             found.update(chunk[:count])
             advance(count)

@@ -28,38 +28,24 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """How artefacts of one kind are kept.
+    """How artefacts of one kind are kept."""
 
-    Attributes:
-        name: what messages call one.
-        header: name of the header's file, JSON.
-        version: of the format, which the header records.
-        folder: of ``GNNSCALE_HOME``, for all of this kind.
-        option: names the directory; None if the user cannot.
-        command: of the user, that makes one; None if runs alone do.
-        files: regular expression of names of files that a directory of this kind may hold.
-        max_bytes: of the header.
-    """
-
-    name: str
-    header: str
-    version: int
-    folder: str
-    option: str | None = None
-    command: str | None = None
-    files: str = ""
-    max_bytes: int = 64 << 20
+    name: str  #: what messages call one
+    header: str  #: name of the header's file, JSON
+    version: int  #: of the format, which the header records
+    folder: str  #: of ``GNNSCALE_HOME``, for all of this kind
+    option: str | None = None  #: names the directory; None if the user cannot
+    command: str | None = None  #: of the user, that makes one; None if runs alone do
+    files: str = ""  #: regular expression of names of files that a directory of this kind may hold
+    max_bytes: int = 64 << 20  #: of the header
 
     def place(
         self, store: str | None, graph: str, how: str | None, identity: Mapping[str, Any]
     ) -> Path:
-        """Return the directory of an artefact.
+        """Return the directory of an artefact: ``store``, or if None one in ``GNNSCALE_HOME``.
 
-        Args:
-            store: the directory that the user names; None for one in ``GNNSCALE_HOME``.
-            graph: name of the graph, which may hold anything that can be printed.
-            how: how it is made, in a word; None if there is one way.
-            identity: plain values that decide how it comes out.
+        Its name there depends on the printable name of the ``graph``, on ``how`` it is made, a word
+        or None, and on the plain values that decide how it comes out.
         """
         if store is not None:
             assert self.option is not None
@@ -79,14 +65,9 @@ class Kind:
     ) -> Iterator[Path | None]:
         """Fill ``path`` atomically in the ``with`` block unless that is done.
 
-        Args:
-            path: the directory.
-            fits: raises GraphError unless the artefact at ``path`` is the wanted one.
-            force: make it anew in any case.
-            holds: whether a directory of this kind may hold an entry beside ``files``.
-
-        Yields:
-            The directory to fill; None if the artefact is there.
+        ``fits`` raises GraphError unless the artefact at ``path`` is the wanted one; ``force``
+        makes it again in any case; ``holds`` returns whether a directory of this kind may hold an
+        entry beside ``files``. Yields the directory to fill, None if the artefact is there.
 
         Raises:
             GraphError: ``path`` holds something else, or cannot be written.
@@ -105,11 +86,7 @@ class Kind:
     def check_replaceable(
         self, path: Path, holds: Callable[[Path], bool] = lambda entry: False
     ) -> None:
-        """Refuse to replace a directory that holds anything else, even by force.
-
-        Raises:
-            GraphError: names what it holds.
-        """
+        """Raise GraphError if a directory holds anything else: it is not replaced even by force."""
         for entry in sorted(path.iterdir()):
             file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
             if not (file or holds(entry)):
@@ -121,9 +98,7 @@ class Kind:
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
         """Write the header into ``folder``, which exists, after all arrays.
 
-        Args:
-            folder: of the artefact.
-            entries: plain values, and an ``ArrayEntry`` for each array as ``arrays``.
+        ``entries`` are plain values, and an ``ArrayEntry`` for each array as ``arrays``.
         """
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
@@ -171,21 +146,16 @@ class Kind:
         *,
         load: bool = False,
     ) -> dict[str, Array]:
-        """Return the arrays of the artefact at ``path``.
+        """Return the arrays of the artefact at ``path``, mapped, or read and checked if ``load``.
 
-        Args:
-            path: its directory.
-            entries: what its header records of each.
-            forms: type and shape that each must have.
-            load: read them and compare checksums, rather than map them.
+        ``entries`` are what its header records of each, ``forms`` their types and shapes.
 
         Raises:
             GraphError: one is missing, or not what the header records, or of another form.
         """
         if entries.keys() != forms.keys():
             raise self.refused(
-                path,
-                f"arrays are {shown(sorted(entries))}, allowed are {shown(sorted(forms))}",
+                path, f"arrays are {shown(sorted(entries))}, allowed are {shown(sorted(forms))}"
             )
         return {
             name: self._array(path / f"{name}.npy", entries[name], form, load)
@@ -229,11 +199,7 @@ class Kind:
     def check_same(
         self, path: Path, now: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        """Refuse the artefact at ``path`` if what decided it, ``before``, is not what does now.
-
-        Raises:
-            GraphError: names the first that differs.
-        """
+        """Raise GraphError if what decided the artefact at ``path`` differs; names the first."""
         for name in (*now, *before):
             if now.get(name) != before.get(name):
                 raise GraphError(

@@ -1,8 +1,6 @@
 """The arguments of a command, checked before Hydra or a file that they name is touched.
 
-Launchers and sweepers of Hydra: which may be chosen, what they may be told, what to install.
-
-Completion of ``gnnscale COMMAND OPTION`` for shells.
+Also which launchers and sweepers of Hydra may be chosen, and completion for shells.
 """
 
 import contextlib
@@ -42,14 +40,9 @@ _PACKAGES = {
 
 
 def check_hydra_option(argument: str, key: str) -> None:
-    """Refuse an option of Hydra that names files or code, or that a command sets itself.
+    """Raise ConfigError for an option of Hydra that names files or code, or is a command's own.
 
-    Args:
-        argument: as typed.
-        key: its name, which begins with ``hydra``.
-
-    Raises:
-        ConfigError: naming the option, and those that are allowed.
+    ``argument`` is as typed, ``key`` its name, which begins with ``hydra``.
     """
     if key == "hydra" or key.startswith("hydra.searchpath"):
         raise ConfigError(f"{shown(argument)}: not allowed, files of your own are config=FILE.yaml")
@@ -69,18 +62,9 @@ def check_hydra_option(argument: str, key: str) -> None:
 
 
 def check_search(arguments: Sequence[str]) -> None:
-    """Refuse a search by Optuna that does not say what is better.
-
-    Args:
-        arguments: options as they were typed.
-
-    Raises:
-        ConfigError: naming the option.
-    """
+    """Raise ConfigError for a search by Optuna that does not say what is better."""
     given = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
-    if given.get("hydra/sweeper") != "optuna":
-        return
-    if "hydra.sweeper.direction" not in given:
+    if given.get("hydra/sweeper") == "optuna" and "hydra.sweeper.direction" not in given:
         raise ConfigError(
             "hydra/sweeper=optuna: say which validation metric is better, "
             "hydra.sweeper.direction=maximize (accuracy, F1) or minimize (an error)"
@@ -89,12 +73,8 @@ def check_search(arguments: Sequence[str]) -> None:
 
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
     """Return options that a search has here unless others are typed: failed jobs do not end it."""
-    option = "hydra.sweeper.max_failure_rate="
-    if "hydra/sweeper=optuna" not in arguments or any(
-        each.startswith(option) for each in arguments
-    ):
-        return []
-    return [f"{option}1.0"]
+    asked = any(each.startswith(_MAX_FAILURE_RATE) for each in arguments)
+    return [f"{_MAX_FAILURE_RATE}1.0"] if "hydra/sweeper=optuna" in arguments and not asked else []
 
 
 def explain_missing_plugin(group: str, name: str) -> str | None:
@@ -104,10 +84,10 @@ def explain_missing_plugin(group: str, name: str) -> str | None:
 
 
 def lets_jobs_stop(command: str, arguments: Sequence[str]) -> bool:
-    """Return whether a job of a sweep that fails is to be Hydra's to judge.
+    """Return whether Hydra judges a job of a sweep that fails.
 
-    It is where a sweeper was told how many may fail; and where a launcher runs jobs in other
-    processes, and no ``summary.json`` tells this one how they ended.
+    It does if an option says how many may fail; and if a launcher runs jobs in other processes,
+    and no ``summary.json`` records how they ended.
     """
     return any(each.startswith(_MAX_FAILURE_RATE) for each in arguments) or (
         command != "train" and any(each.startswith("hydra/launcher=") for each in arguments)
@@ -137,11 +117,7 @@ _CHOICE = re.compile(r"[\w-]+", re.ASCII)
 
 
 def check_text(arguments: Sequence[str]) -> None:
-    """Refuse arguments that are no text, or too much of it.
-
-    Raises:
-        ConfigError: naming the first one.
-    """
+    """Raise ConfigError for the first argument that is no text, or too much of it."""
     for argument in arguments:
         if not argument.strip() or argument.lstrip("+~").startswith("="):
             raise ConfigError(f"{shown(argument)!r}: no option, write option=value")
@@ -156,11 +132,7 @@ def check_text(arguments: Sequence[str]) -> None:
 
 
 def check_flag(argument: str, command: str) -> None:
-    """Refuse what begins with a dash and is no flag of a command.
-
-    Raises:
-        ConfigError: naming the flag, and what is meant or does it instead.
-    """
+    """Raise ConfigError for what begins with a dash and is no flag of a command; names another."""
     if not argument.startswith("-") or argument in HYDRA_FLAGS:
         return
     name, equals, _ = argument.partition("=")
@@ -186,11 +158,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Let Hydra's parser of flags read them, whose complaints take several lines.
-
-    Raises:
-        ConfigError: a flag lacks its value, or has another than it may.
-    """
+    """Raise ConfigError, in one line, for flags that Hydra's parser would refuse in several."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -205,14 +173,9 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Refuse options that Hydra cannot read, that name files, or that sweep over too many jobs.
+    """Raise ConfigError for options that Hydra cannot read, name files, or make too many jobs.
 
-    Args:
-        arguments: options as they were typed, without flags.
-        sweep: whether the command has several jobs.
-
-    Raises:
-        ConfigError: naming the first such option.
+    ``arguments`` are options as typed, without flags; ``sweep`` is whether there are several jobs.
     """
     num_jobs = 1
     for argument in arguments:
@@ -233,11 +196,7 @@ def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
 
 
 def directory_of(argument: str) -> str:
-    """Return the folder that an option of Hydra names.
-
-    Raises:
-        ConfigError: it is no text.
-    """
+    """Return the folder that an option of Hydra names; raise ConfigError if it is no text."""
     override = _parsed(argument)
     value = getattr(override.value(), "text", override.value())
     if not isinstance(value, (str, int, float)):
@@ -313,12 +272,8 @@ def complete(
 ) -> int:
     """Complete the command line in ``COMP_LINE``; Hydra completes options, given their command.
 
-    A line that is half typed is no error: nothing is said about it.
-
-    Args:
-        arguments: as the shell calls it: ``-sc query=SHELL``, or ``-sc install=SHELL``.
-        commands: names of the commands.
-        run: runs a command with arguments.
+    A line that is half typed is no error: nothing is printed about it. The shell calls it with
+    ``-sc query=SHELL``, or ``-sc install=SHELL``; ``run`` runs a command with arguments.
     """
     if not arguments[1:2] or not arguments[1].startswith("query="):
         return run("train", arguments)

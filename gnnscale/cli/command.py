@@ -11,15 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
+from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import exits, staging
-from gnnscale.cli.arguments import (
-    check_flags,
-    complete,
-    defaults_of_search,
-    flags_first,
-    lets_jobs_stop,
-    quoted,
-)
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import torchrun_rank, unfinished_folder
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
@@ -59,7 +52,7 @@ def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
     arguments = sys.argv[1:]
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
-        return complete(arguments, COMMANDS, _run)
+        return cli_arguments.complete(arguments, COMMANDS, _run)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE.format(commands=_command_list()), end="")
         return 0 if arguments else 2
@@ -99,7 +92,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
         translated = staging.translate(command, arguments)
-        check_flags(flags_first(translated.arguments))
+        cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
         with _elsewhere() as folder:
             if translated.sweep or any(
                 each.startswith("-") and each not in ("-r", "--run") for each in arguments
@@ -125,10 +118,7 @@ def _elsewhere() -> Iterator[str | None]:
     if not torchrun_rank():
         yield None
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="gnnscale-") as folder,
-        unfinished_folder(Path(folder)),
-    ):
+    with tempfile.TemporaryDirectory(prefix="gnnscale-") as folder, unfinished_folder(Path(folder)):
         yield folder
 
 
@@ -172,15 +162,15 @@ def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) 
         asked = elsewhere or translated.output or staging.run_directory(command, sweep=True)
         # Hydra makes it before it composes the jobs.
         folder = None if elsewhere else resolved_now(asked)
-        arguments.append(f"hydra.sweep.dir={quoted(folder or asked)}")
+        arguments.append(f"hydra.sweep.dir={cli_arguments.quoted(folder or asked)}")
         if elsewhere:
             arguments.append("hydra.output_subdir=null")
-    job = Job(command=command, stops=lets_jobs_stop(command, arguments))
-    arguments += defaults_of_search(arguments)
+    job = Job(command=command, stops=cli_arguments.lets_jobs_stop(command, arguments))
+    arguments += cli_arguments.defaults_of_search(arguments)
     register_resolvers()
     # Hydra then lets its own exceptions through.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    sys.argv = ["gnnscale", *flags_first(arguments)]
+    sys.argv = ["gnnscale", *cli_arguments.flags_first(arguments)]
     failures.clear()
     try:
         with ExitStack() as stack:

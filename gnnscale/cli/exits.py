@@ -1,10 +1,7 @@
-"""Standard output and standard error: readers that go away, and silence until something is said.
+"""Output, signals and errors of a command, up to its exit status.
 
-Importing this is quick: it is the first thing that a command does.
-
-Signals that end a command, even while native code keeps its main thread from hearing of them.
-
-Errors that the user can mend, each in one line.
+The reader of a pipe may go away, a signal may come while native code runs, and an error that the
+user can mend is one line. Importing this is quick: it is the first thing that a command does.
 """
 
 from __future__ import annotations
@@ -72,12 +69,9 @@ class Streams:
                 stream.flush()
 
     def announce(self, *, at_once: bool) -> None:
-        """Say on standard error that the command has started, unless something is said before.
+        """Report on standard error that the command has started, unless it has printed before.
 
-        On a terminal, what is said next takes the place of it.
-
-        Args:
-            at_once: do not wait on a terminal.
+        On a terminal, the next output takes its place, and ``at_once`` does not wait.
         """
         if self._is_terminal and at_once:
             self._show()

@@ -1,7 +1,7 @@
 """``config=`` and ``resume=``: files that give options, turned into what Hydra may compose.
 
 No text of such a file reaches Hydra. Its values are read, checked, and handed to Hydra's store of
-configurations, which goes along to the processes that a launcher starts.
+configurations, which the processes of a launcher get too.
 """
 
 import json
@@ -14,14 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gnnscale.cli.arguments import (
-    HYDRA_FLAGS_WITH_VALUE,
-    check_flag,
-    check_overrides,
-    check_text,
-    directory_of,
-    quoted,
-)
+from gnnscale.cli import arguments as cli_arguments
 from gnnscale.core import ConfigError, nearest, shown
 from gnnscale.options import compose, found
 from gnnscale.options.file import check_known, check_references, read_yaml
@@ -39,36 +32,24 @@ _NAME = re.compile(r"\w+", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Translated:
-    """What the arguments of a command mean.
+    """What the arguments of a command mean."""
 
-    Attributes:
-        arguments: those of Hydra.
-        config: the configuration to compose.
-        output: the folder to write into, which may refer to options; None for what the command
-            itself says.
-        sweep: whether the command has several jobs.
-    """
-
-    arguments: tuple[str, ...]
-    config: str
+    arguments: tuple[str, ...]  #: those of Hydra
+    config: str  #: the configuration to compose
+    #: the folder to write into, which may refer to options; None for the command's default
     output: str | None = None
-    sweep: bool = False
+    sweep: bool = False  #: whether the command has several jobs
 
 
 def translate(command: str, arguments: Sequence[str]) -> Translated:
-    """Turn the arguments of a command into those of Hydra.
+    """Turn the arguments of a command, as typed, into those of Hydra.
 
-    Args:
-        command: the command.
-        arguments: as typed.
-
-    Raises:
-        ConfigError: an argument, or a file that it names, is not allowed.
+    Raises ConfigError if an argument, or a file that it names, is not allowed.
     """
-    check_text(arguments)
+    cli_arguments.check_text(arguments)
     for argument in arguments:
         if not (command == "doctor" and argument == "--calibrate"):
-            check_flag(argument, command)
+            cli_arguments.check_flag(argument, command)
     resumes = [each for each in arguments if command == "train" and _resumes(each)]
     configs = [each for each in arguments if command == "train" and each.startswith("config=")]
     sweep = not {"-m", "--multirun"}.isdisjoint(arguments)
@@ -95,8 +76,8 @@ def translate(command: str, arguments: Sequence[str]) -> Translated:
         else:
             more = _options(argument, command, resumes=bool(resumes))
             translated = replace(translated, arguments=(*translated.arguments, *more))
-        value_of_flag = argument in HYDRA_FLAGS_WITH_VALUE
-    check_overrides(typed, sweep=sweep)
+        value_of_flag = argument in cli_arguments.HYDRA_FLAGS_WITH_VALUE
+    cli_arguments.check_overrides(typed, sweep=sweep)
     return translated
 
 
@@ -139,7 +120,7 @@ def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
 def _to_output(translated: Translated, argument: str) -> Translated:
     """Take note of the folder that is asked for."""
     name, _, value = argument.partition("=")
-    output = value if name == "output" else directory_of(argument)
+    output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
         raise ConfigError(f"{argument}: names no folder")
     if name == "output" and translated.sweep:
@@ -149,9 +130,8 @@ def _to_output(translated: Translated, argument: str) -> Translated:
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the folder of a command where none is asked for; ``.`` if a run has none."""
-    content = _packaged(command)
-    return str(content["hydra"]["sweep" if sweep else "run"]["dir"])
+    """Return the default folder of a command; ``.`` if a run has none."""
+    return str(_packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
 @cache
@@ -222,16 +202,10 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
             entry == "_self_" or entry in compose.config_groups()["experiment"]
         ):
             continue
-        pair = (
-            next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", "")
-        )
-        group, name = _GROUP.fullmatch(pair[0]), pair[1]
-        if (
-            group is None
-            or group[1] not in groups
-            or not isinstance(name, str)
-            or not _NAME.fullmatch(name)
-        ):
+        pairs = [*entry.items()] if isinstance(entry, dict) and len(entry) == 1 else [("", "")]
+        group, name = _GROUP.fullmatch(pairs[0][0]), pairs[0][1]
+        named = isinstance(name, str) and _NAME.fullmatch(name)
+        if group is None or group[1] not in groups or not named:
             raise ConfigError(f"{file}: defaults: {shown(entry)}: allowed are {allowed}")
     return entries
 
@@ -250,9 +224,10 @@ def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Tr
     path = str(directory.resolve())
     if "${" in path or "\\" in path:
         raise ConfigError(f"resume={directory}: a path with ${{ or \\ cannot be resumed")
-    more = ("hydra/job_logging=console", f"resume={quoted(path)}")
-    arguments = (*translated.arguments, *more)
-    return replace(translated, arguments=arguments, config=_RESUMED, output=path)
+    more = ("hydra/job_logging=console", f"resume={cli_arguments.quoted(path)}")
+    return replace(
+        translated, arguments=(*translated.arguments, *more), config=_RESUMED, output=path
+    )
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:

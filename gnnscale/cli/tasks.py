@@ -96,8 +96,7 @@ def plan_cache(options: DictConfig) -> None:
 def train(options: DictConfig) -> float | None:
     """Train, and write ``summary.json`` into the run directory whatever the end.
 
-    Returns:
-        The validation metric of the best epoch, as it is; None if it is not defined.
+    Returns the validation metric of the best epoch; None if it is not defined.
     """
     # A job of a sweep begins now, whenever the command did.
     began = time.monotonic() - (0.0 if _in_sweep() else process_age_s() or 0.0)
@@ -188,11 +187,7 @@ def export(options: DictConfig) -> None:
 
 
 def doctor(options: DictConfig) -> None:
-    """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
-
-    Raises:
-        GraphError: the store is damaged.
-    """
+    """Show what was found on this machine, or in a store, and write it to ``doctor.json``."""
     let_idle_threads_sleep()
 
     from rich.console import Console
@@ -250,37 +245,21 @@ def simulate(options: DictConfig) -> None:
 
 
 TASKS: dict[str, Callable[[Any], float | None]] = {
-    "prepare": prepare,
-    "partition": partition,
-    "plan-cache": plan_cache,
-    "train": train,
-    "evaluate": evaluate,
-    "predict": predict,
-    "export": export,
-    "simulate": simulate,
-    "doctor": doctor,
+    task.__name__.replace("_", "-"): task
+    for task in (prepare, partition, plan_cache, train, evaluate, predict, export, simulate, doctor)
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A command's task as a job.
-
-    Attributes:
-        command: the command.
-        stops: whether a job that fails is one for the sweeper to judge, which may end the sweep;
-            otherwise the others go on.
-    """
+    """A command's task as a job."""
 
     command: str
+    #: whether the sweeper judges a job that fails, and may end the sweep; else others continue
     stops: bool = False
 
     def __call__(self, options: DictConfig) -> float | None:
-        """Run the task.
-
-        Returns:
-            The figure that sweepers look at; None if there is none, or the job failed.
-        """
+        """Run the task; return the figure that sweepers look at, None if the job has none."""
         compose.register_resolvers()
         try:
             return TASKS[self.command](options)
@@ -312,9 +291,8 @@ def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
     hydra: Any = HydraConfig.get()
     typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
     fresh = not typed and options.get("resume") is None
-    with run_directory.made_directory(
-        hydra.run.dir, options, hydra, fresh=fresh, log=log
-    ) as directory:
+    made = run_directory.made_directory(hydra.run.dir, options, hydra, fresh=fresh, log=log)
+    with made as directory:
         yield directory
 
 

@@ -33,16 +33,9 @@ def whole_file(file: Path, *, durable: bool = False, shared: bool = False) -> It
     """Open a temporary sibling of ``file``, whose folder exists; rename it to ``file`` at the end.
 
     A killed process leaves the sibling, and ``file`` as it was. The next call overwrites the
-    sibling. An exception removes it.
-
-    Args:
-        file: the file.
-        durable: wait until the disk has it.
-        shared: other processes may write the same file at the same time: the sibling's name is
-            unique.
-
-    Raises:
-        OSError: with the file's name; ``file`` is as it was before.
+    sibling. An exception removes it; an OSError gets the name of ``file``. ``durable`` waits until
+    the disk has it. ``shared`` makes the sibling's name unique, since other processes may write the
+    same file at the same time.
     """
     unfinished = _unfinished(file)
     try:

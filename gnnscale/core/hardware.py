@@ -1,7 +1,4 @@
-"""What this machine has: cores, memory, processor features, devices, installed software.
-
-The one way to start Python: nothing in the working directory is imported.
-"""
+"""What this machine has: cores, memory, processor features, devices, software; and its Python."""
 
 import importlib.util
 import os
@@ -247,14 +244,12 @@ def process_age_s() -> float | None:
         return None
 
 
-_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 
 def torchrun_rank() -> int | None:
     """Return this process's rank if ``torchrun`` started it, else None."""
-    if any(name not in os.environ for name in _TORCHRUN):
-        return None
-    return int(os.environ["RANK"])
+    return int(os.environ["RANK"]) if os.environ.keys() >= _TORCHRUN else None
 
 
 def let_idle_threads_sleep() -> None:
@@ -279,6 +274,5 @@ def python_command(program: str, *arguments: object) -> list[str]:
 
     The program finds ``arguments``, converted to texts, in ``sys.argv[1:]``.
     """
-    path = [str(each) for each in sys.path]
-    given = [str(each) for each in arguments]
-    return [sys.executable, "-c", f"{_PATH}{program}", str(len(path)), *path, *given]
+    given = map(str, (len(sys.path), *sys.path, *arguments))
+    return [sys.executable, "-c", f"{_PATH}{program}", *given]

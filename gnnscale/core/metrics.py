@@ -1,7 +1,4 @@
-"""What a run measures: throughput, memory, and how good its predictions are.
-
-The max memory of a piece of work.
-"""
+"""What a run measures: throughput, memory, and how good its predictions are."""
 
 import resource
 from collections.abc import Callable, Iterator
@@ -71,9 +68,7 @@ def roc_auc(scores: Array, labels: Array) -> float:
 
 
 def _mean_over_labels(
-    measure: Callable[[Array, Array], float],
-    scores: Array,
-    labels: Array,
+    measure: Callable[[Array, Array], float], scores: Array, labels: Array
 ) -> float:
     """Return the measure of two classes, or its mean over the labels for which it is defined."""
     if labels.ndim == 2:

@@ -29,11 +29,9 @@ def decode(cls: type[T], values: Any, *, source: str) -> T:
     fields declared as ``Any``. Unknown keys are ignored, and of equal keys in JSON the last is
     taken. Callers bound the size of JSON.
 
-    Args:
-        cls: a dataclass, or a list, tuple or dict of them. ``Annotated[..., msgspec.Meta(...)]``
-            declares limits, and a ``ValueError`` of ``__post_init__`` is reported with its path.
-        values: plain values, or the bytes of JSON.
-        source: what the values are, for errors.
+    ``cls`` is a dataclass, or a list, tuple or dict of them. ``Annotated[..., msgspec.Meta(...)]``
+    declares limits, and a ``ValueError`` of ``__post_init__`` is reported with its path. ``values``
+    are plain, or the bytes of JSON.
 
     Raises:
         ValueError: a field is missing or has another type or value; the message is one line that

@@ -14,13 +14,7 @@ from gnnscale.artifact.files import NoSpaceError, check_place, new_folder, store
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
 from gnnscale.core.arrays import Array, Int64Array
-from gnnscale.dataset.storage.raw_files import (
-    changed_file,
-    check_options,
-    check_replaceable,
-    raw_records,
-)
-from gnnscale.dataset.storage.remote import Published, check_address, discard, download, is_remote
+from gnnscale.dataset.storage import raw_files, remote
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
@@ -113,7 +107,7 @@ class Dataset(StoreOptions, GraphSource):
     def raw_files(self) -> Sequence[Path]:
         """Return the published files that ``read`` reads; nothing for generated graphs."""
 
-    def published(self) -> Published | None:
+    def published(self) -> remote.Published | None:
         """Return the download for a missing ``raw``, None if there is no published address."""
         return None
 
@@ -147,12 +141,12 @@ class Dataset(StoreOptions, GraphSource):
         """Return why the store at ``path`` must be made anew; empty if it need not."""
         if force:
             if self.store is not None:
-                check_replaceable(path)
+                raw_files.check_replaceable(path)
             return ", as asked for"
         meta = read_meta(path)
-        check_options(path, meta, self._identity())
+        raw_files.check_options(path, meta, self._identity())
         files = self._present_files()
-        changed = changed_file(path, meta, files, self.raw_path()) if files else None
+        changed = raw_files.changed_file(path, meta, files, self.raw_path()) if files else None
         if changed is None:
             return ""
         if self.store is not None:
@@ -175,8 +169,8 @@ class Dataset(StoreOptions, GraphSource):
         """Return the store's directory."""
         identity = self._identity()
         if self.raw is not None and self.store is None:
-            remote = is_remote(self.raw)
-            identity["raw"] = self.raw if remote else str(_expanded(self.raw).absolute())
+            local = None if remote.is_remote(self.raw) else _expanded(self.raw).absolute()
+            identity["raw"] = str(local or self.raw)
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
@@ -189,7 +183,7 @@ class Dataset(StoreOptions, GraphSource):
                 f"dataset.raw: name the file or folder of {self.name}, "
                 "there is no published address to download it from"
             )
-        return download(published)
+        return remote.download(published)
 
     def raw_file(self, name: str) -> Path:
         """Return ``raw`` itself if it is a file, else the file ``name`` in it."""
@@ -202,7 +196,7 @@ class Dataset(StoreOptions, GraphSource):
     def _fill(self, folder: Path) -> None:
         published = self.published() if self.raw is None else None
         if published is not None:
-            download(published)  # a host that cannot be reached has damaged nothing
+            remote.download(published)  # a host that cannot be reached has damaged nothing
         try:
             self._write(folder)
         except NoSpaceError:
@@ -210,7 +204,7 @@ class Dataset(StoreOptions, GraphSource):
         except GraphError as error:
             if published is None:
                 raise
-            discard(published)
+            remote.discard(published)
             raise GraphError(
                 f"{error}; the download is removed, the next attempt downloads it again"
             ) from None
@@ -222,7 +216,7 @@ class Dataset(StoreOptions, GraphSource):
         with (
             StoreWriter(folder, self) as writer,
             progress.track(f"preparing {self.name}"),
-            raw_records(files, root) as records,
+            raw_files.raw_records(files, root) as records,
         ):
             self.read(writer)
             if self.split == "random" and writer.labelled:
@@ -249,8 +243,8 @@ def _check_paths(raw: str | None, store: str | None) -> None:
     for option, value in (("raw", raw), ("store", store)):
         if value is not None and (not value or "\0" in value):
             raise ConfigError(f"dataset.{option}={shown(value)}: not a path")
-    if raw is not None and is_remote(raw):
-        check_address(raw)
+    if raw is not None and remote.is_remote(raw):
+        remote.check_address(raw)
     if store is not None:
         check_place(store)
 

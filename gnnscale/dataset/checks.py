@@ -89,10 +89,8 @@ def class_labels(column: Array, source: object) -> Int64Array:
     """Return ``[num_vertices]`` classes, integers or floats with NaN, as int64, -1 for unknown."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
-        low = int(column.min(initial=0))
-        if low < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
-            good = (column >= 0) & (column < MAX_CLASSES)
-            _refuse_label(column, good, source)
+        if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
+            _refuse_label(column, (column >= 0) & (column < MAX_CLASSES), source)
         return column.astype(np.int64)
     known = ~np.isnan(column)
     # Before the cast, which has no answer for what int64 cannot hold. Signalling NaN is NaN too.

@@ -46,10 +46,7 @@ def vertex_ids(values: Any, num_vertices: int, what: str) -> IntArray:
 
 
 def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[IntArray]:
-    """Return sorted ids of the three parts of a split, which may be empty and must not overlap.
-
-    Each of ``parts`` is ids, or a mask ``[num_vertices]`` of booleans, or None for no vertex.
-    """
+    """Return sorted ids of the parts of a split, each ids, a mask or None; none may overlap."""
     part_of = np.full(num_vertices, -1, np.int8)
     found = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):

@@ -179,9 +179,7 @@ def from_dgl(
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: has several vertex or edge types, allowed is one")
     src, dst = graph.edges(order="eid")
-    weights = None
-    if edge_weight is not None:
-        weights = _edge_weights(graph.edata, edge_weight, name)
+    weights = None if edge_weight is None else _edge_weights(graph.edata, edge_weight, name)
     return _from_peer(
         graph.ndata,
         (src, dst),
@@ -226,11 +224,9 @@ def from_pyg(
     edges = given.as_array(fields["edge_index"], f"{name}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise GraphError(f"{name}: edge_index is {list(edges.shape)}, allowed is [2, num_edges]")
-    weights = None
-    if edge_weight is not None and (
-        edge_weight != "edge_weight" or fields.get(edge_weight) is not None
-    ):
-        weights = _edge_weights(fields, edge_weight, name)
+    if edge_weight == "edge_weight" and fields.get(edge_weight) is None:
+        edge_weight = None
+    weights = None if edge_weight is None else _edge_weights(fields, edge_weight, name)
     return _from_peer(
         fields,
         (edges[0], edges[1]),
@@ -296,11 +292,7 @@ def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
 
 
 def _topology(
-    src: Array,
-    dst: Array,
-    num_vertices: int,
-    weights: Float32Array | None,
-    number_edges: bool,
+    src: Array, dst: Array, num_vertices: int, weights: Float32Array | None, number_edges: bool
 ) -> dict[str, Any]:
     if weights is None and not number_edges:
         indptr, indices = in_neighbors(src, dst, num_vertices)

@@ -29,16 +29,10 @@ def register_resolvers() -> None:
 def compose(
     name: str, overrides: Sequence[str] = (), *, directory: str | None = None
 ) -> tuple[DictConfig, DictConfig]:
-    """Compose the options of a command.
+    """Compose the options of a command, or of a configuration in Hydra's store.
 
-    Args:
-        name: of the command, or of a configuration in Hydra's store.
-        overrides: in Hydra's grammar.
-        directory: the run directory, which may refer to options; None for that of the command.
-
-    Returns:
-        The options, which take more names; and a mapping with Hydra's own under ``hydra``, in which
-        ``hydra.run.dir`` is resolved.
+    ``overrides`` are in Hydra's grammar; ``directory`` may refer to options. Returns the options,
+    which take more names, and a mapping with Hydra's own under ``hydra``, its ``run.dir`` resolved.
 
     Raises:
         ConfigError: ``directory`` refers to an option that does not exist.

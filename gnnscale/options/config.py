@@ -27,12 +27,8 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     another user's run directory cannot make the program import or call anything else.
 
     Numbers fit into 64 bits and are finite (infinite ones are allowed if the class sets
-    ``allows_infinite = True``), text has no control characters, and no path is empty.
-
-    Args:
-        node: the composed configuration, a ``DictConfig``.
-        base: the class wanted, the base of a configuration group.
-        group: the prefix of the options named in errors; empty at the top.
+    ``allows_infinite = True``), text has no control characters, and no path is empty. ``group`` is
+    the prefix of options in errors; empty at the top.
 
     Raises:
         ConfigError: unknown key, wrong type, or a value the class refuses.
@@ -46,7 +42,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
         if key != "_target_" and key not in known:
             raise ConfigError(unknown_option(f"{prefix}{key!s}", (f"{prefix}{k}" for k in known)))
     hints = get_type_hints(cls)
-    nested = {name: record for name in known if (record := _record(hints[name])) is not None}
+    nested = {name: record for name in known if (record := record_of(hints[name])) is not None}
     values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
@@ -62,7 +58,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     return cls(**values)
 
 
-def _record(hint: Any) -> Any:
+def record_of(hint: Any) -> Any:
     """Return the dataclass that a field holds, or may hold; None if it holds none."""
     return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)
 
@@ -114,7 +110,7 @@ def _plain_options(cls: type) -> type:
     """Return a dataclass of those fields of ``cls`` that hold no dataclass, without its checks."""
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.init]
-    plain = [(name, hints[name]) for name in names if _record(hints[name]) is None]
+    plain = [(name, hints[name]) for name in names if record_of(hints[name]) is None]
     return make_dataclass("Options", plain)
 
 

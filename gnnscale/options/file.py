@@ -57,13 +57,10 @@ _Loader.add_implicit_resolver(
 
 
 def read_regular(file: Path, *, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes.
+    """Return the content of a file of at most ``limit`` bytes.
 
-    A pipe, a device or a folder is not waited for, and not read for ever.
-
-    Raises:
-        OSError: it cannot be opened or read.
-        ConfigError: it is no regular file, or larger.
+    Raises OSError if it cannot be read, and ConfigError if it is larger or not regular: a pipe or
+    device could block for ever.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -100,9 +97,7 @@ def load_yaml(file: Path) -> Any:
 def read_yaml(file: Path, *, raw: Collection[str] = ()) -> dict[str, Any]:
     """Return the options in a YAML file: a mapping of names to values, lists and mappings.
 
-    Args:
-        file: the file.
-        raw: names at the top whose values are returned as they are, for the caller to check.
+    Values of ``raw`` names at the top are returned as they are, for the caller to check.
 
     Raises:
         FileNotFoundError: there is none.
@@ -120,11 +115,7 @@ def read_yaml(file: Path, *, raw: Collection[str] = ()) -> dict[str, Any]:
 
 
 def check_known(file: Path, values: dict[str, Any], known: Collection[str]) -> None:
-    """Refuse options that a file may not give.
-
-    Raises:
-        ConfigError: naming the file and the first such option.
-    """
+    """Raise ConfigError, naming the file, for the first option that it may not give."""
     for key in values:
         if key not in known:
             if key in ("hydra", "defaults"):
@@ -132,20 +123,13 @@ def check_known(file: Path, values: dict[str, Any], known: Collection[str]) -> N
                     f"{file}: {key}: a file gives values to options alone; settings of Hydra are "
                     "typed on the command line"
                 )
-            guess = nearest(key, known)
-            raise ConfigError(f"{file}: {shown(key)}: unknown option{guess}")
+            raise ConfigError(f"{file}: {shown(key)}: unknown option{nearest(key, known)}")
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Refuse text that OmegaConf would evaluate.
+    """Raise ConfigError, naming ``file``, for text in plain values that OmegaConf would evaluate.
 
-    Args:
-        file: named in errors.
-        values: plain values.
-        allowed: whether an option may refer to another one, and to ``${usable_cores:}``.
-
-    Raises:
-        ConfigError: naming the file and the text.
+    If ``allowed``, an option may refer to another one, and to ``${usable_cores:}``.
     """
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
@@ -164,14 +148,11 @@ def _check_events(file: Path, text: str) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH or count > _MAX_VALUES:
-                raise ConfigError(
-                    f"{file}: more than {_MAX_DEPTH} levels or {_MAX_VALUES:,} values"
-                )
-            anchor = getattr(event, "anchor", None)
-            if anchor is not None:
+                limits = f"{_MAX_DEPTH} levels or {_MAX_VALUES:,} values"
+                raise ConfigError(f"{file}: more than {limits}")
+            if (anchor := getattr(event, "anchor", None)) is not None:
                 raise ConfigError(f"{file}: anchor {shown(anchor)}: write the values out instead")
-            tag = getattr(event, "tag", None)
-            if tag is not None and tag != "!":
+            if (tag := getattr(event, "tag", None)) not in (None, "!"):
                 raise ConfigError(f"{file}: tag {shown(tag)}: plain values are allowed")
     except yaml.YAMLError as error:
         raise _not_yaml(file, error) from None

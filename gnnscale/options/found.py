@@ -18,7 +18,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -81,28 +81,20 @@ def declared(options: type, name: str) -> str | None:
 
 
 def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[Named]:
-    """Yield what options name.
+    """Yield what options, plain values such as those in a run's ``config.yaml``, name.
 
-    Args:
-        values: options as plain values, such as those in a run's ``config.yaml``.
-        options: their class; a group's ``_target_`` may name another.
-        prefix: of their dotted names; used by the recursion.
-
-    Raises:
-        ConfigError: the class of a group is unknown.
+    ``options`` is their class; a group's ``_target_`` may name another, and is a ConfigError if it
+    is unknown. ``prefix`` of dotted names is used by the recursion.
     """
-    target = values.get("_target_")
-    cls = (
-        options
-        if target is None
-        else config.options_class(target, options, group=prefix.rstrip("."))
-    )
+    target, cls = values.get("_target_"), options
+    if target is not None:
+        cls = config.options_class(target, options, group=prefix.rstrip("."))
     hints = get_type_hints(cls)
     for each in fields(cls):
         value = values.get(each.name)
         if value is None or value in ("", [], {}):
             continue
-        record = _record(hints[each.name])
+        record = config.record_of(hints[each.name])
         if record is not None:
             if isinstance(value, Mapping):
                 yield from named_in(value, record, f"{prefix}{each.name}.")
@@ -140,19 +132,14 @@ def check_found(
     command: str,
     used: tuple[str, ...] = ("",),
 ) -> None:
-    """Check the options of a run directory by the rule for what was found.
+    """Check the options of a run directory, plain ``values``, by the rule for what was found.
 
-    Args:
-        values: its options as plain values; a place that is neither allowed nor needed becomes
-            None.
-        options: their class.
-        directory: the run directory.
-        given: options that the user named again, by dotted name, with any value.
-        command: as it was typed, up to the options.
-        used: prefixes of the options that the command uses.
+    A place that is neither allowed nor needed becomes None. ``given`` are options that the user
+    named again, by dotted name; ``command`` is as typed, up to the options; ``used`` are prefixes
+    of the options that it uses.
 
     Raises:
-        ConfigError: the run names what it may not, with what to type; or the class of a group is
+        ConfigError: the run names what it may not, with what to type; or a group's class is
             unknown.
     """
     source = directory / run_directory.CONFIG_FILE
@@ -171,7 +158,10 @@ def check_found(
             asked.setdefault(each.option, each)
     missing = [each for option, each in asked.items() if option not in given]
     if missing:
-        again = " ".join(shlex.quote(f"{each.option}={_typed(each)}") for each in asked.values())
+        again = " ".join(
+            shlex.quote(f"{each.option}={_written(each.value, quotes=each.what != 'code')}")
+            for each in asked.values()
+        )
         raise ConfigError(f"{source}: {_reason(missing)}; if you trust it: {command} {again}")
 
 
@@ -193,8 +183,8 @@ def remember_own(directory: Path) -> None:
 
 def forget_own(directory: Path) -> None:
     """Remove the record of ``remember_own`` for a run that was refused."""
-    place = _record_of(directory)
     with suppress(OSError):
+        place = _record_of(directory)
         place.unlink(missing_ok=True)
         place.parent.rmdir()  # if there is no other
 
@@ -297,12 +287,8 @@ def _reason(missing: list[Named]) -> str:
     return f"{named_option}: {where}, and not used because a file that was found says so"
 
 
-def _typed(named: Named) -> str:
-    """Return an option's value as it is typed on the command line."""
-    return _written(named.value, quotes=named.what != "code")
-
-
 def _written(value: Any, *, quotes: bool) -> str:
+    """Return an option's value as it is typed on the command line."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(_written(each, quotes=quotes) for each in value)}]"
     if isinstance(value, Mapping):
@@ -330,7 +316,3 @@ def _declaration(of: Field[Any], hint: Any) -> _Declared | None:
     if found is None and Path in (hint, *get_args(hint)):
         return _Declared(what="place")
     return found
-
-
-def _record(hint: Any) -> Any:
-    return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)

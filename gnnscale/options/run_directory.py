@@ -43,22 +43,13 @@ def made_directory(
     fresh: bool = True,
     log: bool = True,
 ) -> Iterator[Path]:
-    """Make a run directory, with ``.hydra`` and the log file in it.
+    """Make a run directory, with ``.hydra`` and the log file in it, and yield its absolute path.
 
     If the ``with`` block raises before anything else is in there, all that is removed again.
-
-    Args:
-        folder: the directory.
-        options: of the run.
-        hydra: Hydra's own, as ``compose`` returns them.
-        fresh: refuse a folder that holds a run.
-        log: write ``train.log``.
-
-    Yields:
-        The directory, absolute.
+    ``hydra`` are Hydra's own options, as ``compose`` returns them; ``log`` writes ``train.log``.
 
     Raises:
-        ConfigError: it holds a run, or cannot be made.
+        ConfigError: it holds a run, which ``fresh`` refuses, or cannot be made.
     """
     directory = Path(os.path.abspath(folder))
     if fresh:
@@ -81,17 +72,10 @@ def made_directory(
 
 @contextmanager
 def taken_back(directory: Path) -> Iterator[set[str]]:
-    """Make a folder, and remove what was made in it if the ``with`` block raises.
+    """Make a folder; if the ``with`` block raises, remove what was made, new parents included.
 
-    Args:
-        directory: if it was missing, it is removed as well, with the new folders around it.
-
-    Yields:
-        Names of what may be removed unless it was there before, for the caller to add to; if more
-        was made, all of it stays.
-
-    Raises:
-        ConfigError: it cannot be made.
+    Yields the names of what may be removed unless it existed, for the caller to add to; if more
+    was made, all of it stays. A folder that cannot be made is a ConfigError.
     """
     around = (directory, *directory.parents)
     missing = list(takewhile(lambda each: not os.path.lexists(each), around))
@@ -153,14 +137,9 @@ class _Onwards(logging.Handler):
 
 
 def check_unused(directory: Path, *, jobs: bool = False) -> None:
-    """Refuse a folder that holds a run already.
+    """Raise ConfigError if ``directory``, which may be missing, holds a run.
 
-    Args:
-        directory: what ``output`` names, may be missing.
-        jobs: it is for a sweep, whose jobs have a folder each in there.
-
-    Raises:
-        ConfigError: it holds a run, or jobs of a sweep.
+    ``jobs`` means that it is for a sweep, whose jobs have a folder each in there.
     """
     if any(os.path.lexists(directory / name) for name in _OF_RUN):
         raise ConfigError(
@@ -179,12 +158,7 @@ def resume_command() -> str | None:
 
 
 def check_run_directory(directory: Path) -> None:
-    """Refuse a run directory in which writing could follow a link to somewhere else.
-
-    Raises:
-        ConfigError: something in it, in its checkpoints or in ``.hydra`` is neither a regular file
-            nor a folder.
-    """
+    """Raise ConfigError for a run directory in which writing could follow a link to elsewhere."""
     for folder in (directory, directory / "checkpoints", directory / ".hydra"):
         try:
             entries = list(os.scandir(folder))
@@ -201,14 +175,10 @@ def check_run_directory(directory: Path) -> None:
 def read_run(directory: Path, known: Collection[str], *, option: str) -> dict[str, Any]:
     """Return the options that a run was started with; what its directory holds is not trusted.
 
-    Args:
-        directory: of the run.
-        known: names of options that a run has.
-        option: which option names the directory, for errors: ``run`` or ``resume``.
+    ``known`` are the names of options, ``option`` names the directory in errors.
 
     Raises:
-        ConfigError: it is no run directory, or ``config.yaml`` holds something else than values of
-            options.
+        ConfigError: it is no run directory, or ``config.yaml`` holds other than values of options.
     """
     file = directory / CONFIG_FILE
     try:
@@ -226,11 +196,7 @@ def read_run(directory: Path, known: Collection[str], *, option: str) -> dict[st
 
 
 def check_store_of_run(file: Path, store: str | None) -> None:
-    """Refuse to make a graph store if a run directory alone says so.
-
-    Raises:
-        ConfigError: the store that ``file`` names does not exist.
-    """
+    """Raise ConfigError if the store that ``file`` names does not exist: a run makes none."""
     if store is None:
         return
     try:

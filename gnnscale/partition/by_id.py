@@ -1,7 +1,4 @@
-"""Partitions that look at ids alone, at no edge: by a hash, by ranges, at random.
-
-A given partition: the owner of every vertex is read from a file.
-"""
+"""Partitions that look at no edge: by a hash of ids, by ranges, at random, or as a file says."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -47,8 +44,7 @@ class _ById(PartitionerConfig):
             ConfigError: there are more parts than training vertices.
         """
         check_num_parts(graph, num_parts)
-        owner = self._owners(graph, num_parts)
-        return Parts(num_parts=num_parts, owner=owner)
+        return Parts(num_parts=num_parts, owner=self._owners(graph, num_parts))
 
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
@@ -165,8 +161,9 @@ class Given(PartitionerConfig):
             found = map_npy(Path(self.owners))
         except GraphError as error:
             raise ConfigError(f"partitioner.owners={error}") from None
-        owners = check_owners(found, graph, num_parts, source=source)
-        return Parts(num_parts=num_parts, owner=owners)
+        return Parts(
+            num_parts=num_parts, owner=check_owners(found, graph, num_parts, source=source)
+        )
 
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int

@@ -149,7 +149,7 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int) -> None:
-    """Raise ConfigError for parts that no partitioner, perhaps the user's, may return."""
+    """Raise ConfigError if parts are wrong, as those of the user's partitioner may be."""
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"{parts.num_parts} parts, not {identity.num_parts}"

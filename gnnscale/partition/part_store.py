@@ -7,13 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.artifact.arrays import (
-    ArrayEntry,
-    row_slices,
-    write_array,
-    write_header,
-    write_rows,
-)
+from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array, write_header, write_rows
 from gnnscale.artifact.files import check_space, new_folder
 from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
 from gnnscale.core import Array, BoolArray, GraphError, IntArray, UInt32Array, track
@@ -70,6 +64,7 @@ def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -
         arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != partitioner.UNREACHED)
         small = {"labels": graph.labels, **_splits(graph, parts, index)}
         arrays |= {name: write_array(folder / f"{name}.npy", each) for name, each in small.items()}
+        whole = store.describe(graph).content
         write_meta(
             folder,
             arrays,
@@ -77,11 +72,7 @@ def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -
             num_classes=graph.num_classes,
             feature_dtype=graph.feature_dtype,
             metric=graph.metric,
-            part={
-                "index": index,
-                "num_parts": parts.num_parts,
-                "of": store.describe(graph).content,
-            },
+            part={"index": index, "num_parts": parts.num_parts, "of": whole},
             attainable_accuracy=graph.attainable_accuracy,
         )
 
@@ -106,14 +97,7 @@ def _splits(graph: Graph, parts: partitioner.Parts, index: int) -> dict[str, Int
 def _write_arrays(
     folder: Path, graph: Graph, listed: BoolArray, present: BoolArray
 ) -> dict[str, ArrayEntry]:
-    """Write what a part has less of than the whole graph.
-
-    Args:
-        folder: where to.
-        graph: the whole graph.
-        listed: ``[num_vertices]``, the vertices whose lists the part has.
-        present: ``[num_vertices]``, the vertices that it has.
-    """
+    """Write what a part has less of: it has the ``present`` vertices, lists of the ``listed``."""
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
     row_bytes = graph.features[:1].nbytes

@@ -15,7 +15,7 @@ from gnnscale.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core import GraphError, shown, track
 from gnnscale.graph import Graph
-from gnnscale.partition.figures import PartFigures, PartitionFigures
+from gnnscale.partition.figures import PartitionFigures
 from gnnscale.partition.partitioner import MAX_PARTS, PartitionerConfig, Parts, problem_of
 from gnnscale.sampler.seed_order import labelled_vertices
 
@@ -35,40 +35,24 @@ _APART = ("num_parts", "store")
 
 @dataclass(frozen=True, kw_only=True)
 class GraphIdentity:
-    """The graph that a partition is of.
+    """The graph that a partition is of."""
 
-    Attributes:
-        name: what reports call it.
-        num_vertices: number of vertices.
-        num_edges: number of directed edges.
-        num_train: training vertices with a label.
-        content: hash of what it holds.
-    """
-
-    name: str
+    name: str  #: what reports call it
     num_vertices: int
-    num_edges: int
-    num_train: int
-    content: str
+    num_edges: int  #: directed edges
+    num_train: int  #: training vertices with a label
+    content: str  #: hash of what it holds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What decides how a partition comes out.
-
-    Attributes:
-        graph: what is divided.
-        algorithm: the partitioner's name.
-        options: its options, plain values.
-        num_parts: number of parts, K.
-        num_hops: layers of the model, L; None if they play no part.
-    """
+    """What decides how a partition comes out."""
 
     graph: GraphIdentity
-    algorithm: str
-    options: dict[str, Any]
-    num_parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]
-    num_hops: int | None
+    algorithm: str  #: the partitioner's name
+    options: dict[str, Any]  #: its options, plain values
+    num_parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]  #: number of parts, K
+    num_hops: int | None  #: layers of the model, L; None if they play no part
 
 
 def identify(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Identity:
@@ -105,18 +89,11 @@ def partition_place(config: PartitionerConfig, identity: Identity) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionMeta:
-    """What ``partition.json`` says.
-
-    Attributes:
-        identity: what decided how the partition came out.
-        columns: see ``Parts``.
-        arrays: an entry for each array, ``owner`` and ``hops``.
-        figures: what is known of it.
-    """
+    """What ``partition.json`` says."""
 
     identity: Identity
-    columns: tuple[tuple[int, int], ...] | None
-    arrays: dict[str, ArrayEntry]
+    columns: tuple[tuple[int, int], ...] | None  #: see ``Parts``
+    arrays: dict[str, ArrayEntry]  #: an entry for each array, ``owner`` and ``hops``
     figures: PartitionFigures
 
     @property
@@ -133,19 +110,12 @@ class PartitionMeta:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """A partition that was read.
-
-    Attributes:
-        parts: the graph divided.
-        figures: what is known of it.
-        path: its directory.
-        content: hash of what it holds.
-    """
+    """A partition that was read."""
 
     parts: Parts
     figures: PartitionFigures
-    path: Path
-    content: str
+    path: Path  #: its directory
+    content: str  #: hash of what it holds
 
 
 def write_partition(
@@ -219,17 +189,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
 
 
 def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> None:
-    """Refuse an artefact of another graph.
-
-    Args:
-        kind: of the artefact.
-        path: its directory.
-        found: the graph that it is of.
-        graph: the graph that it has to be of.
-
-    Raises:
-        GraphError: names both.
-    """
+    """Raise GraphError unless the artefact at ``path`` is of ``graph``, and not of another."""
     wanted = describe(graph)
     if found != wanted:
         old, new = (
@@ -240,11 +200,7 @@ def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> N
 
 
 def check_figures(file: Path, figures: PartitionFigures, graph: GraphIdentity) -> None:
-    """Refuse figures that no partition of ``graph`` can have.
-
-    Raises:
-        GraphError: names ``file`` and the figure.
-    """
+    """Raise GraphError, naming ``file``, for figures that no partition of ``graph`` can have."""
     sizes = (len(figures.parts), len(figures.cut or figures.parts))
     if sizes != (figures.num_parts,) * 2 or any(
         len(row) != figures.num_parts for row in figures.cut or ()
@@ -259,24 +215,18 @@ def _limits(
 ) -> Iterable[tuple[str, float | None, float]]:
     """Each figure with its name and the most that it can be."""
     for part in figures.parts:
-        yield from _part_limits(part, graph)
+        for name in ("num_vertices", "num_inner", "num_train", "num_edges"):
+            total = "num_vertices" if name == "num_inner" else name
+            yield name, getattr(part, name), getattr(graph, total)
     for row in figures.cut or ():
         yield "cut", min(row), graph.num_edges
         yield "cut", max(row), graph.num_edges
     yield "edge_cut_fraction", figures.edge_cut_fraction, 1
-    ratios = ("vertex_balance", "edge_balance", "train_balance", "replication_factor")
-    for name in ratios:
+    for name in ("vertex_balance", "edge_balance", "train_balance", "replication_factor"):
         yield name, getattr(figures, name), figures.num_parts
     for name, took in (("", figures), ("predicted.", figures.predicted)):
         yield f"{name}seconds", took.seconds, 1e12
         yield f"{name}peak_rss_bytes", took.peak_rss_bytes, 1 << 62
-
-
-def _part_limits(part: PartFigures, graph: GraphIdentity) -> Iterable[tuple[str, int | None, int]]:
-    yield "num_vertices", part.num_vertices, graph.num_vertices
-    yield "num_inner", part.num_inner, graph.num_vertices
-    yield "num_train", part.num_train, graph.num_train
-    yield "num_edges", part.num_edges, graph.num_edges
 
 
 def _hashed(graph: Graph, train: Any) -> str:

@@ -9,15 +9,8 @@ from typing import IO
 
 import numpy as np
 
-from gnnscale.artifact.arrays import (
-    SLICE_BYTES,
-    NpyError,
-    NpyHeader,
-    check_array,
-    map_npy,
-    read_header,
-    row_slices,
-)
+from gnnscale.artifact import arrays as npy
+from gnnscale.artifact.arrays import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
 from gnnscale.core import Array, GraphError
 from gnnscale.dataset.formats.archive import Archive
 
@@ -70,8 +63,8 @@ class NpzReader:
         member, source = self._member(name), self.source(name)
         with self._archive.open(member) as file:
             try:
-                header = read_header(file)
-            except NpyError as error:
+                header = npy.read_header(file)
+            except npy.NpyError as error:
                 raise GraphError(f"{source}: not a readable array ({error})") from None
         check_array(header, axes=axes, kinds=kinds, source=source)
         found = self._archive.member_bytes(member)[0] - header.offset

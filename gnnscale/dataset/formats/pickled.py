@@ -15,6 +15,7 @@ from gnnscale.artifact import arrays, files
 from gnnscale.core import Array, GraphError, shown
 from gnnscale.dataset.checks import quoted
 from gnnscale.dataset.formats import pickle_objects
+from gnnscale.dataset.formats.pickle_objects import PickleError
 
 #: Dictionaries take keys that hash in a known time; integers beyond this share few hash values.
 _MAX_KEY = 2**60
@@ -56,11 +57,9 @@ def _run(data: bytes, source: object) -> Any:
                 return machine.result()
             action = _ACTIONS.get(opcode.name)
             if action is None:
-                raise pickle_objects.PickleError(
-                    f"refused: operation {opcode.name} is none of plain data"
-                )
+                raise PickleError(f"refused: operation {opcode.name} is none of plain data")
             action(machine, argument)
-        except pickle_objects.PickleError as error:
+        except PickleError as error:
             raise _refused(source, str(error), position) from None
 
 
@@ -100,22 +99,20 @@ class _Machine:
 
     def pop(self) -> Any:
         if len(self.stack) <= (self._marks[-1] if self._marks else 0):
-            raise pickle_objects.PickleError("it takes from an empty stack")
+            raise PickleError("it takes from an empty stack")
         return self.stack.pop()
 
     def result(self) -> Any:
         value = self.pop()
         if self.stack:
-            raise pickle_objects.PickleError(
-                f"it leaves {len(self.stack) + 1} objects, a pickle holds one"
-            )
+            raise PickleError(f"it leaves {len(self.stack) + 1} objects, a pickle holds one")
         return value
 
     def top(self, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         value = self.pop()
         self.push(value)
         if not isinstance(value, kind):
-            raise pickle_objects.PickleError(f"it changes {quoted(value)}")
+            raise PickleError(f"it changes {quoted(value)}")
         return value
 
     def mark(self) -> None:
@@ -123,14 +120,11 @@ class _Machine:
 
     def pop_mark(self) -> list[Any]:
         if not self._marks:
-            raise pickle_objects.PickleError("it goes back to a mark that is not there")
+            raise PickleError("it goes back to a mark that is not there")
         start = self._marks.pop()
         values = self.stack[start:]
         del self.stack[start:]
         return values
-
-    def drop_mark(self) -> None:
-        self.pop_mark()
 
     def pop_many(self, count: int) -> tuple[Any, ...]:
         return tuple(self.pop() for _ in range(count))[::-1]
@@ -138,27 +132,21 @@ class _Machine:
     def remember(self, place: int | None) -> None:
         place = len(self._memo) if place is None else place
         if len(self._memo) > self._max_memo:
-            raise pickle_objects.PickleError("it remembers more than it holds")
-        value = self.pop()
-        self.push(value)
-        self._memo[place] = value
+            raise PickleError("it remembers more than it holds")
+        self._memo[place] = self.top(object)
 
     def recall(self, place: int) -> None:
         if place not in self._memo:
-            raise pickle_objects.PickleError(
-                f"it recalls {quoted(place)}, which was not remembered"
-            )
+            raise PickleError(f"it recalls {quoted(place)}, which was not remembered")
         self.push(self._memo[place])
 
     def set_items(self, values: list[Any]) -> None:
         target = self.top(dict)
         if len(values) % 2:
-            raise pickle_objects.PickleError("a key without a value")
+            raise PickleError("a key without a value")
         for key, value in zip(values[::2], values[1::2], strict=True):
             if not (type(key) in (str, bytes) or (type(key) is int and abs(key) < _MAX_KEY)):
-                raise pickle_objects.PickleError(
-                    f"refused: {quoted(key)} is the key of a dictionary"
-                )
+                raise PickleError(f"refused: {quoted(key)} is the key of a dictionary")
             target[key] = value
 
     def name(self, name: str) -> None:
@@ -168,13 +156,13 @@ class _Machine:
             if name.startswith(old):
                 name = new + name.removeprefix(old)
         if name not in pickle_objects.KNOWN:
-            raise pickle_objects.PickleError(f"refused: it names {shown(name)}")
+            raise PickleError(f"refused: it names {shown(name)}")
         self.push(pickle_objects.Global(name))
 
     def stack_name(self) -> None:
         module, name = self.pop_many(2)
         if type(module) is not str or type(name) is not str:
-            raise pickle_objects.PickleError("a name that is no text")
+            raise PickleError("a name that is no text")
         self.name(f"{module}.{name}")
 
     def call(self) -> None:
@@ -183,16 +171,16 @@ class _Machine:
             not isinstance(function, pickle_objects.Global)
             or function.name not in pickle_objects.CALLS
         ):
-            raise pickle_objects.PickleError(f"refused: it calls {quoted(function)}")
+            raise PickleError(f"refused: it calls {quoted(function)}")
         if not isinstance(arguments, tuple):
-            raise pickle_objects.PickleError(f"refused: arguments are {quoted(arguments)}")
+            raise PickleError(f"refused: arguments are {quoted(arguments)}")
         self.push(pickle_objects.CALLS[function.name](self._budget, *arguments))
 
     def build(self) -> None:
         state = self.pop()
         target = self.pop()
         if not hasattr(type(target), "build"):
-            raise pickle_objects.PickleError(f"refused: it gives a state to {quoted(target)}")
+            raise PickleError(f"refused: it gives a state to {quoted(target)}")
         target.build(state, self._budget)
         self.push(target)
 
@@ -218,10 +206,6 @@ def _make(kind: Callable[[Any], Any]) -> Callable[[_Machine, Any], None]:
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
 
 
-def _tuple(count: int) -> Callable[[_Machine, Any], None]:
-    return lambda machine, argument: machine.push(machine.pop_many(count))
-
-
 def _constant(make: Callable[[], Any]) -> Callable[[_Machine, Any], None]:
     return lambda machine, argument: machine.push(make())
 
@@ -230,7 +214,7 @@ def _argument(*names: str) -> dict[str, Callable[[_Machine, Any], None]]:
     return dict.fromkeys(names, _Machine.push)
 
 
-_ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+_ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
     **_argument("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
     **_argument("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
@@ -245,16 +229,16 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "LIST": _make(list),
     "TUPLE": _make(tuple),
     "DICT": _dict,
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
+    "TUPLE1": lambda machine, argument: machine.push(machine.pop_many(1)),
+    "TUPLE2": lambda machine, argument: machine.push(machine.pop_many(2)),
+    "TUPLE3": lambda machine, argument: machine.push(machine.pop_many(3)),
     "APPEND": _append,
     "APPENDS": _appends,
     "SETITEM": lambda machine, argument: machine.set_items(list(machine.pop_many(2))),
     "SETITEMS": lambda machine, argument: machine.set_items(machine.pop_mark()),
     "MARK": lambda machine, argument: machine.mark(),
     "POP": lambda machine, argument: machine.pop(),
-    "POP_MARK": lambda machine, argument: machine.drop_mark(),
+    "POP_MARK": lambda machine, argument: machine.pop_mark(),
     "DUP": lambda machine, argument: machine.stack.append(machine.top(object)),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.remember),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),

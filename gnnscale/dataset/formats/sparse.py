@@ -63,13 +63,7 @@ def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def sparse_matrix(
-    data: Array,
-    indices: Array,
-    indptr: Array,
-    *,
-    num_columns: Any,
-    num_bytes: int,
-    source: object,
+    data: Array, indices: Array, indptr: Array, *, num_columns: Any, num_bytes: int, source: object
 ) -> scipy.sparse.csr_matrix:
     """Return features as a matrix whose every part was checked; repeated entries are added up.
 

@@ -76,11 +76,8 @@ class Heterophilous(base.Dataset):
 
 
 def _read_graph(npz: NpzReader) -> tuple[Array, Array, Array]:
-    labels, features, edges = (
-        npz.vector("node_labels"),
-        npz.matrix("node_features"),
-        npz.matrix("edges", kinds="iu"),
-    )
+    labels, features = npz.vector("node_labels"), npz.matrix("node_features")
+    edges = npz.matrix("edges", kinds="iu")
     if edges.shape[1] != 2:
         raise GraphError(f"{npz.source('edges')}: {list(edges.shape)}, allowed is [edges, 2]")
     if len(features) != len(labels):

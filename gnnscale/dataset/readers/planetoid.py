@@ -89,11 +89,7 @@ class Planetoid(base.Dataset):
         writer.set_split(train, valid, test, source=self._file("test.index"))
 
     def _read_test(
-        self,
-        allx: scipy.sparse.csr_matrix,
-        tx: scipy.sparse.csr_matrix,
-        ally: Array,
-        ty: Array,
+        self, allx: scipy.sparse.csr_matrix, tx: scipy.sparse.csr_matrix, ally: Array, ty: Array
     ) -> Int64Array:
         """Return the test vertices, whose ids must agree with the other files."""
         file = self._file("test.index")

@@ -14,16 +14,10 @@ from gnnscale.core import ConfigError, GraphError, check_choice, hardware, prefe
 from gnnscale.core.arrays import Array, Float32Array
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage import remote, store
+from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
 from gnnscale.dataset.tables.columns import LABEL_KINDS, FeatureColumns, LabelColumn, SplitColumn
-from gnnscale.dataset.tables.ids import (
-    ID_TYPES,
-    IdColumn,
-    IdMap,
-    csv_id_type,
-    max_id_bytes,
-    write_ids,
-)
+from gnnscale.dataset.tables.ids import ID_TYPES
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 
@@ -141,12 +135,8 @@ class Tables(Dataset):
         for src, dst, weights in self._mapped(edges, edge_columns, ids):
             writer.add_edges(src, dst, weights=weights, source=edges.path)
         del ids
-        writer.write_features(
-            columns.rows(),
-            num_features=columns.num_features,
-            dtype=columns.dtype,
-            source=vertices.path,
-        )
+        width, dtype = columns.num_features, columns.dtype
+        writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
 
     def _edge_columns(self, table: Table) -> list[str]:
         columns = [table.require("source", self.source), table.require("target", self.target)]
@@ -154,7 +144,7 @@ class Tables(Dataset):
             columns.append(table.require("weight", self.weight))
         return columns
 
-    def _mapped(self, table: Table, columns: list[str], ids: IdMap) -> Iterator[_Mapped]:
+    def _mapped(self, table: Table, columns: list[str], ids: id_columns.IdMap) -> Iterator[_Mapped]:
         """Yield sources and targets as vertices, and weights, as threads have decoded them.
 
         Raises:
@@ -163,7 +153,9 @@ class Tables(Dataset):
         import pyarrow  # takes a while, and a run whose store exists needs none
 
         source, target, *weight = columns
-        types = {column: csv_id_type(self.id_type, ids.type) for column in (source, target)}
+        types = {
+            column: id_columns.csv_id_type(self.id_type, ids.type) for column in (source, target)
+        }
         types |= {column: pyarrow.float64() for column in weight}
 
         def map_ends(edges: _Edges) -> None:
@@ -196,13 +188,15 @@ class Tables(Dataset):
             raise GraphError(f"{table.path}: has no column of features, only {columns}")
         return FeatureColumns(table, names, named=self.features is not None)
 
-    def _read_vertices(self, table: Table, writer: store.StoreWriter) -> IdMap:
+    def _read_vertices(self, table: Table, writer: store.StoreWriter) -> id_columns.IdMap:
         """Set number, labels and split of the vertices; keep their ids in the store."""
         import pyarrow
 
-        max_bytes = max_id_bytes(files.total_bytes(self._files("vertices", self.vertices)))
-        ids = IdColumn(table.require("id", self.id), self.id_type, max_bytes)
-        types = {self.id: csv_id_type(self.id_type, table.types[self.id])}
+        max_bytes = id_columns.max_id_bytes(
+            files.total_bytes(self._files("vertices", self.vertices))
+        )
+        ids = id_columns.IdColumn(table.require("id", self.id), self.id_type, max_bytes)
+        types = {self.id: id_columns.csv_id_type(self.id_type, table.types[self.id])}
         labels = split = None
         if self.label is not None:
             _require_or(table, "label", self.label, "dataset.label=null")
@@ -224,7 +218,7 @@ class Tables(Dataset):
             writer.set_split(*split.finish(values, ids), source=table.path)
         found = ids.map()
         if found.array is not None:
-            writer.notes["ids"] = write_ids(writer.path, found.array)
+            writer.notes["ids"] = id_columns.write_ids(writer.path, found.array)
             found.array = None
         return found
 
@@ -287,7 +281,7 @@ def _weights(batch: Batch, column: str) -> Float32Array:
 
 
 def _set_labels(
-    writer: store.StoreWriter, column: LabelColumn, ids: IdColumn, source: Path
+    writer: store.StoreWriter, column: LabelColumn, ids: id_columns.IdColumn, source: Path
 ) -> Array:
     """Give the writer classes and their names, or values to regress on; return them."""
     labels, names = column.finish(ids)

@@ -1,7 +1,4 @@
-"""Edges on their way to in-neighbour lists, in blocks of destinations: in memory, then on disk.
-
-Edges in slices of memory and of a temporary file, and weights packed beside ids.
-"""
+"""Edges on their way to in-neighbour lists, in blocks of destinations: in memory, then on disk."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -185,14 +182,10 @@ def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
 
 
 class EdgeSpool:
-    """Edges in blocks of destinations.
+    """Edges in blocks of destinations; the caller has checked their ids.
 
-    Args:
-        folder: of the temporary files.
-        num_vertices: all ids are below this; the caller has checked them.
-        undirected: every edge also stands for its reverse.
-        self_loops: one of ``SELF_LOOPS``.
-        memory_bytes: max memory of edges, those being sorted included.
+    Temporary files are in ``folder``. If ``undirected``, every edge also stands for its reverse.
+    ``self_loops`` is one of ``SELF_LOOPS``, ``memory_bytes`` includes edges that are being sorted.
     """
 
     def __init__(
@@ -204,13 +197,13 @@ class EdgeSpool:
         self_loops: str,
         memory_bytes: int,
     ) -> None:
-        self.num_vertices = num_vertices  #: likewise
+        self.num_vertices = num_vertices
         #: whether each vertex is to get a loop; the spool has none then
         self.adds_loops = self_loops == "add"
-        self.memory_bytes = memory_bytes  #: likewise
+        self.memory_bytes = memory_bytes
         self.num_edges = 0  #: edges in blocks so far
         self.held_bytes = 0  #: what those in memory take
-        self.folder = folder  #: likewise
+        self.folder = folder
         self._undirected = undirected
         self._keeps_loops = self_loops == "keep"
         self._dtype = vertex_dtype(num_vertices)
@@ -252,8 +245,7 @@ class EdgeSpool:
     def _add_waiting(self) -> None:
         """Add the edges that wait for others: small slices are slower."""
         count, self._num_waiting = self._num_waiting, 0
-        src, dst, *weights = (waiting[:count] for waiting in self._waiting)
-        self._add(src, dst, weights[0] if weights else None)
+        self._add(*(waiting[:count] for waiting in self._waiting))
 
     def _open(self, weighted: bool) -> None:
         if weighted and self._dtype.itemsize > 4:
@@ -277,7 +269,7 @@ class EdgeSpool:
         """Type of sources in files and in lists, packed with their weights if they have some."""
         return np.dtype(np.int64) if self.weighted else self._dtype
 
-    def _add(self, src: Array, dst: Array, weights: Float32Array | None) -> None:
+    def _add(self, src: Array, dst: Array, weights: Float32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:  # what loops are makes no odds
             self._scatter(src, dst, weights)
             return

@@ -1,7 +1,4 @@
-"""What a store was made of, and whether that is still so: options and published files.
-
-Everything that a graph store must be, looked at in slices: slow, complete, in bounded memory.
-"""
+"""Whether a store still fits its options and published files, and whether its content is right."""
 
 import json
 import os
@@ -29,31 +26,19 @@ _UNFINISHED_META = ".meta.json.tmp"
 
 @dataclass(frozen=True, kw_only=True)
 class RawFile:
-    """A published file as ``meta.json`` records it.
+    """A published file as ``meta.json`` records it."""
 
-    Attributes:
-        name: its path inside ``dataset.raw``.
-        bytes: its size.
-        mtime_ns: when it was last changed, in ns since 1970.
-        sha256: of its content.
-    """
-
-    name: str
+    name: str  #: its path inside ``dataset.raw``
     bytes: int
-    mtime_ns: int
+    mtime_ns: int  #: when it was last changed, in ns since 1970
     sha256: str
 
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Hash ``files`` in a thread, beside what the ``with`` block does.
+    """Hash ``files`` in a thread during the ``with`` block; names are relative to ``root``.
 
-    Args:
-        files: each of them, anywhere in ``root`` or ``root`` itself.
-        root: the file or folder that names are relative to.
-
-    Yields:
-        What returns size, time and hash of each of ``files``, once they are known.
+    Yields a function that waits for size, time and hash of each file, and returns them.
     """
     stop = threading.Event()
 
@@ -61,10 +46,7 @@ def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list
         status = file.stat()
         sha256 = file_sha256(file, stop)
         return RawFile(
-            name=_name(file, root),
-            bytes=status.st_size,
-            mtime_ns=status.st_mtime_ns,
-            sha256=sha256,
+            name=_name(file, root), bytes=status.st_size, mtime_ns=status.st_mtime_ns, sha256=sha256
         )
 
     with ThreadPoolExecutor(1, "gnnscale-checking") as pool:
@@ -81,16 +63,8 @@ def changed_file(
     """Return the first of ``files`` whose content is not what ``store`` was made of, else None.
 
     If size and time are those recorded, so is the content; otherwise it is hashed. Times that
-    are found out of date are recorded anew if that is possible, so that the next look is quick.
-
-    Args:
-        store: the store's directory.
-        meta: its ``meta.json``.
-        files: what is to be compared.
-        root: the file or folder that names are relative to.
-
-    Raises:
-        GraphError: the record of the files is damaged.
+    are out of date are recorded again if that is possible, so that the next look is quick. Names
+    are relative to ``root``. A damaged record of the files is a GraphError.
     """
     recorded = _recorded(meta, store)
     found: list[RawFile] = []
@@ -153,11 +127,7 @@ def _open_in(folder: int, name: str, flags: int) -> IO[str]:
 
 
 def check_options(store: Path, meta: graph_store.StoreMeta, options: Mapping[str, Any]) -> None:
-    """Refuse a store that was prepared from another layout or with other options.
-
-    Raises:
-        GraphError: names the first that differs, or what is wrong with ``meta.json``.
-    """
+    """Raise GraphError unless a store was prepared with these options; names the difference."""
     before = meta.entries.get("options")
     if not isinstance(before, dict):
         raise graph_store.GRAPH_STORE.refused(store, "options are missing")
@@ -165,11 +135,7 @@ def check_options(store: Path, meta: graph_store.StoreMeta, options: Mapping[str
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace a directory that holds anything but a graph store, even by force.
-
-    Raises:
-        GraphError: names what it holds.
-    """
+    """Raise GraphError if a directory holds anything but a graph store: none is replaced then."""
     try:
         entries = parse_json(read_file(path / graph_store.GRAPH_STORE.header), source=path)
     except GraphError:
@@ -184,15 +150,10 @@ def check_replaceable(path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        what: the file, and what of it.
-        problem: one line on the first thing that is wrong, None if all is well.
-    """
-
-    what: str
-    problem: str | None
+    what: str  #: the file, and what of it
+    problem: str | None  #: one line on the first thing that is wrong, None if nothing is
 
 
 def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:

@@ -120,12 +120,9 @@ class _Sorter:
         for src, dst in part.edges:
             ops.csc_fill(src, dst, first, last, cursor, out)
         if self._loops:
-            every = np.arange(first, last, dtype=self._word)
-            loops = (
-                edge_spool.packed(every, np.ones(len(every), np.float32))
-                if self._weighted
-                else every
-            )
+            every = loops = np.arange(first, last, dtype=self._word)
+            if self._weighted:
+                loops = edge_spool.packed(every, np.ones(len(every), np.float32))
             ops.csc_fill(loops, every, first, last, cursor, out)
         del cursor
         drops = self._drop_duplicates and not self._weighted

@@ -1,7 +1,4 @@
-"""Writing a graph store: edges, features, labels and split arrive in pieces, in bounded memory.
-
-Writing the feature rows of a store: checked, normalised and encoded chunk by chunk.
-"""
+"""Writing a graph store: edges, features, labels and split arrive in pieces, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,16 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, map_npy, write_array
 from gnnscale.artifact.files import check_space
-from gnnscale.artifact.graph_store import (
-    FEATURE_DTYPES,
-    MAX_CLASSES,
-    METRICS,
-    WEIGHTS,
-    vertex_dtype,
-    write_meta,
-)
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, track
 from gnnscale.core.arrays import Array, BoolArray, Float32Array, Int64Array, IntArray
 from gnnscale.dataset import checks
@@ -156,10 +147,7 @@ class StoreWriter:
 
     A context manager, which removes its temporary files at the end. The number of vertices comes
     first. Everything is checked as it arrives, and errors name the ``source`` given with it.
-
-    Args:
-        path: an empty directory.
-        options: see ``StoreOptions``.
+    ``path`` is an empty directory.
     """
 
     def __init__(self, path: Path, options: StoreOptions) -> None:
@@ -201,12 +189,7 @@ class StoreWriter:
         )
 
     def add_edges(
-        self,
-        src: Array,
-        dst: Array,
-        *,
-        weights: Array | None = None,
-        source: object,
+        self, src: Array, dst: Array, *, weights: Array | None = None, source: object
     ) -> None:
         """Append edges; ``src[i]`` sends messages to ``dst[i]``.
 
@@ -231,10 +214,9 @@ class StoreWriter:
         spool.add(src, dst, weights)
 
     def build_topology(self) -> tuple[Int64Array, IntArray]:
-        """Sort the edges into in-neighbour lists; no edge may follow.
+        """Sort the edges into in-neighbour lists, and map ``indptr`` and ``indices`` of the files.
 
-        Returns:
-            ``indptr`` and ``indices``, mapped from the files written.
+        No edge may follow.
         """
         if "indptr" not in self._arrays:
             spool = self._edges("the graph")
@@ -293,7 +275,7 @@ class StoreWriter:
         Raises:
             GraphError: a label is not allowed, or no vertex has one.
         """
-        assert metric in METRICS
+        assert metric in graph_store.METRICS
         if metric == "rmse":
             assert num_classes is None
             targets = checks.checked_targets(labels, num_vertices=self.num_vertices, source=source)
@@ -304,8 +286,8 @@ class StoreWriter:
             num_classes = checks.count_classes(labels, source)
         if num_classes < 1:
             raise GraphError(f"{source}: no vertex has a label")
-        if num_classes > MAX_CLASSES:
-            raise GraphError(f"{source}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
+        if num_classes > (limit := graph_store.MAX_CLASSES):
+            raise GraphError(f"{source}: {num_classes} classes, allowed are up to {limit}")
         self._labels = checks.checked_labels(
             labels, num_vertices=self.num_vertices, num_classes=num_classes, source=source
         )
@@ -335,13 +317,7 @@ class StoreWriter:
         options: Mapping[str, Any],
         raw: Sequence[raw_files.RawFile] = (),
     ) -> None:
-        """Write what is missing, and ``meta.json`` last.
-
-        Args:
-            name: what reports call the graph.
-            source: what it was made of.
-            options: how.
-            raw: the published files.
+        """Write what is missing, and ``meta.json`` last, with the arguments as entries.
 
         Raises:
             GraphError: features, labels or split were not given, or the split is not allowed.
@@ -353,10 +329,13 @@ class StoreWriter:
         split, origin = self._split
         if self.labelled:
             checks.check_split(split, self.labels, self.num_vertices, origin)
-        self._write("labels", self.labels)
+        small = {"labels": self.labels}
         for part, ids in split.items():
-            self._write(f"{part}_idx", _ascending(ids).astype(vertex_dtype(self.num_vertices)))
-        write_meta(
+            ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
+            small[f"{part}_idx"] = ids.astype(vertex_dtype(self.num_vertices))
+        for part, array in small.items():
+            self._arrays[part] = write_array(self.path / f"{part}.npy", array)
+        graph_store.write_meta(
             self.path,
             self._arrays,
             name=name,
@@ -381,9 +360,6 @@ class StoreWriter:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
         return self._spool
 
-    def _write(self, name: str, array: Array) -> None:
-        self._arrays[name] = write_array(self.path / f"{name}.npy", array)
-
 
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
@@ -393,17 +369,11 @@ def write_topology(
     Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
     disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
     memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
-    most and read as often, however many there are. Edges with weights are sorted as words of both
-    (``weighted_lists``).
-
-    Args:
-        spool: all edges; done once.
-        path: a directory.
-        drop_duplicates: see ``sorted_lists``.
+    most and read as often, however many there are. Edges with weights are sorted as words of both.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:
-        dtypes[WEIGHTS] = np.dtype(np.float32)
+        dtypes[graph_store.WEIGHTS] = np.dtype(np.float32)
     written = 0
     with ExitStack() as stack:
         files = {
@@ -414,12 +384,7 @@ def write_topology(
         for part in sorted_lists(spool, drop_duplicates):
             files["indices"].append(part.lists)
             if part.weights is not None:
-                files[WEIGHTS].append(part.weights)
+                files[graph_store.WEIGHTS].append(part.weights)
             files["indptr"].append(part.offsets[1:] + written)
             written += len(part.lists)
         return {name: file.close() for name, file in files.items()}
-
-
-def _ascending(ids: Array) -> Array:
-    """Return the ids in ascending order, which they mostly have."""
-    return ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)

@@ -1,7 +1,4 @@
-"""Columns of numbers, and lists of them, as feature rows.
-
-Columns of labels and of the split, gathered batch by batch.
-"""
+"""Columns of features, labels and the split of a table, read batch by batch."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -245,12 +242,7 @@ class LabelColumn:
         return np.where(known, labels, -1).astype(np.int64)
 
     def _refuse(
-        self,
-        labels: Array,
-        wrong: BoolArray,
-        first: int,
-        ids: IdColumn,
-        allowed: str,
+        self, labels: Array, wrong: BoolArray, first: int, ids: IdColumn, allowed: str
     ) -> None:
         index = int(wrong.argmax())
         raise GraphError(

@@ -1,7 +1,4 @@
-"""The user's vertex ids, and the vertex of each.
-
-The user's vertex ids, and names of classes, that a graph store keeps beside its arrays.
-"""
+"""The user's vertex ids and names of classes: of a table, and beside the arrays of a store."""
 
 from __future__ import annotations
 

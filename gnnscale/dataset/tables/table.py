@@ -1,7 +1,4 @@
-"""A table in one file or several, whatever their format.
-
-CSV with a header, parsed block by block in several threads, in order and in bounded memory.
-"""
+"""A table of Parquet or CSV files; threads parse CSV in blocks, in order and in bounded memory."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,12 +9,7 @@ import numpy as np
 from gnnscale.core import ConfigError, Float64Array, Int32Array, Int64Array
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
-from gnnscale.partition.edge_cut.subprocess import (
-    TOOLS,
-    is_installed,
-    require,
-    run_tool,
-)
+from gnnscale.partition.edge_cut.subprocess import TOOLS, is_installed, require, run_tool
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 
 #: Edges looked at to guess how many have no reverse.
@@ -144,14 +139,8 @@ def cut_by_metis(
 ) -> Parts:
     """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
 
-    METIS makes equal parts; vertices are moved afterwards. METIS itself has one thread.
-
-    Args:
-        graph: the graph.
-        shares: of each part, of the whole.
-        tool: ``dgl`` or ``metis``.
-        limits: max of vertices, edges and training vertices over a part's share.
-        num_threads: threads to use.
+    ``tool`` is ``dgl`` or ``metis``, ``limits`` are the max of vertices, edges and training
+    vertices over a part's share. METIS, of one thread, makes equal parts; vertices move afterwards.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights

@@ -4,8 +4,6 @@ Coarsening is size-constrained label propagation, as in Mt-KaHyPar's relatives (
 Sanders and Schulz, SEA 2014), with three weights for each vertex. Graphs that do not get sparser,
 such as social networks, are sampled: their heavy edges stay, and of the others a share that weighs
 as much. So a coarse graph takes a fraction of the memory of the topology.
-
-An undirected graph with vertex weights, as edge-cut libraries take it.
 """
 
 from collections.abc import Callable
@@ -110,12 +108,7 @@ def balances(weights: Int64Array, owner: IntArray, num_parts: int) -> tuple[floa
 
 
 def improve(
-    graph: Undirected,
-    owner: Int32Array,
-    most: Int64Array,
-    *,
-    num_rounds: int,
-    num_threads: int,
+    graph: Undirected, owner: Int32Array, most: Int64Array, *, num_rounds: int, num_threads: int
 ) -> Improved:
     """Balance parts by moving single vertices, then lower the cut.
 
@@ -233,11 +226,7 @@ def cut_multilevel(
 
 
 def _coarsen(
-    whole: Level,
-    owner: Int32Array | None,
-    max_weights: Int64Array,
-    *,
-    num_threads: int,
+    whole: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
 ) -> list[Level]:
     """Return the graph and ever smaller ones, whose clusters stay within parts."""
     levels = [whole]
@@ -259,7 +248,9 @@ def _coarsen(
         )
         if num_clusters > _NO_STEP * fine.num_vertices:
             break
-        threshold = _threshold(fine, budget)
+        entries = len(fine.indices) if fine.edge_weights is None else int(fine.edge_weights.sum())
+        # The weight below which edges are sampled, so that about ``budget`` remain.
+        threshold = max(1, -(-entries // (2 * budget)))
         coarse = ops.contract(
             fine.indptr,
             fine.indices,
@@ -277,12 +268,6 @@ def _coarsen(
     return levels
 
 
-def _threshold(fine: Level, budget: int) -> int:
-    """Return the weight below which edges are sampled, so that about ``budget`` remain."""
-    entries = len(fine.indices) if fine.edge_weights is None else int(fine.edge_weights.sum())
-    return max(1, -(-entries // (2 * budget)))
-
-
 def _of_clusters(owner: Int32Array, labels: Int32Array, num_clusters: int) -> Int32Array:
     owners = np.empty(num_clusters, np.int32)
     owners[labels] = owner
@@ -297,11 +282,7 @@ def _projected(owner: Int32Array, levels: list[Level]) -> Int32Array:
 
 
 def _refine_back(
-    levels: list[Level],
-    owner: Int32Array,
-    max_weights: Int64Array,
-    *,
-    num_threads: int,
+    levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> Improved:
     """Refine the parts of every graph, the smallest first; ``levels`` is used up.
 

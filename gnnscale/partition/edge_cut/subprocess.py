@@ -121,17 +121,11 @@ def run_tool(
     num_parts: int,
     num_threads: int,
 ) -> Answer:
-    """Partition an undirected simple graph by a tool in a subprocess.
+    """Partition an undirected simple graph, with both directions of every edge, in a subprocess.
 
-    Args:
-        tool: one of ``TOOLS``.
-        indptr: ``[num_vertices + 1]``.
-        indices: both directions of every edge.
-        vertex_weights: ``[num_vertices, num_weights]``. ``dgl`` balances each of them, the others
-            their sum in shares of the totals.
-        edge_weights: ``[len(indices)]``; None for 1 each. For ``mtkahypar`` alone.
-        num_parts: K.
-        num_threads: threads to use.
+    ``dgl`` balances each of ``vertex_weights`` ``[num_vertices, num_weights]``, other ``TOOLS``
+    their sum in shares of the totals. ``mtkahypar`` alone takes ``edge_weights``
+    ``[len(indices)]``; None for 1 each.
 
     Raises:
         ConfigError: the tool ended without an answer; with why.
@@ -285,14 +279,9 @@ def main(arguments: list[str]) -> None:
 
 
 def begin(arguments: list[str]) -> None:
-    """Run ``main`` in a process that another one has started for this."""
-    _end_with_parent()
-    main(arguments)
+    """Run ``main`` in a process that another one has started for this, and that ends with it.
 
-
-def _end_with_parent() -> None:
-    """Be killed when the waiting process ends, even if nothing in it could act.
-
-    Tools compute for hours without returning to Python, so no thread could do that here.
+    Tools compute for hours without returning to Python, so the kernel has to kill it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    main(arguments)
