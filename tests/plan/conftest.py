@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,15 @@ from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Emulated
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload
-from gnnscale.plan.platform import Platform, Processor
+from gnnscale.plan.platform import Platform, Processor, Rates, Sharing
 
 
 @pytest.fixture
 def processor() -> Callable[..., Processor]:
-    """Build a processor of round figures, whose rates grow with threads unless told otherwise."""
+    """Build a processor of round figures, whose rates grow with threads unless told otherwise.
+
+    ``fields`` are its own and those of its ``rates`` and ``sharing``.
+    """
 
     def build(cores: int = 2, **fields: Any) -> Processor:
         threads = sorted({1, cores})
@@ -33,27 +37,26 @@ def processor() -> Callable[..., Processor]:
         values: dict[str, Any] = {
             name: [rate * count for count in threads] for name, rate in per_thread.items()
         }
-        return Processor(
-            **(
-                {
-                    "name": "round",
-                    "cores": cores,
-                    "cache_bytes": 4,
-                    "threads": threads,
-                    "layer_s": [0.0] * len(threads),
-                    "load_s": 0.0,
-                    "lookups_per_s": 1e9,
-                    "update_s": 0.0,
-                    "update_bandwidth": 1e12,
-                    "compute_contention": math.inf,
-                    "memory_contention": math.inf,
-                    "sync_latency_s": 0.0,
-                    "sync_bandwidth": 1e12,
-                }
-                | values
-                | fields
-            )
-        )
+        values |= {
+            "name": "round",
+            "cores": cores,
+            "cache_bytes": 4,
+            "threads": threads,
+            "layer_s": [0.0] * len(threads),
+            "load_s": 0.0,
+            "lookups_per_s": 1e9,
+            "update_s": 0.0,
+            "update_bandwidth": 1e12,
+            "compute_contention": math.inf,
+            "memory_contention": math.inf,
+            "sync_latency_s": 0.0,
+            "sync_bandwidth": 1e12,
+        } | fields
+        parts = {"rates": Rates, "sharing": Sharing}
+        for part, record in parts.items():
+            own = {each.name for each in dataclasses.fields(record)} & values.keys()
+            values[part] = record(**{name: values.pop(name) for name in own})
+        return Processor(**values)
 
     return build
 

@@ -77,26 +77,26 @@ def test_workers_lose_no_more_than_the_contention(processor: Callable[..., Proce
 
 def test_all_reduce_is_a_ring(processor: Callable[..., Processor]) -> None:
     host = processor(sync_latency_s=1.0, sync_bandwidth=1e6)
-    assert host.sync_seconds(4e6, 1) == 0
-    assert host.sync_seconds(4e6, 2) == 2 * (1 + 2)
-    assert host.sync_seconds(4e6, 4) == 2 * (3 + 3)
+    assert host.sharing.sync_seconds(4e6, 1) == 0
+    assert host.sharing.sync_seconds(4e6, 2) == 2 * (1 + 2)
+    assert host.sharing.sync_seconds(4e6, 4) == 2 * (3 + 3)
 
 
 def test_more_workers_wait_longer_for_the_latest(processor: Callable[..., Processor]) -> None:
     host = processor(straggler_wait=0.05)
-    assert host.straggler_seconds(2.0, 1) == 0
-    assert host.straggler_seconds(2.0, 2) == pytest.approx(0.1)
+    assert host.sharing.straggler_seconds(2.0, 1) == 0
+    assert host.sharing.straggler_seconds(2.0, 2) == pytest.approx(0.1)
     # The largest of two normal variables is expected 0.564 deviations above their mean, that of
     # four 1.029 and that of eight 1.424.
-    assert host.straggler_seconds(2.0, 4) == pytest.approx(0.1 * 1.029 / 0.564, rel=0.05)
-    assert host.straggler_seconds(2.0, 8) == pytest.approx(0.1 * 1.424 / 0.564, rel=0.05)
-    assert processor().straggler_seconds(2.0, 8) == 0
+    assert host.sharing.straggler_seconds(2.0, 4) == pytest.approx(0.1 * 1.029 / 0.564, rel=0.05)
+    assert host.sharing.straggler_seconds(2.0, 8) == pytest.approx(0.1 * 1.424 / 0.564, rel=0.05)
+    assert processor().sharing.straggler_seconds(2.0, 8) == 0
 
 
 def test_a_small_all_reduce_of_many_is_a_meeting(processor: Callable[..., Processor]) -> None:
     host = processor(sync_latency_s=1.0, sync_bandwidth=10.0)
-    assert host.sync_seconds(100, 2) == 2 * (1 + 5)
-    assert host.sync_seconds(100, 4) == 2 * (1 + 3 * 10)
+    assert host.sharing.sync_seconds(100, 2) == 2 * (1 + 5)
+    assert host.sharing.sync_seconds(100, 4) == 2 * (1 + 3 * 10)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_a_small_all_reduce_of_many_is_a_meeting(processor: Callable[..., Proces
         ({"threads": [1, 1]}, "processor.threads=[1, 1]: must be ascending"),
         ({"threads": []}, "processor.threads=[]: must be ascending"),
         ({"cores": 4, "threads": [1, 2]}, "must end with cores=4"),
-        ({"macs_per_s": [1.0]}, "processor.macs_per_s=[1.0]: threads=[1, 2] need one each"),
-        ({"macs_per_s": [1.0, 0.0]}, "processor.macs_per_s=[1.0, 0.0]: must be above 0"),
+        ({"macs_per_s": [1.0]}, "processor.rates.macs_per_s=[1.0]: threads=[1, 2] need one each"),
+        ({"macs_per_s": [1.0, 0.0]}, "processor.rates.macs_per_s=[1.0, 0.0]: must be above 0"),
         ({"layer_s": [0.0, -1.0]}, "processor.layer_s=[0.0, -1.0]: must be above 0"),
         ({"load_s": math.inf}, "processor.load_s=inf: must be at most 1e+09"),
         ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: must be at least 1e-09"),
-        ({"sync_bandwidth": math.nan}, "processor.sync_bandwidth=nan: must be above 0"),
+        ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: must be above 0"),
     ],
 )
 def test_figures_that_cannot_be(
@@ -199,3 +199,14 @@ def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
         ThisMachine(file=file).open()
     assert str(file) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_figures_of_the_former_form(tmp_path: Path) -> None:
+    file = tmp_path / "platform.yaml"
+    file.write_text("name: x\nprocessor: {name: x, memory_bandwidth: [1.0]}\n")
+    with pytest.raises(ConfigError) as error:
+        ThisMachine(file=file).open()
+    assert str(error.value) == (
+        f"{file}: processor.memory_bandwidth: unknown option, did you mean "
+        "'processor.rates.memory_bandwidth'?; run gnnscale doctor calibrate=true again"
+    )

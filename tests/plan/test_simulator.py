@@ -117,7 +117,7 @@ def test_published_rates_are_a_stated_part_of_the_peak() -> None:
     peak = replace(options.platform, efficiency=None)
     parts = Efficiency(processor=0.5, memory=0.25, accelerator=0.1, link=0.75)
     scaled = replace(peak, efficiency=parts).effective()
-    before, after = peak.processor, scaled.processor
+    before, after = peak.processor.rates, scaled.processor.rates
     assert after.macs_per_s == [0.5 * rate for rate in before.macs_per_s]
     assert after.aggregate_bandwidth == [0.5 * rate for rate in before.aggregate_bandwidth]
     assert after.memory_bandwidth == [0.25 * rate for rate in before.memory_bandwidth]
