@@ -10,7 +10,7 @@ import pytest
 from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Emulated
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import Workload
+from gnnscale.plan.perf.workload import KnownSlices, Workload
 from gnnscale.plan.platform import Platform, Processor, Rates, Sharing
 
 
@@ -76,13 +76,15 @@ def workload() -> Callable[..., Workload]:
     def build(*, sampled: bool = False, **fields: Any) -> Workload:
         num_seeds = (10, 1000)
         values: dict[str, Any] = {
-            "num_seeds": num_seeds,
-            "sizes": tuple(
-                BatchSize(vertices=(100.0 * n, 10.0 * n, float(n)), edges=(100.0 * n, 10.0 * n))
-                for n in num_seeds
+            "slices": KnownSlices(
+                num_seeds=num_seeds,
+                sizes=tuple(
+                    BatchSize(vertices=(100.0 * n, 10.0 * n, float(n)), edges=(100.0 * n, 10.0 * n))
+                    for n in num_seeds
+                ),
+                sample_threads=(1, 2) if sampled else (),
+                sample_s=((1e-3, 1e-1), (5e-4, 5e-2)) if sampled else (),
             ),
-            "sample_threads": (1, 2) if sampled else (),
-            "sample_s": ((1e-3, 1e-1), (5e-4, 5e-2)) if sampled else (),
             "layers": (
                 LayerCost(width_in=20, width_out=8, products=((20, 8),)),
                 LayerCost(width_in=8, width_out=4, products=((8, 4),)),

@@ -51,7 +51,7 @@ class Host:
         active: float,
     ) -> float:
         """T_samp: as measured alone, slowed by those who use the same memory."""
-        alone = workload.sample_seconds(num_seeds, threads)
+        alone = workload.slices.sample_seconds(num_seeds, threads)
         if alone is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
         for name in ("memory_rows_per_s", "memory_bandwidth"):

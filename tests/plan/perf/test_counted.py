@@ -13,7 +13,7 @@ from gnnscale.plan.perf import counted
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.predict import predict
-from gnnscale.plan.perf.workload import Workload
+from gnnscale.plan.perf.workload import KnownSlices, Workload
 from gnnscale.plan.platform import Platform
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
@@ -83,7 +83,7 @@ def test_what_is_counted_is_what_the_planner_expects(
     cores: int,
 ) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
-    known = workload(num_seeds=(1,), sizes=(BatchSize.of(batch),))
+    known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(BatchSize.of(batch),)))
     plan = beside(accelerator())
     work = CountedWork(known, rank=rank, cores=cores)
     found = work.stage_times(plan, batch)

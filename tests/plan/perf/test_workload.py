@@ -12,6 +12,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GCN, GraphSAGE
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import (
+    KnownSlices,
     Workload,
     measure_workload,
 )
@@ -24,7 +25,7 @@ def shuffled(graph: Graph, batch_size: int, *, seed: int = 0) -> ShuffledOrder:
 
 def test_sizes_between_those_known(workload: Callable[..., Workload]) -> None:
     known = workload()
-    assert known.size(10) == known.sizes[0]
+    assert known.size(10) == known.slices.sizes[0]
     assert known.size(100).vertices == pytest.approx((10_000, 1000, 100))
     assert known.size(1).edges == pytest.approx((100, 10))
     assert known.size(2000).vertices == pytest.approx((200_000, 20_000, 2000))
@@ -33,12 +34,12 @@ def test_sizes_between_those_known(workload: Callable[..., Workload]) -> None:
 
 def test_seconds_between_those_measured(workload: Callable[..., Workload]) -> None:
     timed = workload(sampled=True)
-    assert timed.sample_seconds(10, 1) == pytest.approx(1e-3)
-    assert timed.sample_seconds(1000, 2) == pytest.approx(5e-2)
-    assert timed.sample_seconds(100, 1) == pytest.approx(1e-2)
-    assert timed.sample_seconds(10, 7) == pytest.approx(5e-4)
-    assert timed.sample_seconds(0, 1) == 0
-    assert workload().sample_seconds(10, 1) is None
+    assert timed.slices.sample_seconds(10, 1) == pytest.approx(1e-3)
+    assert timed.slices.sample_seconds(1000, 2) == pytest.approx(5e-2)
+    assert timed.slices.sample_seconds(100, 1) == pytest.approx(1e-2)
+    assert timed.slices.sample_seconds(10, 7) == pytest.approx(5e-4)
+    assert timed.slices.sample_seconds(0, 1) == 0
+    assert workload().slices.sample_seconds(10, 1) is None
 
 
 @settings(max_examples=50)
@@ -49,14 +50,9 @@ def test_seconds_between_those_measured(workload: Callable[..., Workload]) -> No
 )
 def test_larger_slices_are_larger(first: float, growth: list[float], seeds: int) -> None:
     values = first * np.cumprod([1.0, *growth])
-    known = Workload(
+    known = KnownSlices(
         num_seeds=(16, 64, 256, 1024),
         sizes=tuple(BatchSize(vertices=(v, v), edges=(v,)) for v in values.tolist()),
-        sample_threads=(),
-        sample_s=(),
-        layers=(),
-        num_weights=0,
-        num_vertices=1,
     )
     small, large = known.size(seeds), known.size(seeds + 1)
     assert large.num_edges >= small.num_edges * (1 - 1e-9)
@@ -68,13 +64,13 @@ def test_measured_on_a_graph(random_graph: Callable[..., Graph]) -> None:
     model = GCN(hidden=8).build(num_features=graph.num_features, num_classes=5)
     sampler = NeighborSampling(fanouts=[5, 3])
     found = measure_workload(graph, model, sampler, shuffled(graph, 256, seed=3), seed=3, cores=2)
-    assert found.num_seeds == (4, 16, 64, 256)
+    assert found.slices.num_seeds == (4, 16, 64, 256)
     assert found.widths == (20, 8, 5)
     assert found.weight_bytes == 4 * (20 * 8 + 8 + 8 * 5 + 5)
     assert found.feature_matrix_bytes == graph.feature_bytes
     assert found.uses_degrees
-    assert found.sample_threads == (1, 2)
-    assert all(seconds > 0 for row in found.sample_s for seconds in row)
+    assert found.slices.sample_threads == (1, 2)
+    assert all(seconds > 0 for row in found.slices.sample_s for seconds in row)
     expected = BatchSize.of(
         NeighborSampler(graph, fanouts=[5, 3], seed=3).sample(graph.train_idx[:256], 9)
     )
@@ -90,7 +86,7 @@ def test_sizes_depend_on_the_seed_alone(random_graph: Callable[..., Graph]) -> N
         measure_workload(graph, model, sampler, shuffled(graph, 64), seed=0, cores=cores)
         for cores in (1, 2)
     ]
-    assert found[0].sizes == found[1].sizes
+    assert found[0].slices.sizes == found[1].slices.sizes
 
 
 def test_a_batch_larger_than_the_training_set(random_graph: Callable[..., Graph]) -> None:
@@ -99,5 +95,5 @@ def test_a_batch_larger_than_the_training_set(random_graph: Callable[..., Graph]
     found = measure_workload(
         graph, model, NeighborSampling(fanouts=[2, 2]), shuffled(graph, 64), seed=0, cores=1
     )
-    assert found.num_seeds == (1, 3)
+    assert found.slices.num_seeds == (1, 3)
     assert torch.get_num_threads() >= 1
