@@ -45,7 +45,6 @@ def test_parts_with_a_halo_of_one_hop(tiny_graph: Graph) -> None:
     parts = Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16), notes=("so it is",))
     assert looked_at(graph, parts) == PartitionFigures(
         algorithm="any",
-        num_parts=2,
         seconds=2.0,
         peak_rss_bytes=None,
         edge_cut_fraction=3 / 5,

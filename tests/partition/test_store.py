@@ -33,14 +33,18 @@ HOPS = np.array([[0, 0, 0, 1, 255], [1, 255, 1, 0, 0]], np.uint8)
 OWNER = np.array([0, 0, 0, 1, 1], np.int16)
 
 
-def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
-    identity = Identity(
+def identity_of(graph: Graph, num_parts: int = 2, num_hops: int | None = None) -> Identity:
+    return Identity(
         graph=describe(graph),
         algorithm="any",
         options={"seed": 3},
-        num_parts=parts.num_parts,
+        num_parts=num_parts,
         num_hops=num_hops,
     )
+
+
+def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
+    identity = identity_of(graph, parts.num_parts, num_hops)
     figures = examine(
         graph,
         parts,
@@ -188,7 +192,7 @@ def graph(tiny_graph: Graph) -> Graph:
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"num_parts": 3}, "parts and cut need an entry for each of 3"),
+        ({"parts": ()}, "parts and cut need an entry for each of 2"),
         ({"cut": ((1, 1), (2,))}, "parts and cut need"),
         ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut is 7, allowed is a number from 0 to 6"),
@@ -209,9 +213,9 @@ def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str
         measured=Measured(seconds=1.0, peak_rss_bytes=1),
         predicted=Predicted(seconds=1.0, peak_rss_bytes=1),
     )
-    check_figures(Path("x.json"), figures, describe(graph))
+    check_figures(Path("x.json"), figures, identity_of(graph))
     with pytest.raises(GraphError) as refused:
-        check_figures(Path("x.json"), dataclasses.replace(figures, **fields), describe(graph))
+        check_figures(Path("x.json"), dataclasses.replace(figures, **fields), identity_of(graph))
     assert str(refused.value).startswith("x.json: ")
     assert what in str(refused.value)
 
@@ -229,7 +233,7 @@ def test_sizes_that_no_part_can_have(graph: Graph, field: str) -> None:
         bad = dataclasses.replace(figures.parts[1], **{field: value})
         wrong = dataclasses.replace(figures, parts=(figures.parts[0], bad))
         with pytest.raises(GraphError, match=f"{field} is {value}"):
-            check_figures(Path("x"), wrong, describe(graph))
+            check_figures(Path("x"), wrong, identity_of(graph))
 
 
 @dataclass(frozen=True, kw_only=True)
