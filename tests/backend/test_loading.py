@@ -13,7 +13,7 @@ import torch
 
 from gnnscale.backend.loading import ChunkLoader, FeatureLoader, in_degrees
 from gnnscale.core.hardware import multiplies_bfloat16
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.sampler import LayerSampler, NeighborSampler
 
@@ -40,9 +40,7 @@ def test_degrees_of_a_large_graph_are_read_for_the_vertices_of_a_batch(
         features=np.lib.stride_tricks.as_strided(np.ones(4, np.float32), (last + 1, 4), (0, 4)),
         feature_dtype="float32",
         labels=np.zeros(1, np.int64),
-        train_idx=np.array([last]),
-        valid_idx=np.array([0]),
-        test_idx=np.array([1]),
+        split=Split(train_idx=np.array([last])),
         num_classes=2,
     )
     model = config(num_layers=1, hidden=8).build(num_features=4, num_classes=2)

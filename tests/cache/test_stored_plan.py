@@ -35,7 +35,7 @@ from gnnscale.cache.stored_plan import (
 )
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.records import decode
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.partition.store import describe
 
 JSON_FILE = CACHE_PLAN.header
@@ -208,7 +208,7 @@ def test_plans_of_other_data(
         f"{stored}: is a cache plan of tiny (5 vertices, content "
     )
     assert "not of tiny (5 vertices, content " in refused(
-        stored, dataclasses.replace(tiny_graph, train_idx=np.array([1]))
+        stored, tiny_graph.with_split(train_idx=np.array([1]))
     )
     halves = dataclasses.replace(
         tiny_graph, features=tiny_graph.features.astype(np.float16), feature_dtype="float16"
@@ -481,7 +481,7 @@ def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) ->
         place(Legion(alpha=0.5)),
         place(ahead),
         place(dataclasses.replace(ahead, match=True)),
-        place(DEGREE, dataclasses.replace(tiny_graph, content="other")),
+        place(DEGREE, dataclasses.replace(tiny_graph, origin=Origin(content="other"))),
         place(DEGREE, dataclasses.replace(tiny_graph, feature_dtype="bfloat16")),
         place(DEGREE, budgets=[16, 16]),
         place(DEGREE, budgets=[16]),

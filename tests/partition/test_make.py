@@ -17,7 +17,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
 from gnnscale.dataset import PlantedPartition
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.partition import (
     P3,
     Forecast,
@@ -87,7 +87,7 @@ def test_a_partition_is_made_once(
 def test_a_store_and_a_graph_in_memory(tmp_path: Path) -> None:
     options = {"num_vertices": 60, "num_edges": 300, "num_classes": 3, "num_features": 4}
     graph = PlantedPartition(name="small", store=str(tmp_path / "g"), **options).open()
-    inside = dataclasses.replace(graph, content=None, path=None)
+    inside = dataclasses.replace(graph, origin=Origin())
     assert make(Hash(), graph) != make(Hash(), inside)
     assert (
         read_partition(make(Hash(), graph), graph).parts.owner

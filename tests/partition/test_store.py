@@ -12,7 +12,7 @@ import pytest
 
 from gnnscale.artifact.arrays import write_array
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
 from gnnscale.partition.figures import Measured, Predicted, examine
 from gnnscale.partition.store import (
@@ -186,7 +186,7 @@ def test_arrays_that_were_exchanged(stored: Path, tiny_graph: Graph) -> None:
 
 @pytest.fixture
 def graph(tiny_graph: Graph) -> Graph:
-    return dataclasses.replace(tiny_graph, train_idx=np.array([0, 1, 3]))
+    return tiny_graph.with_split(train_idx=np.array([0, 1, 3]))
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ def test_graphs_in_memory_are_told_apart(random_graph: Callable[..., Graph]) -> 
     indices[-1] ^= 1
     changed = [
         dataclasses.replace(graph, indices=indices),
-        dataclasses.replace(graph, train_idx=graph.train_idx[1:]),
+        graph.with_split(train_idx=graph.train_idx[1:]),
         random_graph(num_features=21),
     ]
     assert len({describe(each).content for each in (graph, *changed)}) == 4
-    assert describe(dataclasses.replace(graph, content="abc")).content == "abc"
+    assert describe(dataclasses.replace(graph, origin=Origin(content="abc"))).content == "abc"
 
 
 def test_ids_of_any_width_hash_alike(tiny_graph: Graph) -> None:
@@ -291,7 +291,7 @@ def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Pat
 
     places = {place(each) for each in (Hash(), Random(), Random(seed=1), Deep())}
     places.add(place(Hash(), num_parts=3))
-    places.add(place(Hash(), dataclasses.replace(tiny_graph, content="other")))
+    places.add(place(Hash(), dataclasses.replace(tiny_graph, origin=Origin(content="other"))))
     assert len(places) == 6
     assert {each.parent for each in places} == {home / "partitions"}
     assert place(Hash()).name.startswith("tiny-hash-")

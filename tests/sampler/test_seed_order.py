@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from part_order import PartOrder
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 from gnnscale.sampler import SeedOrder, Shuffled, ShuffledOrder, StepSeeds
 from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
 
@@ -146,9 +146,7 @@ def graph(labels: list[int]) -> Graph:
         feature_dtype="float32",
         labels=np.array(labels),
         num_classes=2,
-        train_idx=np.array([0, 1, 2]),
-        valid_idx=np.array([3]),
-        test_idx=np.array([4]),
+        split=Split(train_idx=np.array([0, 1, 2]), valid_idx=np.array([3]), test_idx=np.array([4])),
     )
 
 

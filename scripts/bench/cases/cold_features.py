@@ -85,7 +85,7 @@ def bytes_read() -> int:
 def graph_of(path: Path) -> Any:
     """Return a graph that has these features and no edge."""
     from gnnscale.artifact.arrays import map_npy
-    from gnnscale.graph import Graph
+    from gnnscale.graph import Graph, Split
 
     features, one = map_npy(path), np.zeros(1, np.int32)
     return Graph(
@@ -96,7 +96,7 @@ def graph_of(path: Path) -> Any:
         feature_dtype="float32",
         labels=np.zeros(len(features), np.int64),
         num_classes=1,
-        **dict.fromkeys(("train_idx", "valid_idx", "test_idx"), one),
+        split=Split(train_idx=one, valid_idx=one, test_idx=one),
     )
 
 

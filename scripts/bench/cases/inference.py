@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
     """Return a graph whose every vertex has ``degree`` in-neighbours, some much more often."""
-    from gnnscale.graph import Graph
+    from gnnscale.graph import Graph, Split
 
     indices = np.empty((num_vertices, degree), np.int32)
     generator = np.random.Generator(np.random.SFC64(0))
@@ -55,9 +55,7 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
         feature_dtype="float32",
         labels=np.zeros(num_vertices, np.int8),
         num_classes=2,
-        train_idx=np.array([0]),
-        valid_idx=np.array([1]),
-        test_idx=np.array([2]),
+        split=Split(train_idx=np.array([0]), valid_idx=np.array([1]), test_idx=np.array([2])),
     )
 
 

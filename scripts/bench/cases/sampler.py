@@ -54,9 +54,10 @@ def edge_weights(graph: Any) -> Any:
 
 
 def weighted_sampler(graph: Any, threads: int) -> Any:
+    from gnnscale.graph import EdgeData
     from gnnscale.sampler import WeightedSampler
 
-    weighted = replace(graph, edge_weights=edge_weights(graph))
+    weighted = replace(graph, edges=EdgeData(weights=edge_weights(graph)))
     sampler = WeightedSampler(weighted, fanouts=FANOUTS, num_threads=threads)
     return lambda seeds, step: sampler.sample(seeds, step).num_edges
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 from gnnscale.ops import _native
 from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
 
@@ -541,7 +541,7 @@ class Calls:
         made = self.reach_neighbors()
         graph = made["graph"]
         weights = np.abs(self.floats(graph.num_edges))
-        return made | dict(graph=replace(graph, edge_weights=weights))
+        return made | dict(graph=replace(graph, edges=EdgeData(weights=weights)))
 
 
 def graph_of(indptr: Any, indices: Any) -> Graph:
@@ -554,9 +554,6 @@ def graph_of(indptr: Any, indices: Any) -> Graph:
         feature_dtype="float32",
         labels=_NOTHING,
         num_classes=2,
-        train_idx=_NOTHING,
-        valid_idx=_NOTHING,
-        test_idx=_NOTHING,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin, Split
 
 from ..case import (
     ASIDE,
@@ -204,10 +204,8 @@ def small_graph(num_vertices: int, num_edges: int) -> Graph:
         feature_dtype="float32",
         labels=np.zeros(num_vertices, np.int64),
         num_classes=1,
-        train_idx=vertices[::2],
-        valid_idx=vertices[1::4],
-        test_idx=vertices[3::4],
-        content="0" * 32,
+        split=Split(train_idx=vertices[::2], valid_idx=vertices[1::4], test_idx=vertices[3::4]),
+        origin=Origin(content="0" * 32),
     )
 
 

@@ -29,7 +29,7 @@ PARTS = Parts(num_parts=4, owner=(np.arange(2000) // 500).astype(np.int16))
 def make(random_graph: Callable[..., Graph], make_task: Make) -> Make:
     """Make a run of three epochs for four devices in two cliques."""
     graph = random_graph(num_vertices=2000, num_edges=30_000)
-    graph = replace(graph, train_idx=np.arange(0, 2000, 2))
+    graph = graph.with_split(train_idx=np.arange(0, 2000, 2))
 
     def of(parts: Parts | None = PARTS) -> CacheTask:
         return make_task(
@@ -171,7 +171,7 @@ def test_more_is_drawn_of_small_graphs(
     num_epochs: int,
     drawn_later: tuple[range, int | None],
 ) -> None:
-    graph = replace(graph_of([[]]), train_idx=np.zeros(num_train, np.int32))
+    graph = graph_of([[]]).with_split(train_idx=np.zeros(num_train, np.int32))
     task = make_task(graph, [0], batch_size=batch_size, num_epochs=num_epochs)
     steps = task.draws.steps_per_epoch
     found = later_steps(steps, batch_size=batch_size, num_epochs=num_epochs)
