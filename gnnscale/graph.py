@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from gnnscale.artifact.graph_store import (
+    SPLIT_ARRAYS,
+    WEIGHTS,
     map_arrays,
     read_meta,
     vertex_dtype,
@@ -35,6 +37,44 @@ def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
     return sums
 
 
+def _no_vertices() -> IntArray:
+    return np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Which vertices train, validate and test: ``[n]`` ids each, disjoint.
+
+    Those of a store are sorted, and only test vertices may lack a label, if the publisher hides it.
+    All are empty if the graph has no split.
+    """
+
+    train_idx: IntArray = field(default_factory=_no_vertices)  #: those that are trained
+    valid_idx: IntArray = field(default_factory=_no_vertices)  #: those that choose the best epoch
+    test_idx: IntArray = field(default_factory=_no_vertices)  #: those that are tested at the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a graph comes from, and what is known of it there."""
+
+    path: Path | None = None  #: the store it was opened from, None for a graph in memory
+    content: str | None = None  #: hex digest of what the store holds, None for a graph in memory
+    #: the best test accuracy that the graph's generator allows, None if not known
+    attainable_accuracy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeData:
+    """What edges carry, in the order of ``Graph.indices``."""
+
+    #: ``[num_edges]`` float32, finite and not negative; None if every edge counts the same
+    weights: Float32Array | None = None
+    #: ``[num_edges]`` int64, the number that each edge had among those that the graph was made of;
+    #: None if an edge is numbered by its place in ``indices``
+    ids: Int64Array | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Graph:
     """A homogeneous graph with features, labels and a split. Never copied, never written to.
@@ -51,21 +91,13 @@ class Graph:
             regression, ``[num_vertices]`` or ``[num_vertices, num_classes]`` float32, NaN if
             unknown.
         num_classes: number of classes, or of targets of regression; 0 if nothing is labelled.
-        train_idx, valid_idx, test_idx: disjoint vertex ids. Those of a store are sorted, and only
-            test vertices may lack a label, if the publisher hides it. All are empty if the
-            graph has no split.
+        split: the vertices that train, validate and test.
         metric: ``accuracy``, ``micro_f1`` or ``roc_auc``, of which higher is better; or ``rmse``
             of regression, of which lower is better.
-        path: the store it was opened from, None for a graph in memory.
-        attainable_accuracy: the best test accuracy that the graph's generator allows, None if
-            not known.
-        content: hex digest of what the store holds, None for a graph in memory.
+        origin: where it comes from.
         degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph if this is one part of
             it, whose lists are not all there; None if ``indptr`` tells.
-        edge_weights: ``[num_edges]`` float32, finite and not negative, in the order of
-            ``indices``; None if every edge counts the same.
-        edge_ids: ``[num_edges]`` int64, the number that each edge had among those that the graph
-            was made of; None if an edge is numbered by its place in ``indices``.
+        edges: what its edges carry.
     """
 
     name: str
@@ -75,16 +107,51 @@ class Graph:
     feature_dtype: str
     labels: IntArray
     num_classes: int
-    train_idx: IntArray
-    valid_idx: IntArray
-    test_idx: IntArray
+    split: Split = field(default_factory=Split)
     metric: str = "accuracy"
-    path: Path | None = None
-    attainable_accuracy: float | None = None
-    content: str | None = None
+    origin: Origin = Origin()
     degrees: UInt32Array | None = None
-    edge_weights: Float32Array | None = None
-    edge_ids: Int64Array | None = None
+    edges: EdgeData = EdgeData()
+
+    @property
+    def train_idx(self) -> IntArray:
+        """Ids of the vertices that are trained."""
+        return self.split.train_idx
+
+    @property
+    def valid_idx(self) -> IntArray:
+        """Ids of those that are validated."""
+        return self.split.valid_idx
+
+    @property
+    def test_idx(self) -> IntArray:
+        """Ids of those that are tested."""
+        return self.split.test_idx
+
+    @property
+    def path(self) -> Path | None:
+        """The store it was opened from, None for a graph in memory."""
+        return self.origin.path
+
+    @property
+    def content(self) -> str | None:
+        """Hex digest of what the store holds, None for a graph in memory."""
+        return self.origin.content
+
+    @property
+    def attainable_accuracy(self) -> float | None:
+        """The best test accuracy that the graph's generator allows, None if not known."""
+        return self.origin.attainable_accuracy
+
+    @property
+    def edge_weights(self) -> Float32Array | None:
+        """``[num_edges]`` weights; None if every edge counts the same."""
+        return self.edges.weights
+
+    @property
+    def edge_ids(self) -> Int64Array | None:
+        """``[num_edges]`` numbers of edges; None if these are places in ``indices``."""
+        return self.edges.ids
 
     @property
     def num_vertices(self) -> int:
@@ -151,6 +218,10 @@ class Graph:
         """Bytes of ``features``."""
         return self.features.nbytes
 
+    def with_split(self, **parts: IntArray) -> Graph:
+        """Return the graph with other vertices in ``parts`` of its split, as ``train_idx=ids``."""
+        return replace(self, split=replace(self.split, **parts))
+
     @classmethod
     def open(cls, path: str | Path) -> Graph:
         """Map the graph store at ``path`` read-only; pages are shared by every process.
@@ -170,9 +241,11 @@ class Graph:
             feature_dtype=meta.feature_dtype,
             num_classes=meta.num_classes,
             metric=meta.metric,
-            path=path,
-            attainable_accuracy=meta.attainable_accuracy,
-            content=meta.content,
+            split=Split(**{name: arrays.pop(name) for name in SPLIT_ARRAYS}),
+            origin=Origin(
+                path=path, content=meta.content, attainable_accuracy=meta.attainable_accuracy
+            ),
+            edges=EdgeData(weights=arrays.pop(WEIGHTS, None)),
             **arrays,
         )
 
@@ -199,10 +272,10 @@ class Graph:
             "features": self.features,
             "labels": self.labels,
         }
-        for part in ("train_idx", "valid_idx", "test_idx"):
+        for part in SPLIT_ARRAYS:
             arrays[part] = np.sort(getattr(self, part)).astype(ids)
         if self.edge_weights is not None:
-            arrays["edge_weights"] = self.edge_weights
+            arrays[WEIGHTS] = self.edge_weights
         write_store(
             Path(path),
             arrays,

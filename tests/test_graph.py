@@ -11,7 +11,7 @@ import pytest
 from gnnscale import graph as graph_module
 from gnnscale.artifact.graph_store import GRAPH_STORE, vertex_dtype
 from gnnscale.core.errors import GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 
 ARRAYS = {
     "indptr": np.array([0, 1, 3, 3]),
@@ -279,16 +279,18 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         name="graph",
         indptr=np.array([0, 0, 2, 2, 5, 5]),
         indices=np.array([0, 3, 1, 1, 4], np.int32),
-        **{name: ARRAYS[name] for name in ARRAYS.keys() - {"indptr", "indices"}},
-        **{"feature_dtype": "float32", "num_classes": 2, "edge_weights": weights},
+        **{"features": ARRAYS["features"], "feature_dtype": "float32"},
+        **{"labels": ARRAYS["labels"], "num_classes": 2, "edges": EdgeData(weights=weights)},
     )
     for together in (1, 2, 100):
         monkeypatch.setattr(graph_module, "_LISTS", together)
         found = replace(graph).weight_sums
         assert found.tolist() == [0, 3, 0, 28, 0]
         assert found.dtype == np.float32
-    assert replace(graph, edge_weights=None).weight_sums is None
+    assert replace(graph, edges=EdgeData()).weight_sums is None
     for damaged in (np.nan, np.inf, -9.0, np.finfo(np.float32).max):
-        wrong = replace(graph, edge_weights=np.array([1, 2, damaged, damaged, 0], np.float32))
+        wrong = replace(
+            graph, edges=EdgeData(weights=np.array([1, 2, damaged, damaged, 0], np.float32))
+        )
         with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
             _ = wrong.weight_sums

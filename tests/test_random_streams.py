@@ -17,7 +17,7 @@ import torch
 from gnnscale import ops
 from gnnscale.dataset.base import random_split
 from gnnscale.dataset.structure import class_centroids, class_features
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 from gnnscale.partition import Hash, Random
 from gnnscale.sampler import (
     LayerSampler,
@@ -47,7 +47,6 @@ def complete_graph(id_type: Any = np.int32) -> Graph:
         indptr=np.arange(0, SIZE * SIZE + 1, SIZE),
         indices=np.tile(np.arange(SIZE, dtype=id_type), SIZE),
         **{"labels": nothing, "num_classes": 2},
-        **{"train_idx": nothing, "valid_idx": nothing, "test_idx": nothing},
     )
 
 
@@ -96,7 +95,7 @@ def test_samples_of_neighbours(fanouts, replace, seed, step, expected) -> None:
 )
 def test_neighbours_by_weight(id_type, fanouts, replace, first, expected) -> None:
     weights = np.tile(np.arange(SIZE, dtype=np.float32) % 7, SIZE)
-    graph = dataclasses.replace(complete_graph(id_type), edge_weights=weights)
+    graph = dataclasses.replace(complete_graph(id_type), edges=EdgeData(weights=weights))
     sampler = WeightedSampler(graph, fanouts=fanouts, replace=replace, seed=42)
     batch = sampler.sample(np.array([7, 0, 99]), 3)
     block = batch.blocks[-1]
@@ -202,7 +201,8 @@ def test_parts_by_id() -> None:
     graph = complete_graph()
     options = {"num_parts": 5, "num_hops": 1, "num_threads": 1}
     graph = dataclasses.replace(
-        graph, labels=np.zeros(SIZE, np.int64), train_idx=np.arange(0, SIZE, 3, dtype=np.int32)
+        graph.with_split(train_idx=np.arange(0, SIZE, 3, dtype=np.int32)),
+        labels=np.zeros(SIZE, np.int64),
     )
     hashed = Hash().assign(graph, **options).owner
     assert hashed[:10].tolist() == [0, 0, 0, 3, 3, 3, 2, 2, 2, 3]

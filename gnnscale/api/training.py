@@ -16,6 +16,7 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale.api.design import Choice, Owners, check_made, choose, compose_run, name_of
+from gnnscale.artifact.graph_store import ARRAYS, DEGREES, WEIGHTS
 from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.feature import FeatureStoreConfig
@@ -35,6 +36,8 @@ from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 #: Values of a graph that its store keeps beside the arrays.
 _VALUES = ("name", "feature_dtype", "num_classes", "metric", "attainable_accuracy")
+#: Arrays that a graph can have.
+_ARRAYS = (*ARRAYS, DEGREES, WEIGHTS, "edge_ids")
 
 
 def as_dataset(graph: Any) -> Choice[GraphSource]:
@@ -95,9 +98,8 @@ def _same(array: Any, stored: Any) -> bool:
 
 
 def _arrays(*graphs: Graph) -> list[str]:
-    """Return the fields that hold an array in one of ``graphs``."""
-    names = [field.name for field in fields(Graph)]
-    return [n for n in names if any(isinstance(getattr(each, n), np.ndarray) for each in graphs)]
+    """Return the names of the arrays that one of ``graphs`` has."""
+    return [n for n in _ARRAYS if any(isinstance(getattr(each, n), np.ndarray) for each in graphs)]
 
 
 def _saved(graph: Graph) -> Path:

@@ -10,7 +10,7 @@ from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, shown, usable_cores
 from gnnscale.dataset import checks, given
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph, Split
 
 if TYPE_CHECKING:
     import dgl
@@ -110,9 +110,7 @@ def from_arrays(
         feature_dtype=feature_dtype,
         labels=classes,
         num_classes=num_classes,
-        train_idx=train,
-        valid_idx=valid,
-        test_idx=test,
+        split=Split(train_idx=train, valid_idx=valid, test_idx=test),
         metric=metric or _metric_of(classes),
     )
 
@@ -298,9 +296,8 @@ def _topology(
         indptr, indices = in_neighbors(src, dst, num_vertices)
         return {"indptr": indptr, "indices": indices}
     indptr, order = edge_order(src, dst, num_vertices)
-    return {
-        "indptr": indptr,
-        "indices": src[order],
-        "edge_weights": None if weights is None else weights[order],
-        "edge_ids": order.astype(np.int64, copy=False) if number_edges else None,
-    }
+    edges = EdgeData(
+        weights=None if weights is None else weights[order],
+        ids=order.astype(np.int64, copy=False) if number_edges else None,
+    )
+    return {"indptr": indptr, "indices": src[order], "edges": edges}

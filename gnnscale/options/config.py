@@ -38,11 +38,14 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     cls = _target(node, base, group)
     prefix = f"{group}." if group else ""
     known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
-    for key in node:
-        if key != "_target_" and key not in known:
-            raise ConfigError(unknown_option(f"{prefix}{key!s}", (f"{prefix}{k}" for k in known)))
     hints = get_type_hints(cls)
     nested = {name: record for name in known if (record := record_of(hints[name])) is not None}
+    for key in node:
+        if key != "_target_" and key not in known:
+            inner = (f"{name}.{each.name}" for name in nested for each in fields(nested[name]))
+            raise ConfigError(
+                unknown_option(f"{prefix}{key!s}", (f"{prefix}{each}" for each in (*known, *inner)))
+            )
     values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))

@@ -137,7 +137,6 @@ class PartitionFigures:
     """A partition in figures. A balance is the max over parts over their mean, 1 at best."""
 
     algorithm: str  #: the partitioner's name
-    num_parts: int  #: number of parts, K
     seconds: float  #: see ``Measured``
     peak_rss_bytes: int | None  #: see ``Measured``
     #: share of the edges whose ends belong to different parts; edges at vertices that no part has
@@ -154,6 +153,11 @@ class PartitionFigures:
     cut: tuple[tuple[int, ...], ...] | None
     predicted: Predicted  #: what making it was thought to take
     notes: tuple[str, ...]  #: a line each
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts, K."""
+        return len(self.parts)
 
 
 def examine(
@@ -181,7 +185,6 @@ def examine(
     num_vertices, num_edges, anywhere = _sizes(graph, parts, inner)
     return PartitionFigures(
         algorithm=algorithm,
-        num_parts=parts.num_parts,
         seconds=measured.seconds,
         peak_rss_bytes=measured.peak_rss_bytes,
         edge_cut_fraction=None if cut is None else _cut_fraction(cut),

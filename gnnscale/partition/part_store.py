@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ _MAX_DEGREE = (1 << 32) - 1
 
 def view_of_part(graph: Graph, parts: partitioner.Parts, index: int) -> Graph:
     """Return ``graph`` with the training vertices of one part; takes no memory but for these."""
-    return replace(graph, train_idx=_train_vertices(graph, parts, index))
+    return graph.with_split(train_idx=_train_vertices(graph, parts, index))
 
 
 def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -> None:

@@ -124,6 +124,8 @@ def write_partition(
     """Write arrays and header into ``folder``, which exists."""
     found = {"owner": parts.owner, "hops": parts.hops}
     entries = {
+        "algorithm": figures.algorithm,
+        "num_parts": figures.num_parts,
         **asdict(figures),
         **asdict(identity),
         "columns": parts.columns,
@@ -152,7 +154,7 @@ def read_meta(path: Path) -> PartitionMeta:
     figures = PARTITION.record(PartitionFigures, entries, path)
     identity = PARTITION.record(Identity, entries, path)
     arrays = PARTITION.record(_Arrays, entries, path)
-    check_figures(path / PARTITION.header, figures, identity.graph)
+    check_figures(path / PARTITION.header, figures, identity)
     return PartitionMeta(
         identity=identity, columns=arrays.columns, arrays=arrays.arrays, figures=figures
     )
@@ -199,15 +201,14 @@ def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> N
         raise GraphError(f"{path}: is a {kind.name} of {old}, not of {new}; {kind.otherwise(path)}")
 
 
-def check_figures(file: Path, figures: PartitionFigures, graph: GraphIdentity) -> None:
-    """Raise GraphError, naming ``file``, for figures that no partition of ``graph`` can have."""
-    sizes = (len(figures.parts), len(figures.cut or figures.parts))
-    if sizes != (figures.num_parts,) * 2 or any(
-        len(row) != figures.num_parts for row in figures.cut or ()
-    ):
-        raise GraphError(f"{file}: parts and cut need an entry for each of {figures.num_parts}")
+def check_figures(file: Path, figures: PartitionFigures, identity: Identity) -> None:
+    """Raise GraphError, naming ``file``, for figures that no partition of the identity can have."""
+    num_parts, cut = identity.num_parts, figures.cut or ()
+    sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
+    if set(sizes) != {num_parts}:
+        raise GraphError(f"{file}: parts and cut need an entry for each of {num_parts}")
     check_lines(file, (figures.algorithm, *figures.notes), _MAX_TEXT)
-    check_limits(file, _limits(figures, graph))
+    check_limits(file, _limits(figures, identity.graph))
 
 
 def _limits(

@@ -40,7 +40,7 @@ def max_seeds(
     if not isinstance(device, Accelerator):
         return None
     allowed = (1 - spare) * room(device, workload)
-    largest = max(workload.num_seeds)
+    largest = max(workload.slices.num_seeds)
 
     def fits(num_seeds: int) -> bool:
         return in_flight * work.batch_bytes(workload, workload.size(num_seeds)) <= allowed
@@ -82,7 +82,7 @@ def seed_limits(
     pairs = list(zip(devices, workloads, strict=True))
     if split is not None:
         # There may be fewer seeds to train than a mini-batch has.
-        whole = min(batch_size, max(workloads[0].num_seeds))
+        whole = min(batch_size, max(workloads[0].slices.num_seeds))
         parts = [-(-part * whole // batch_size) for part in split]
         check_parts(devices, workloads, parts, batch_size=batch_size)
         limits = [max_seeds(*each, in_flight) for each in pairs]

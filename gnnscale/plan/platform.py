@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -25,21 +25,6 @@ from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Efficien
 log = logging.getLogger(__name__)
 
 _MEASURE = "run gnnscale doctor calibrate=true"
-#: Rates for which a processor has a figure for each number of threads.
-_PER_THREADS = (
-    "memory_bandwidth",
-    "cache_bandwidth",
-    "rows_per_s",
-    "memory_rows_per_s",
-    "aggregate_bandwidth",
-    "stream_bandwidth",
-    "macs_per_s",
-    "attention_per_s",
-    "sampled_edges_per_s",
-    "layer_s",
-)
-#: The same, which figures from elsewhere lack.
-_OPTIONAL_PER_THREADS = ("bfloat16_macs_per_s", "widened_per_s", "write_bandwidth")
 #: Those that memory decides more than arithmetic.
 _OF_MEMORY = (
     "memory_bandwidth",
@@ -61,23 +46,25 @@ _OF_TRAINER = (
 )
 _OF_ACCELERATOR = ("macs_per_s", "memory_bandwidth")
 
+#: Figures of a processor itself.
+_OF_PROCESSOR = (
+    *("cores", "cache_bytes", "layer_s"),
+    *("load_s", "lookups_per_s", "update_s", "update_bandwidth"),
+)
+
 #: Sums of more bytes go round a ring, which shares the work. Smaller ones meet at rank 0: two
 #: messages one after the other, in place of twice as many as there are processes.
 MAX_MEETING_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processor:
-    """The host's cores and memory. Lists have a figure for each entry of ``threads``.
+class Rates:
+    """What threads of a processor do together while nothing else runs.
 
-    Rates are those of so many threads together, while nothing else runs. Bandwidths are effective
-    ones, as in section V of HyScale-GNN: what rows of features get, not what the memory could do.
+    Lists have a figure for each entry of ``Processor.threads``. Bandwidths are effective ones, as
+    in section V of HyScale-GNN: what rows of features get, not what the memory could do.
 
     Attributes:
-        name: what reports call it.
-        cores: cores that a run may use.
-        cache_bytes: last-level cache; features beyond it come from memory.
-        threads: numbers of threads, ascending, the last one ``cores``.
         memory_bandwidth: bytes per second of feature rows at random places in memory, eq. 7.
         cache_bandwidth: bytes per second of rows that lie in the cache.
         rows_per_s: rows per second, however short.
@@ -92,27 +79,11 @@ class Processor:
             used.
         attention_per_s: edges and vertices of attention, times heads, per second.
         sampled_edges_per_s: edges per second of neighbour sampling, for graphs that are not here.
-        layer_s: seconds that forward and backward propagation of a layer take at least.
-        load_s: seconds that loading a mini-batch takes at least.
-        lookups_per_s: coefficients per second that are looked up for a mini-batch, by one thread.
-        update_s: seconds of gathering gradients and of the optimizer's step, at least.
-        update_bandwidth: bytes of weights per second of both.
-        compute_contention: how many times as long propagation takes on its threads while all other
-            cores are busy; infinite if only the rates of all threads together are known.
-        memory_contention: the same of sampling and loading.
-        sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
-        sync_bandwidth: bytes per second of an all-reduce between worker processes.
-        straggler_wait: part of a step that a worker of two equal ones waits for the other on
-            average, since none takes the same time in every step.
     """
 
     #: What the equations leave out takes no time, at an infinite rate.
     allows_infinite: ClassVar[bool] = True
 
-    name: str = field(metadata=names("text"))
-    cores: int
-    cache_bytes: int
-    threads: list[int]
     memory_bandwidth: list[float]
     cache_bandwidth: list[float]
     rows_per_s: list[float]
@@ -122,43 +93,16 @@ class Processor:
     macs_per_s: list[float]
     attention_per_s: list[float]
     sampled_edges_per_s: list[float]
-    layer_s: list[float]
-    load_s: float
-    lookups_per_s: float
-    update_s: float
-    update_bandwidth: float
-    compute_contention: float
-    memory_contention: float
-    sync_latency_s: float
-    sync_bandwidth: float
-    straggler_wait: float = 0.0
     bfloat16_macs_per_s: list[float] | None = None
     widened_per_s: list[float] | None = None
     write_bandwidth: list[float] | None = None
 
     def __post_init__(self) -> None:
-        threads = self.threads
-        if not threads or threads[0] < 1 or sorted(set(threads)) != threads:
-            raise ConfigError(f"processor.threads={threads}: must be ascending numbers from 1 on")
-        check_range("processor.cores", self.cores, 1, device_plan.MAX_THREADS)
-        if threads[-1] != self.cores:
-            raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
-        for name in (*_PER_THREADS, *_OPTIONAL_PER_THREADS):
-            values = getattr(self, name)
-            if values is not None and len(values) != len(threads):
-                raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
-        for each in fields(self):
-            values = getattr(self, each.name)
-            if each.name in ("name", "threads") or values is None:
-                continue
-            seconds = each.name == "straggler_wait" or (
-                each.name.endswith("_s") and not each.name.endswith("_per_s")
-            )
-            listed = values if isinstance(values, list) else [values]
-            _check_figures(f"processor.{each.name}={values}", listed, seconds=seconds)
+        for name, values in vars(self).items():
+            _check_figures(f"processor.rates.{name}", values)
 
-    def scaled(self, efficiency: Efficiency) -> Processor:
-        """Return this processor with the effective rates, if its own are peaks."""
+    def scaled(self, efficiency: Efficiency) -> Rates:
+        """Return the effective rates, if these are peaks."""
         parts = dict.fromkeys(_OF_TRAINER, efficiency.processor)
         parts |= dict.fromkeys(_OF_MEMORY, efficiency.memory)
         rates: dict[str, Any] = {
@@ -168,30 +112,44 @@ class Processor:
         }
         return replace(self, **rates)
 
-    def rate(self, name: str, threads: int, active: float) -> float:
-        """Return the rate ``name`` of ``threads`` threads while ``active`` ones work in all.
-
-        Threads that work at once share cores and memory: t of T threads get rate(T)·t/T at least.
-        Those of different workers do not wait for each other, and lose no more than the contention
-        that was measured between processes.
-        """
-        rates = getattr(self, name)
+    def of(self, name: str) -> list[float] | None:
+        """Return the rate ``name``; that of float32 products if bfloat16 has none of its own."""
+        rates: list[float] | None = getattr(self, name)
         if rates is None and name == "bfloat16_macs_per_s":
-            rates = self.macs_per_s
-        elif rates is None:
-            return math.inf
-        alone = shared_rate(self.threads, rates, threads, threads)
-        if active <= threads or math.isinf(alone):
-            return alone
-        others = min(1.0, (active - threads) / max(self.cores - threads, 1))
-        contention = self.memory_contention if name in _OF_MEMORY else self.compute_contention
-        slower = (1 + (contention - 1) * others) * max(1.0, active / max(self.cores, threads))
-        return max(shared_rate(self.threads, rates, threads, active), alone / slower)
+            return self.macs_per_s
+        return rates
 
-    def layer_seconds(self, threads: int, active: float) -> float:
-        """Return the minimal seconds of a layer; more threads than cores take turns."""
-        position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
-        return self.layer_s[position] * max(1.0, active / self.cores)
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """What workers on one processor take from each other, and what their synchronisation takes.
+
+    Attributes:
+        compute_contention: how many times as long propagation takes on its threads while all other
+            cores are busy; infinite if only the rates of all threads together are known.
+        memory_contention: the same of sampling and loading.
+        sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
+        sync_bandwidth: bytes per second of an all-reduce between worker processes.
+        straggler_wait: part of a step that a worker of two equal ones waits for the other on
+            average, since none takes the same time in every step.
+    """
+
+    #: See ``Rates``.
+    allows_infinite: ClassVar[bool] = True
+
+    compute_contention: float
+    memory_contention: float
+    sync_latency_s: float
+    sync_bandwidth: float
+    straggler_wait: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            _check_figures(f"processor.sharing.{name}", value)
+
+    def contention(self, name: str) -> float:
+        """Return that of the work which has the rate ``name``."""
+        return self.memory_contention if name in _OF_MEMORY else self.compute_contention
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
         """Return the seconds of an all-reduce of ``num_bytes``, eq. 13 for workers.
@@ -220,15 +178,89 @@ class Processor:
         return step_s * self.straggler_wait * latest / of_two
 
 
-def _check_figures(option: str, values: Sequence[float], *, seconds: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """The host's cores and memory.
+
+    Attributes:
+        name: what reports call it.
+        cores: cores that a run may use.
+        cache_bytes: last-level cache; features beyond it come from memory.
+        threads: numbers of threads, ascending, the last one ``cores``.
+        rates: what so many threads together do.
+        layer_s: seconds that forward and backward propagation of a layer take at least, for each
+            entry of ``threads``.
+        load_s: seconds that loading a mini-batch takes at least.
+        lookups_per_s: coefficients per second that are looked up for a mini-batch, by one thread.
+        update_s: seconds of gathering gradients and of the optimizer's step, at least.
+        update_bandwidth: bytes of weights per second of both.
+        sharing: what workers take from each other.
+    """
+
+    #: See ``Rates``.
+    allows_infinite: ClassVar[bool] = True
+
+    name: str = field(metadata=names("text"))
+    cores: int
+    cache_bytes: int
+    threads: list[int]
+    rates: Rates
+    layer_s: list[float]
+    load_s: float
+    lookups_per_s: float
+    update_s: float
+    update_bandwidth: float
+    sharing: Sharing
+
+    def __post_init__(self) -> None:
+        threads = self.threads
+        if not threads or threads[0] < 1 or sorted(set(threads)) != threads:
+            raise ConfigError(f"processor.threads={threads}: must be ascending numbers from 1 on")
+        check_range("processor.cores", self.cores, 1, device_plan.MAX_THREADS)
+        if threads[-1] != self.cores:
+            raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
+        listed = {f"rates.{name}": values for name, values in vars(self.rates).items()}
+        for name, values in (listed | {"layer_s": self.layer_s}).items():
+            if values is not None and len(values) != len(threads):
+                raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
+        for name in _OF_PROCESSOR:
+            _check_figures(f"processor.{name}", getattr(self, name))
+
+    def rate(self, name: str, threads: int, active: float) -> float:
+        """Return the rate ``name`` of ``threads`` threads while ``active`` ones work in all.
+
+        Threads that work at once share cores and memory: t of T threads get rate(T)·t/T at least.
+        Those of different workers do not wait for each other, and lose no more than the contention
+        that was measured between processes.
+        """
+        rates = self.rates.of(name)
+        if rates is None:
+            return math.inf
+        alone = shared_rate(self.threads, rates, threads, threads)
+        if active <= threads or math.isinf(alone):
+            return alone
+        others = min(1.0, (active - threads) / max(self.cores - threads, 1))
+        contention = self.sharing.contention(name)
+        slower = (1 + (contention - 1) * others) * max(1.0, active / max(self.cores, threads))
+        return max(shared_rate(self.threads, rates, threads, active), alone / slower)
+
+    def layer_seconds(self, threads: int, active: float) -> float:
+        """Return the minimal seconds of a layer; more threads than cores take turns."""
+        position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
+        return self.layer_s[position] * max(1.0, active / self.cores)
+
+
+def _check_figures(option: str, figures: float | Sequence[float] | None) -> None:
     """Refuse figures that no machine has: seconds, or rates and bytes, all above 0."""
-    for value in values:
+    name = option.rpartition(".")[2]
+    seconds = name == "straggler_wait" or (name.endswith("_s") and not name.endswith("_per_s"))
+    for value in (figures,) if isinstance(figures, (int, float)) else figures or ():
         if not (value > 0 or (value == 0 and seconds)):
-            raise ConfigError(f"{option}: must be above 0")
+            raise ConfigError(f"{option}={figures}: must be above 0")
         if seconds and value > _MAX_SECONDS:
-            raise ConfigError(f"{option}: must be at most {_MAX_SECONDS:g}")
+            raise ConfigError(f"{option}={figures}: must be at most {_MAX_SECONDS:g}")
         if not seconds and value < _MIN_RATE:
-            raise ConfigError(f"{option}: must be at least {_MIN_RATE:g}")
+            raise ConfigError(f"{option}={figures}: must be at least {_MIN_RATE:g}")
 
 
 def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, active: float) -> float:
@@ -350,7 +382,7 @@ class Platform(PlatformConfig):
             }
         return replace(
             self,
-            processor=self.processor.scaled(self.efficiency),
+            processor=replace(self.processor, rates=self.processor.rates.scaled(self.efficiency)),
             accelerator=accelerator,
             efficiency=None,
         )

@@ -14,7 +14,7 @@ from gnnscale.dataset import GraphSource
 from gnnscale.model import ModelConfig
 from gnnscale.plan import device, device_plan, planner
 from gnnscale.plan.perf.equations import BatchSize, Prediction, pipeline_seconds
-from gnnscale.plan.perf.workload import Workload, measure_workload
+from gnnscale.plan.perf.workload import KnownSlices, Workload, measure_workload
 from gnnscale.plan.platform import Platform, PlatformConfig
 from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
 
@@ -88,10 +88,10 @@ def published_workload(
     built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     num_seeds = sorted({max(1, batch_size // 4**step) for step in range(6)})
     return Workload(
-        num_seeds=tuple(num_seeds),
-        sizes=tuple(expected_size(graph, fanouts, count) for count in num_seeds),
-        sample_threads=(),
-        sample_s=(),
+        slices=KnownSlices(
+            num_seeds=tuple(num_seeds),
+            sizes=tuple(expected_size(graph, fanouts, count) for count in num_seeds),
+        ),
         layers=built.layer_costs,
         counted=built.counted,
         num_weights=sum(parameter.numel() for parameter in built.parameters()),
@@ -262,7 +262,7 @@ def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Wor
     )
     if platform.accelerator is not None:
         # Sampling times of this machine do not apply to another one.
-        workload = replace(workload, sample_threads=(), sample_s=())
+        workload = workload.untimed()
     return opened.name, len(opened.train_idx), workload
 
 

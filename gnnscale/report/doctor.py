@@ -240,20 +240,21 @@ def print_rates(processor: Processor, console: Console) -> None:
     for threads in processor.threads:
         table.add_column(f"{threads} threads" if threads > 1 else "1 thread", justify="right")
     rates = (
-        ("features from memory, GB/s", processor.memory_bandwidth, 1e9),
-        ("features from the cache, GB/s", processor.cache_bandwidth, 1e9),
-        ("hidden rows aggregated, GB/s", processor.aggregate_bandwidth, 1e9),
-        ("activations, GB/s", processor.stream_bandwidth, 1e9),
-        ("multiply-accumulates, G/s", processor.macs_per_s, 1e9),
-        ("edges sampled, M/s", processor.sampled_edges_per_s, 1e6),
+        ("features from memory, GB/s", processor.rates.memory_bandwidth, 1e9),
+        ("features from the cache, GB/s", processor.rates.cache_bandwidth, 1e9),
+        ("hidden rows aggregated, GB/s", processor.rates.aggregate_bandwidth, 1e9),
+        ("activations, GB/s", processor.rates.stream_bandwidth, 1e9),
+        ("multiply-accumulates, G/s", processor.rates.macs_per_s, 1e9),
+        ("edges sampled, M/s", processor.rates.sampled_edges_per_s, 1e6),
         ("a layer at least, µs", processor.layer_s, 1e-6),
     )
     for name, values, unit in rates:
         table.add_row(name, *(f"{value / unit:,.1f}" for value in values))
     console.print(table)
+    sharing = processor.sharing
     console.print(
-        f"between workers: all-reduce {processor.sync_latency_s * 1e6:,.0f} µs a transfer and "
-        f"{processor.sync_bandwidth / 1e9:,.2f} GB/s; while all cores are busy, computing takes "
-        f"{processor.compute_contention:.2f} and loading {processor.memory_contention:.2f} times "
-        f"as long; a worker waits for an equal one {100 * processor.straggler_wait:.0f} % of a step"
+        f"between workers: all-reduce {sharing.sync_latency_s * 1e6:,.0f} µs a transfer and "
+        f"{sharing.sync_bandwidth / 1e9:,.2f} GB/s; while all cores are busy, computing takes "
+        f"{sharing.compute_contention:.2f} and loading {sharing.memory_contention:.2f} times "
+        f"as long; a worker waits for an equal one {100 * sharing.straggler_wait:.0f} % of a step"
     )

@@ -96,7 +96,8 @@ def _partition(figures: PartitionFigures | None) -> dict[str, Any] | None:
         return None
     left_out = ("parts", "cut", "predicted", "peak_rss_bytes")
     kept = {name: each for name, each in vars(figures).items() if name not in left_out}
-    return {**kept, "notes": list(figures.notes)}
+    counted = {"algorithm": figures.algorithm, "num_parts": figures.num_parts}
+    return {**counted, **kept, "notes": list(figures.notes)}
 
 
 def _step_bytes(run: TrainResult) -> dict[str, Any] | None:

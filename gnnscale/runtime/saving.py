@@ -29,14 +29,14 @@ def resume(state: TrainState) -> saved_run.SavedRun | None:
     if saved is None:
         return None
     learning.take(optimizer)
-    progress.best_weights, progress.steps_done = saved.best_model, saved.step
+    progress.best_weights, progress.steps_done = saved.learnt.best_model, saved.step
     if saved.sums is not None:
         _resume_inside(state, saved, saved.sums)
     if state.group.is_rank0:
         progress.history, progress.unvalidated = state.checkpoint.history_of(saved)
         best = best_epoch(progress.history, state.metric)
         if saved.sums is None and best == saved.epoch:
-            progress.best_weights = saved.model
+            progress.best_weights = saved.learnt.model
     metrics = [each.valid_metric for each in progress.history]
     progress.metrics = state.group.broadcast_json(metrics)
     return saved

@@ -14,7 +14,7 @@ from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
 from gnnscale.artifact.header import digest
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray, track
 from gnnscale.dataset.checks import check_ids, checked_weights
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 LINKS = kind.Kind(
@@ -128,11 +128,9 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         graph,
         indptr=arrays["indptr"],
         indices=arrays["indices"],
-        edge_weights=arrays.get("edge_weights"),
-        edge_ids=None,
+        edges=EdgeData(weights=arrays.get("edge_weights")),
         metric="mrr",
-        attainable_accuracy=None,
-        content=digest(asdict(header)),
+        origin=Origin(path=graph.path, content=digest(asdict(header))),
     )
     return EdgeSplit(
         graph=divided, undirected=header.undirected, **{part: arrays[part] for part in PARTS}

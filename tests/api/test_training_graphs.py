@@ -46,7 +46,7 @@ def test_a_store_is_taken_as_it_is(graph: Graph, home: Path, tmp_path: Path) -> 
         assert as_dataset(given).config.store == str(store)
     assert not home.exists()
     # A copy with another split is no longer what the store holds.
-    moved = replace(Graph.open(store), train_idx=np.array([0]), test_idx=np.array([1, 3]))
+    moved = Graph.open(store).with_split(train_idx=np.array([0]), test_idx=np.array([1, 3]))
     other = as_dataset(moved).config.open()
     assert other.path != store
     assert other.test_idx.tolist() == [1, 3]

@@ -12,7 +12,7 @@ import torch
 
 from gnnscale.backend.loading import ChunkLoader, FeatureLoader, in_degrees
 from gnnscale.core.hardware import multiplies_bfloat16
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.sampler import LayerSampler, NeighborSampler
 
@@ -38,7 +38,7 @@ def test_degrees_of_a_large_graph_are_read_for_the_vertices_of_a_batch(
         indptr=indptr,
         indices=np.array([0, 1, 2], np.int32),
         features=features,
-        train_idx=np.array([last]),
+        split=Split(train_idx=np.array([last])),
     )
     model = config(num_layers=1, hidden=8).build(num_features=4, num_classes=2)
     sampler = NeighborSampler(graph, fanouts=[-1])

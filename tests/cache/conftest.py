@@ -33,12 +33,13 @@ def graph_of(tiny_graph: Graph) -> Make:
         lists: list[list[int]], dtype: Any = np.int32, *, train: Any = None, num_features: int = 2
     ) -> Graph:
         return replace(
-            tiny_graph,
+            tiny_graph.with_split(
+                train_idx=np.array(range(len(lists)) if train is None else train)
+            ),
             indptr=np.cumsum([0, *map(len, lists)]),
             indices=np.array([u for each in lists for u in each], dtype),
             features=np.zeros((len(lists), num_features), np.float32),
             labels=np.zeros(len(lists), np.int64),
-            train_idx=np.array(range(len(lists)) if train is None else train),
         )
 
     return make

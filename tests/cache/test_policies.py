@@ -361,7 +361,7 @@ FIRST, LAST = np.arange(0, 100, 3), np.arange(102, 300, 3)
 @pytest.fixture
 def parted(random_graph: Make, make_task: Make) -> CacheTask:
     """Two devices over the first 100 and the last 200 vertices, of which every third trains."""
-    graph = replace(random_graph(), train_idx=np.arange(0, 300, 3))
+    graph = random_graph().with_split(train_idx=np.arange(0, 300, 3))
     parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
     return make_task(graph, [0, 0], parts=parts, fanouts=(3, 2), batch_size=9)
 

@@ -196,7 +196,7 @@ def test_what_is_no_plan(tmp_path: Path, stored: Path, tiny_graph: Graph) -> Non
 def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make) -> None:
     said = f"{stored}: is a cache plan of tiny (5 vertices, content "
     assert refused(stored, random_graph(num_features=2)).startswith(said)
-    other = dataclasses.replace(tiny_graph, train_idx=np.array([1]))
+    other = tiny_graph.with_split(train_idx=np.array([1]))
     assert "not of tiny (5 vertices, content " in refused(stored, other)
     half = {"features": tiny_graph.features.astype(np.float16), "feature_dtype": "float16"}
     assert refused(stored, dataclasses.replace(tiny_graph, **half)).endswith(

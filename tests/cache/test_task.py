@@ -79,7 +79,7 @@ def test_one_device_trains_what_is_drawn(random_graph: Make, make_task: Make) ->
 
 
 def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task: Make) -> None:
-    graph = replace(random_graph(), train_idx=np.arange(0, 300, 3))
+    graph = random_graph().with_split(train_idx=np.arange(0, 300, 3))
     parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
     task = make_task(graph, [0, 0], parts=parts)
     assert np.array_equal(task.train_vertices([0]), np.arange(0, 100, 3))

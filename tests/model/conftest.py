@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 from gnnscale.model import GNN, Inputs, ModelConfig
 from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
 
@@ -96,8 +96,8 @@ def labelled() -> Callable[[np.ndarray, int], Graph]:
         return Graph(
             **{"name": "tiny", "indptr": np.zeros(len(labels) + 1, np.int64), "indices": none},
             **{"features": np.zeros((len(labels), 1), np.float32), "feature_dtype": "float32"},
-            **{"labels": labels, "num_classes": num_classes, "valid_idx": none, "test_idx": none},
-            train_idx=np.arange(len(labels), dtype=np.int32),
+            **{"labels": labels, "num_classes": num_classes},
+            split=Split(train_idx=np.arange(len(labels), dtype=np.int32)),
         )
 
     return make

@@ -13,7 +13,7 @@ from gnnscale.backend.loading import ChunkLoader, FeatureLoader, in_degrees
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.adapters import to_dgl_blocks
 from gnnscale.model.layer import say_unweighted
@@ -181,8 +181,8 @@ def test_sampled_neighbours_are_averaged_by_weight(graph: Graph) -> None:
 
 
 def test_equal_weights_are_as_none(graph: Graph) -> None:
-    ones = replace(graph, edge_weights=np.ones(NUM_EDGES, np.float32))
-    none = replace(graph, edge_weights=None)
+    ones = replace(graph, edges=EdgeData(weights=np.ones(NUM_EDGES, np.float32)))
+    none = replace(graph, edges=EdgeData())
     for config in LINEAR:
         model = build(config)
         for fanouts in ([-1, -1], [4, 3]):
@@ -199,7 +199,7 @@ def test_attention_counts_all_alike_and_says_so_once(graph, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         found = [
             run(model, each, NeighborSampler(each, fanouts=[-1, -1]).sample(np.arange(60), 1))
-            for each in (graph, replace(graph, edge_weights=None))
+            for each in (graph, replace(graph, edges=EdgeData()))
         ]
     assert torch.equal(*found)
     assert caplog.messages == ["model=gat does not use the weights of edges: all count alike"]
@@ -244,8 +244,8 @@ def test_a_part_knows_sums_of_the_lists_that_it_has(graph: Graph) -> None:
         graph,
         indptr=np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0))]),
         indices=graph.indices[kept],
-        edge_weights=graph.edge_weights[kept],
         degrees=degrees.astype(np.uint32),
+        edges=EdgeData(weights=graph.edge_weights[kept]),
     )
     batch = NeighborSampler(part, fanouts=[3]).sample(np.arange(50), 0)
     assert np.array_equal(batch.blocks[0].weight_sums[:50], block.weight_sums[:50])

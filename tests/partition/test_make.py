@@ -14,7 +14,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
 from gnnscale.dataset import PlantedPartition
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.partition import (
     P3,
     Forecast,
@@ -89,7 +89,7 @@ def stored(tmp_path: Path) -> Graph:
 
 
 def test_a_store_and_a_graph_in_memory(stored: Graph) -> None:
-    inside = dataclasses.replace(stored, content=None, path=None)
+    inside = dataclasses.replace(stored, origin=Origin())
     paths = [make(Hash(), each) for each in (stored, inside)]
     assert paths[0] != paths[1]
     pairs = zip(paths, (stored, inside), strict=True)

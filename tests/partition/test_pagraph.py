@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 from gnnscale.partition import NO_PART, UNREACHED, PaGraph, Parts
 from gnnscale.partition.partitioner import problem_of
 
@@ -25,9 +25,7 @@ def graph_of(lists: list[list[int]], train: list[int]) -> Graph:
         feature_dtype="float32",
         labels=np.zeros(num_vertices, np.int64),
         num_classes=1,
-        train_idx=np.array(train),
-        valid_idx=np.empty(0, np.int64),
-        test_idx=np.empty(0, np.int64),
+        split=Split(train_idx=np.array(train)),
     )
 
 
@@ -108,7 +106,7 @@ def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
     first = assigned(graph, 4, 5)
     note = r"overlaps of .* of 5,000 neighbourhoods are estimated, from 4,096 training vertices"
     assert re.fullmatch(note, first.notes[0])
-    turned = replace(graph, train_idx=graph.train_idx[::-1])
+    turned = graph.with_split(train_idx=graph.train_idx[::-1])
     for other in (assigned(graph, 4, 5, num_threads=3), assigned(turned, 4, 5)):
         assert np.array_equal(other.owner, first.owner)
         assert np.array_equal(other.hops, first.hops)

@@ -14,7 +14,7 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import PlantedPartition, from_arrays
 from gnnscale.dataset.storage.raw_files import verify_store
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.partition import Hash, PaGraph, Parts, view_of_part, write_part
 from gnnscale.sampler import MiniBatch, NeighborSampler
@@ -192,7 +192,7 @@ def test_what_has_no_parts_of_its_own(
             write_part(graph, parts, index, tmp_path / "part")
     with pytest.raises(GraphError, match="is one part of a graph already"):
         write_part(Graph.open(stores[0]), parts, 0, tmp_path / "part")
-    no_test = dataclasses.replace(graph, test_idx=graph.test_idx[:0], path=None)
+    no_test = dataclasses.replace(graph.with_split(test_idx=graph.test_idx[:0]), origin=Origin())
     with pytest.raises(GraphError, match="its test_idx is empty"):
         write_part(no_test, parts, 0, tmp_path / "part")
     assert list(tmp_path.iterdir()) == []

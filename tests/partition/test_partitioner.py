@@ -48,7 +48,7 @@ HOPS = np.array([[0, 0, 1, 1, 255], [1, 255, 0, 0, 255]], np.uint8)
 
 @pytest.fixture
 def graph(tiny_graph: Graph) -> Graph:
-    return replace(tiny_graph, train_idx=np.array([0, 1, 3]))
+    return tiny_graph.with_split(train_idx=np.array([0, 1, 3]))
 
 
 def changed(array: np.ndarray, place: Any, value: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from fixture_types import Make
 
 from gnnscale.artifact.arrays import write_array
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
 from gnnscale.partition.figures import Measured, PartitionFigures, Predicted, examine
 from gnnscale.partition.store import (
@@ -37,11 +37,16 @@ def figures_of(graph: Graph, parts: Parts) -> PartitionFigures:
     return examine(graph, parts, algorithm="any", measured=measured, predicted=predicted)
 
 
-def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
+def identity_of(graph: Graph, num_parts: int = 2, num_hops: int | None = None) -> Identity:
     made: dict[str, Any] = {"algorithm": "any", "options": {"seed": 3}}
-    identity = Identity(graph=describe(graph), num_parts=parts.num_parts, num_hops=num_hops, **made)
+    return Identity(graph=describe(graph), num_parts=num_parts, num_hops=num_hops, **made)
+
+
+def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
     folder.mkdir(exist_ok=True)
-    write_partition(folder, identity, parts, figures_of(graph, parts))
+    write_partition(
+        folder, identity_of(graph, parts.num_parts, num_hops), parts, figures_of(graph, parts)
+    )
     return folder
 
 
@@ -163,13 +168,13 @@ def test_arrays_that_were_exchanged(stored: Path, tiny_graph: Graph) -> None:
 
 @pytest.fixture
 def graph(tiny_graph: Graph) -> Graph:
-    return dataclasses.replace(tiny_graph, train_idx=np.array([0, 1, 3]))
+    return tiny_graph.with_split(train_idx=np.array([0, 1, 3]))
 
 
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"num_parts": 3}, "parts and cut need an entry for each of 3"),
+        ({"parts": ()}, "parts and cut need an entry for each of 2"),
         ({"cut": ((1, 1), (2,))}, "parts and cut need"),
         ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut is 7, allowed is a number from 0 to 6"),
@@ -191,9 +196,9 @@ def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str
     if sizes := fields.pop("sizes", None):
         bad = dataclasses.replace(figures.parts[1], **sizes)
         fields = {"parts": (figures.parts[0], bad)}
-    check_figures(Path("x.json"), figures, describe(graph))
+    check_figures(Path("x.json"), figures, identity_of(graph))
     with pytest.raises(GraphError) as refused:
-        check_figures(Path("x.json"), dataclasses.replace(figures, **fields), describe(graph))
+        check_figures(Path("x.json"), dataclasses.replace(figures, **fields), identity_of(graph))
     assert str(refused.value).startswith("x.json: ")
     assert what in str(refused.value)
 
@@ -235,11 +240,11 @@ def test_graphs_in_memory_are_told_apart(random_graph: Make) -> None:
     indices[-1] ^= 1
     changed = [
         dataclasses.replace(graph, indices=indices),
-        dataclasses.replace(graph, train_idx=graph.train_idx[1:]),
+        graph.with_split(train_idx=graph.train_idx[1:]),
         random_graph(num_features=21),
     ]
     assert len({describe(each).content for each in (graph, *changed)}) == 4
-    assert describe(dataclasses.replace(graph, content="abc")).content == "abc"
+    assert describe(dataclasses.replace(graph, origin=Origin(content="abc"))).content == "abc"
 
 
 def test_ids_of_any_width_hash_alike(tiny_graph: Graph) -> None:
@@ -253,7 +258,7 @@ def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Pat
 
     places = {place(each) for each in (Hash(), Random(), Random(seed=1), Deep())}
     places.add(place(Hash(), num_parts=3))
-    places.add(place(Hash(), dataclasses.replace(tiny_graph, content="other")))
+    places.add(place(Hash(), dataclasses.replace(tiny_graph, origin=Origin(content="other"))))
     assert len(places) == 6
     assert {each.parent for each in places} == {home / "partitions"}
     assert place(Hash()).name.startswith("tiny-hash-")

@@ -68,13 +68,13 @@ def test_all_reduce_is_a_ring(num_bytes: float, workers: int, seconds: float) ->
 
 def test_more_workers_wait_longer_for_the_latest() -> None:
     host = processor(straggler_wait=0.05)
-    assert host.straggler_seconds(2.0, 1) == 0
-    assert host.straggler_seconds(2.0, 2) == pytest.approx(0.1)
+    assert host.sharing.straggler_seconds(2.0, 1) == 0
+    assert host.sharing.straggler_seconds(2.0, 2) == pytest.approx(0.1)
     # The largest of two normal variables is expected 0.564 deviations above their mean, that of
     # four 1.029 and that of eight 1.424.
-    assert host.straggler_seconds(2.0, 4) == pytest.approx(0.1 * 1.029 / 0.564, rel=0.05)
-    assert host.straggler_seconds(2.0, 8) == pytest.approx(0.1 * 1.424 / 0.564, rel=0.05)
-    assert processor().straggler_seconds(2.0, 8) == 0
+    assert host.sharing.straggler_seconds(2.0, 4) == pytest.approx(0.1 * 1.029 / 0.564, rel=0.05)
+    assert host.sharing.straggler_seconds(2.0, 8) == pytest.approx(0.1 * 1.424 / 0.564, rel=0.05)
+    assert processor().sharing.straggler_seconds(2.0, 8) == 0
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_more_workers_wait_longer_for_the_latest() -> None:
         ({"macs_per_s": [1.0, 0.0]}, "processor.macs_per_s=[1.0, 0.0]: must be above 0"),
         ({"load_s": math.inf}, "processor.load_s=inf: must be at most 1e+09"),
         ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: must be at least 1e-09"),
-        ({"sync_bandwidth": math.nan}, "processor.sync_bandwidth=nan: must be above 0"),
+        ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: must be above 0"),
     ],
 )
 def test_figures_that_cannot_be(fields: dict[str, Any], message: str) -> None:
@@ -153,3 +153,14 @@ def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
         ThisMachine(file=file).open()
     assert str(file) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_figures_of_the_former_form(tmp_path: Path) -> None:
+    file = tmp_path / "platform.yaml"
+    file.write_text("name: x\nprocessor: {name: x, memory_bandwidth: [1.0]}\n")
+    with pytest.raises(ConfigError) as error:
+        ThisMachine(file=file).open()
+    assert str(error.value) == (
+        f"{file}: processor.memory_bandwidth: unknown option, did you mean "
+        "'processor.rates.memory_bandwidth'?; run gnnscale doctor calibrate=true again"
+    )

@@ -66,8 +66,8 @@ def test_expected_size_of_a_large_graph() -> None:
 def test_workload_of_a_published_graph() -> None:
     found = published_workload(PUBLISHED["mag240m"], GCN(hidden=256), [25, 10], batch_size=1024)
     assert found.widths == (756, 256, 153)
-    assert found.num_seeds[-1] == 1024
-    assert found.sample_seconds(1024, 1) is None
+    assert found.slices.num_seeds[-1] == 1024
+    assert found.slices.sample_seconds(1024, 1) is None
 
 
 def test_host_memory_limits_accelerators_alone() -> None:

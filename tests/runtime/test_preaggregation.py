@@ -13,7 +13,7 @@ import torch
 from gnnscale.artifact.files import NoSpaceError
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.runtime import preaggregation
 from gnnscale.runtime.preaggregation import PREAGGREGATED, open_rows, preaggregate
@@ -38,7 +38,7 @@ def graph(home: Path, settings: Any, tmp_path: Path) -> Graph:
 @pytest.fixture
 def tiny(tiny_graph: Graph) -> Graph:
     """The tiny graph, as if it were in a store."""
-    return replace(tiny_graph, content="0" * 32)
+    return replace(tiny_graph, origin=Origin(content="0" * 32))
 
 
 def rows_of(model: ModelConfig, graph: Graph, **chunks: int) -> Any:
@@ -167,7 +167,7 @@ def test_rows_are_mapped(path: Path, graph: Graph) -> None:
 
 
 def test_rows_of_another_graph(path: Path, graph: Graph) -> None:
-    other = replace(graph, content="0" * 32)
+    other = replace(graph, origin=Origin(content="0" * 32))
     assert refusal(path, other) == (
         f"{path}: is a table of aggregated rows of planted-partition (600 vertices, content "
         f"{graph.content}), not of planted-partition (600 vertices, content {'0' * 32}); remove "

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 from gnnscale.sampler import SeedOrder, Shuffled, ShuffledOrder, StepSeeds
 from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
 
@@ -125,8 +125,8 @@ def test_an_order_is_refused_before_the_step_that_is_wrong() -> None:
 @pytest.fixture
 def graph(tiny_graph: Graph) -> Graph:
     labels = np.array([0, -1, 1, 0, -1])
-    splits = {"train_idx": np.array([0, 1, 2]), "valid_idx": np.array([3])}
-    return replace(tiny_graph, labels=labels, **splits, test_idx=np.array([4]))
+    split = Split(train_idx=np.array([0, 1, 2]), valid_idx=np.array([3]), test_idx=np.array([4]))
+    return replace(tiny_graph, labels=labels, split=split)
 
 
 def test_vertices_without_label_are_left_out(

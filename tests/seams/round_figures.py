@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields as fields_of
 from typing import Any
 
 from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Accelerator, Device, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.equations import BatchSize, Prediction
 from gnnscale.plan.perf.predict import predict
-from gnnscale.plan.perf.workload import Workload
-from gnnscale.plan.platform import Platform, Processor
+from gnnscale.plan.perf.workload import KnownSlices, Workload
+from gnnscale.plan.platform import Platform, Processor, Rates, Sharing
 
 __all__ = ["accelerator", "plan_of", "platform", "predicted", "processor", "share", "workload"]
 
 #: What each thread adds.
 _RATES = {
-    **dict.fromkeys(("memory_bandwidth", "aggregate_bandwidth", "macs_per_s"), 1e9),
-    **dict.fromkeys(("rows_per_s", "memory_rows_per_s", "stream_bandwidth"), 1e12),
-    **{"attention_per_s": 1e9, "cache_bandwidth": 1e10, "sampled_edges_per_s": 1e6},
+    "memory_bandwidth": 1e9,
+    "cache_bandwidth": 1e10,
+    "rows_per_s": 1e12,
+    "memory_rows_per_s": 1e12,
+    "aggregate_bandwidth": 1e9,
+    "stream_bandwidth": 1e12,
+    "macs_per_s": 1e9,
+    "attention_per_s": 1e9,
+    "sampled_edges_per_s": 1e6,
 }
 _FIGURES = {
-    **{"name": "round", "cache_bytes": 4, "lookups_per_s": 1e9},
-    **dict.fromkeys(("load_s", "update_s", "sync_latency_s"), 0.0),
-    **dict.fromkeys(("update_bandwidth", "sync_bandwidth"), 1e12),
-    **dict.fromkeys(("compute_contention", "memory_contention"), math.inf),
+    "name": "round",
+    "cache_bytes": 4,
+    "load_s": 0.0,
+    "lookups_per_s": 1e9,
+    "update_s": 0.0,
+    "update_bandwidth": 1e12,
+    "compute_contention": math.inf,
+    "memory_contention": math.inf,
+    "sync_latency_s": 0.0,
+    "sync_bandwidth": 1e12,
 }
 
 
 def processor(cores: int = 2, **fields: Any) -> Processor:
-    """Return a processor whose rates grow with threads unless told otherwise."""
+    """Return a processor whose rates grow with threads.
+
+    ``fields`` are its own, and those of its ``rates`` and ``sharing``.
+    """
     threads = sorted({1, cores})
     values: dict[str, Any] = {"cores": cores, "threads": threads, "layer_s": [0.0] * len(threads)}
     values |= {name: [rate * count for count in threads] for name, rate in _RATES.items()}
-    return Processor(**(_FIGURES | values | fields))
+    return Processor(**grouped(_FIGURES | values | fields, rates=Rates, sharing=Sharing))
 
 
 def platform(cores: int = 2, **fields: Any) -> Platform:
@@ -55,12 +71,25 @@ def workload(*, sampled: bool = False, **fields: Any) -> Workload:
     first = LayerCost(width_in=20, width_out=8, products=((20, 8),))
     second = LayerCost(width_in=8, width_out=4, products=((8, 4),))
     values: dict[str, Any] = {
-        **{"num_seeds": (10, 1000), "sizes": (size(10), size(1000)), "layers": (first, second)},
+        "num_seeds": (10, 1000),
+        "sizes": (size(10), size(1000)),
+        "layers": (first, second),
         "sample_threads": (1, 2) if sampled else (),
         "sample_s": ((1e-3, 1e-1), (5e-4, 5e-2)) if sampled else (),
-        **{"num_weights": 20 * 8 + 8 * 4, "num_vertices": 1_000_000, "host_aggregates": False},
+        "num_weights": 20 * 8 + 8 * 4,
+        "num_vertices": 1_000_000,
+        "host_aggregates": False,
     }
-    return Workload(**(values | fields))
+    return Workload(**grouped(values | fields, slices=KnownSlices))
+
+
+def grouped(values: dict[str, Any], **records: type[Any]) -> dict[str, Any]:
+    """Return ``values`` in which the fields of each of ``records`` are one record."""
+    values = dict(values)
+    for name, record in records.items():
+        own = {each.name for each in fields_of(record)} & values.keys()
+        values.setdefault(name, record(**{each: values.pop(each) for each in own}))
+    return values
 
 
 def share(

@@ -11,7 +11,7 @@ from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.task import split as module
 from gnnscale.task.split import identify_split, is_undirected, make_split, open_split
 
@@ -77,8 +77,7 @@ def test_lists_stay_sorted_and_features_where_they_are(graph: Graph) -> None:
 
 
 def test_directed_graphs_keep_directions(random_graph: Callable[..., Graph]) -> None:
-    drawn = random_graph(60, 300)
-    object.__setattr__(drawn, "content", "0" * 32)
+    drawn = replace(random_graph(60, 300), origin=Origin(content="0" * 32))
     assert not is_undirected(drawn)
     found = divided(drawn)
     assert not found.undirected
@@ -179,7 +178,7 @@ for _part in ("train", "valid", "test"):
 
 @pytest.fixture
 def weighted(graph: Graph) -> Graph:
-    return replace(graph, edge_weights=np.ones(graph.num_edges, np.float32))
+    return replace(graph, edges=EdgeData(weights=np.ones(graph.num_edges, np.float32)))
 
 
 @pytest.mark.parametrize("case", LIES)

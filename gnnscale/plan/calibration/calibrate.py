@@ -33,7 +33,7 @@ from gnnscale.plan.calibration.probes import (
     time_steps,
 )
 from gnnscale.plan.perf.work import load_work, propagation_work
-from gnnscale.plan.platform import Identity, Platform, Processor
+from gnnscale.plan.platform import Identity, Platform, Processor, Rates, Sharing
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
         graphs = probe_graphs(*_graph_sizes(effort))
         times = _times(effort, graphs, counts, advance)
         found = [_rates(effort, each, count) for count, each in zip(counts, times, strict=True)]
-        pair: dict[str, Any] = _pair_rates(effort, counts)
+        sharing = Sharing(**_pair_rates(effort, counts))
         advance(1)
     per_run: dict[str, Any] = {
         key: statistics.fmean(rates.pop(key) for rates in found) for key in _PER_RUN
@@ -137,9 +137,10 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
         cores=cores,
         cache_bytes=cache_bytes(),
         threads=counts,
-        **pair,
+        layer_s=per_threads.pop("layer_s"),
+        rates=Rates(**per_threads),
+        sharing=sharing,
         **per_run,
-        **per_threads,
     )
     return Platform(name=name, processor=processor, measured_on=Identity.here())
 

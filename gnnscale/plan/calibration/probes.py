@@ -21,7 +21,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
+from gnnscale.plan.perf.workload import KnownSlices, Workload, empty_cache, unmeasured_workload
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
 _SEED = 0
@@ -288,8 +288,7 @@ def time_steps(
     size = BatchSize.of(batch)
     workload = replace(
         unmeasured_workload(graph, trainer.model),
-        num_seeds=(probe.num_seeds,),
-        sizes=(size,),
+        slices=KnownSlices(num_seeds=(probe.num_seeds,), sizes=(size,)),
         host_aggregates=probe.host_aggregates,
         feature_bytes=FEATURE_DTYPES[probe.stored].itemsize,
     )

@@ -34,17 +34,20 @@ def nominal_platform(cores: int) -> platform.Platform:
             cores=cores,
             cache_bytes=32 << 20,
             threads=threads,
+            rates=platform.Rates(
+                **{name: [rate * n for n in threads] for name, rate in _RATES_OF_A_CORE.items()}
+            ),
             layer_s=[3e-4] * len(threads),
             load_s=2e-4,
             lookups_per_s=20e6,
             update_s=3e-4,
             update_bandwidth=1e9,
-            compute_contention=1.0,
-            memory_contention=1.0,
-            sync_latency_s=3e-4,
-            sync_bandwidth=1e9,
-            straggler_wait=0.0,
-            **{name: [rate * n for n in threads] for name, rate in _RATES_OF_A_CORE.items()},
+            sharing=platform.Sharing(
+                compute_contention=1.0,
+                memory_contention=1.0,
+                sync_latency_s=3e-4,
+                sync_bandwidth=1e9,
+            ),
         ),
     )
 

@@ -51,7 +51,7 @@ class Host:
         active: float,
     ) -> float:
         """T_samp: as measured alone, slowed by those who use the same memory."""
-        alone = workload.sample_seconds(num_seeds, threads)
+        alone = workload.slices.sample_seconds(num_seeds, threads)
         if alone is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
         for name in ("memory_rows_per_s", "memory_bandwidth"):
@@ -106,14 +106,15 @@ class Host:
             return 0.0
         received = block_bytes(size) + partial_bytes(size, workload.widths[1])
         # A block, a partial product and a gradient, each of them one message.
-        latency = 3 * self.processor.sync_latency_s
-        return others * (latency + received / self.processor.sync_bandwidth)
+        sharing = self.processor.sharing
+        latency = 3 * sharing.sync_latency_s
+        return others * (latency + received / sharing.sync_bandwidth)
 
     def sync(self, workload: Workload, device: Device) -> float:
         """T_sync, eq. 13: over the device's link, among the workers, and the update itself."""
         num_bytes = workload.weight_bytes
         seconds = self.processor.update_s + num_bytes / self.processor.update_bandwidth
-        seconds += self.processor.sync_seconds(num_bytes, self.num_workers)
+        seconds += self.processor.sharing.sync_seconds(num_bytes, self.num_workers)
         if isinstance(device, Accelerator) and device.link_bandwidth is not None:
             seconds += equations.sync_seconds(
                 num_bytes, device.link_bandwidth, device.link_latency_s
@@ -188,7 +189,7 @@ def device_times(
         own = accelerator_seconds(device, workload, size)
         for stage in STAGES[:-1]:
             setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
-    times.sync += host.processor.straggler_seconds(varying_s, host.num_workers)
+    times.sync += host.processor.sharing.straggler_seconds(varying_s, host.num_workers)
     return DeviceTimes(stages=times, busy=occupied)
 
 

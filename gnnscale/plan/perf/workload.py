@@ -47,23 +47,55 @@ class CacheEffect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownSlices:
+    """Slices whose mini-batches are known: they were sampled, or follow from a graph's sizes."""
+
+    num_seeds: tuple[int, ...] = ()  #: of each slice, ascending
+    sizes: tuple[BatchSize, ...] = ()  #: the mini-batch of each slice
+    #: numbers of threads with which sampling was timed; empty if it was not
+    sample_threads: tuple[int, ...] = ()
+    #: seconds of sampling, a row for each of ``sample_threads``
+    sample_s: tuple[tuple[float, ...], ...] = ()
+
+    def size(self, num_seeds: int) -> BatchSize:
+        """Return the mini-batch expected of a slice of ``num_seeds``.
+
+        Between the slices known, logarithms are interpolated: vertices grow more slowly than seeds.
+        """
+
+        def at(values: Sequence[float]) -> float:
+            return _interpolate(self.num_seeds, values, num_seeds)
+
+        vertices = zip(*(size.vertices for size in self.sizes), strict=True)
+        edges = zip(*(size.edges for size in self.sizes), strict=True)
+        return BatchSize(
+            vertices=tuple(at(each) for each in vertices), edges=tuple(at(each) for each in edges)
+        )
+
+    def sample_seconds(self, num_seeds: int, threads: int) -> float | None:
+        """Return the seconds in which ``threads`` threads alone sample a slice, None if untimed."""
+        if not self.sample_threads:
+            return None
+        speeds = [
+            1 / max(_interpolate(self.num_seeds, row, num_seeds), 1e-9) for row in self.sample_s
+        ]
+        return 1 / float(np.interp(threads, self.sample_threads, speeds)) if num_seeds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """A training run as the performance model sees it."""
 
-    num_seeds: tuple[int, ...]  #: slices whose mini-batches are known, ascending
-    sizes: tuple[BatchSize, ...]  #: the mini-batch of each of these slices
-    #: numbers of threads with which sampling was timed; empty if it was not
-    sample_threads: tuple[int, ...]
-    #: seconds of sampling, a row for each of ``sample_threads``
-    sample_s: tuple[tuple[float, ...], ...]
     #: the model's layers, inputs first; empty if ``counted`` stands for them
     layers: tuple[cost.LayerCost, ...]
     num_weights: int  #: trained parameters
     num_vertices: int  #: rows of the feature matrix
+    #: mini-batches from which those of other slices follow; none before anything was sampled
+    slices: KnownSlices = KnownSlices()
     feature_bytes: int = cost.BYTES_PER_FEATURE  #: bytes of an element of the feature matrix
     host_aggregates: bool = True  #: whether the host aggregates the first layer while it loads
     #: whether it was aggregated before training, so that loading reads ready rows; the first blocks
-    #: of ``sizes`` have no edges then
+    #: of ``slices`` have no edges then
     preaggregated: bool = False
     uses_degrees: bool = False  #: whether loading looks up the degrees of the mini-batch's vertices
     #: of loaded and hidden rows, and of their products: float32 or bfloat16
@@ -115,28 +147,12 @@ class Workload:
         return self.num_vertices * self.row_bytes
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the mini-batch expected of a slice of ``num_seeds``.
+        """Return the mini-batch expected of a slice of ``num_seeds``."""
+        return self.slices.size(num_seeds)
 
-        Between the slices known, logarithms are interpolated: vertices grow more slowly than seeds.
-        """
-
-        def at(values: Sequence[float]) -> float:
-            return _interpolate(self.num_seeds, values, num_seeds)
-
-        vertices = zip(*(size.vertices for size in self.sizes), strict=True)
-        edges = zip(*(size.edges for size in self.sizes), strict=True)
-        return BatchSize(
-            vertices=tuple(at(each) for each in vertices), edges=tuple(at(each) for each in edges)
-        )
-
-    def sample_seconds(self, num_seeds: int, threads: int) -> float | None:
-        """Return the seconds in which ``threads`` threads alone sample a slice, None if untimed."""
-        if not self.sample_threads:
-            return None
-        speeds = [
-            1 / max(_interpolate(self.num_seeds, row, num_seeds), 1e-9) for row in self.sample_s
-        ]
-        return 1 / float(np.interp(threads, self.sample_threads, speeds)) if num_seeds else 0.0
+    def untimed(self) -> Workload:
+        """Return the workload without the seconds of sampling, which were another machine's."""
+        return replace(self, slices=replace(self.slices, sample_threads=(), sample_s=()))
 
 
 def _interpolate(known: Sequence[int], values: Sequence[float], at: float) -> float:
@@ -180,22 +196,18 @@ def measure_workload(
         seconds[count] = _time_slices(
             each, seeds, num_seeds, sizes, budget_s / len(threads), min_rounds
         )
-    return replace(
-        unmeasured_workload(graph, model),
+    slices = KnownSlices(
         num_seeds=num_seeds,
         sizes=tuple(sizes[count] for count in num_seeds),
         sample_threads=threads,
         sample_s=tuple(seconds[count] for count in threads),
     )
+    return replace(unmeasured_workload(graph, model), slices=slices)
 
 
 def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
     """Return what is known of training ``model`` on ``graph`` before any slice is sampled."""
     return Workload(
-        num_seeds=(),
-        sizes=(),
-        sample_threads=(),
-        sample_s=(),
         layers=model.layer_costs,
         counted=model.counted,
         num_weights=sum(parameter.numel() for parameter in model.parameters()),

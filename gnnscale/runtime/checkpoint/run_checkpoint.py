@@ -18,7 +18,6 @@ from torch import Tensor
 from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.optimizer.plain import restore_optimizer
 from gnnscale.options.config import differences
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
@@ -258,9 +257,7 @@ class RunCheckpoint:
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
         saved = self._checked(file, content, model, optimizer, steps_per_epoch)
-        model.load_state_dict(saved.model)
-        restore_optimizer(optimizer, saved.optimizer)
-        torch.set_rng_state(saved.torch_rng)
+        saved.learnt.restore(model, optimizer)
         self.saved_step = saved.step
         if group.is_rank0:
             log.info(f"{file}: resuming {_place(saved, steps_per_epoch, self.config.epochs)}")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import STAGES, ConfigError, Count, Positive, decode, shown
+from gnnscale.optimizer.plain import restore_optimizer
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
@@ -181,16 +182,42 @@ class WorkerPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Learnt:
+    """What every step changes.
+
+    Attributes:
+        model: the weights.
+        best_model: those of the best epoch before; empty if there is none.
+        optimizer: state of each parameter, by its number.
+        torch_rng: state of torch's generator.
+    """
+
+    model: dict[str, Tensor]
+    best_model: dict[str, Tensor]
+    optimizer: dict[int, dict[str, Tensor]]
+    torch_rng: Tensor
+
+    def __post_init__(self) -> None:
+        try:
+            torch.Generator().set_state(self.torch_rng)
+        except (RuntimeError, TypeError):
+            raise ValueError("no state of the random generator") from None
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Give model, optimizer and torch's generator what they had."""
+        model.load_state_dict(self.model)
+        restore_optimizer(optimizer, self.optimizer)
+        torch.set_rng_state(self.torch_rng)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SavedRun:
     """The content of ``LAST``.
 
     Attributes:
         epoch: epochs trained to their end.
         step: steps done, over all epochs.
-        model: the weights.
-        best_model: those of the best epoch before; empty if there is none.
-        optimizer: state of each parameter, by its number.
-        torch_rng: state of torch's generator.
+        learnt: what training changes, whose entries stand beside the others in the file.
         records: of the last epochs, which ``metrics.jsonl`` did not have yet. After an epoch the
             last of them is the one that is to be validated.
         sums: what the epoch has added up so far; None after an epoch.
@@ -203,10 +230,7 @@ class SavedRun:
 
     epoch: Count
     step: Positive
-    model: dict[str, Tensor]
-    best_model: dict[str, Tensor]
-    optimizer: dict[int, dict[str, Tensor]]
-    torch_rng: Tensor
+    learnt: Learnt
     records: list[EpochRecord]
     workers: list[WorkerPart]
     config: dict[str, Any]
@@ -232,9 +256,8 @@ class SavedRun:
         try:
             # JSON could hold these: nothing in them is compared in ways of its own.
             json.dumps([self.plan, self.management, self.config, self.graph])
-            torch.Generator().set_state(self.torch_rng)
-        except (RuntimeError, TypeError):
-            raise ValueError("no plain options, or no state of the random generator") from None
+        except TypeError:
+            raise ValueError("no plain options") from None
 
     @classmethod
     def load(cls, file: Path, content: bytes) -> SavedRun:
@@ -245,7 +268,8 @@ class SavedRun:
         """
         saved = load_checkpoint(file, content)
         try:
-            return decode(cls, saved, source="checkpoint")
+            learnt = decode(Learnt, saved, source="checkpoint")
+            return decode(cls, {**saved, "learnt": learnt}, source="checkpoint")
         except ValueError as error:
             raise foreign(file, str(error)) from None
 
@@ -267,10 +291,10 @@ class SavedRun:
         Raises:
             ConfigError: a name, a shape or a type differs.
         """
-        check_weights(file, self.model, model)
-        if self.best_model or self.epoch > (1 if self.sums is None else 0):
-            check_weights(file, self.best_model, model)
-        _check_optimizer(file, self.optimizer, optimizer, state_names)
+        check_weights(file, self.learnt.model, model)
+        if self.learnt.best_model or self.epoch > (1 if self.sums is None else 0):
+            check_weights(file, self.learnt.best_model, model)
+        _check_optimizer(file, self.learnt.optimizer, optimizer, state_names)
 
     def plan_under(self, options: Mapping[str, Any]) -> list[Any] | None:
         """Return the plan to go on with; with options that it does not follow from, None."""

@@ -212,7 +212,7 @@ def _workload(
         num_steps=0 if counts else config.epochs * order.steps_per_epoch,
     )
     if counts:
-        return replace(workload, sample_threads=(), sample_s=())
+        return workload.untimed()
     if workload.counted is not None:
         return with_measured_step(workload, config, graph, model, order, platform)
     return workload

@@ -81,14 +81,18 @@ def bytes_read() -> int:
 
 def graph_of(path: Path) -> Any:
     from gnnscale.artifact.arrays import map_npy
-    from gnnscale.graph import Graph
+    from gnnscale.graph import Graph, Split
 
     features, one = map_npy(path), np.zeros(1, np.int32)
-    zeros = np.zeros(len(features) + 1, np.int64)
     return Graph(
-        **{"name": "bench", "indptr": zeros, "indices": one[:0], "features": features},
-        **{"feature_dtype": "float32", "labels": zeros[1:], "num_classes": 1},
-        **dict.fromkeys(("train_idx", "valid_idx", "test_idx"), one),
+        name="bench",
+        indptr=np.zeros(len(features) + 1, np.int64),
+        indices=one[:0],
+        features=features,
+        feature_dtype="float32",
+        labels=np.zeros(len(features), np.int64),
+        num_classes=1,
+        split=Split(train_idx=one, valid_idx=one, test_idx=one),
     )
 
 

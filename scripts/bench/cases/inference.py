@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
     """Return a graph whose every vertex has ``degree`` in-neighbours, some much more often."""
-    from gnnscale.graph import Graph
+    from gnnscale.graph import Graph, Split
 
     indices = np.empty((num_vertices, degree), np.int32)
     generator = np.random.Generator(np.random.SFC64(0))
@@ -44,12 +44,15 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
         scattered = rank.astype(np.int64) * 2_654_435_761 % num_vertices
         part[:] = np.sort(scattered, axis=1)
     row = generator.random(num_features, np.float32)
-    rows = np.lib.stride_tricks.as_strided(row, (num_vertices, num_features), (0, 4))
     return Graph(
-        **{"name": "scattered", "indices": indices.reshape(-1), "features": rows},
+        name="scattered",
         indptr=np.arange(0, num_vertices * degree + 1, degree, dtype=np.int64),
-        **{"feature_dtype": "float32", "labels": np.zeros(num_vertices, np.int8), "num_classes": 2},
-        **{f"{part}_idx": np.array([k]) for k, part in enumerate(("train", "valid", "test"))},
+        indices=indices.reshape(-1),
+        features=np.lib.stride_tricks.as_strided(row, (num_vertices, num_features), (0, 4)),
+        feature_dtype="float32",
+        labels=np.zeros(num_vertices, np.int8),
+        num_classes=2,
+        split=Split(train_idx=np.array([0]), valid_idx=np.array([1]), test_idx=np.array([2])),
     )
 
 

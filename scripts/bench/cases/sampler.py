@@ -43,10 +43,11 @@ def edge_weights(graph: Any) -> Any:
 
 
 def own_sampler(graph: Any, threads: int, *, weighted: bool = False) -> Any:
+    from gnnscale.graph import EdgeData
     from gnnscale.sampler import NeighborSampler, WeightedSampler
 
     if weighted:
-        graph = replace(graph, edge_weights=edge_weights(graph))
+        graph = replace(graph, edges=EdgeData(weights=edge_weights(graph)))
     kind = WeightedSampler if weighted else NeighborSampler
     sampler = kind(graph, fanouts=FANOUTS, num_threads=threads)
     return lambda seeds, step: sampler.sample(seeds, step).num_edges

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 from gnnscale.ops import _native
 from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
 
@@ -404,13 +404,19 @@ class Calls:
     def weighted_sampler(self) -> Args:
         made = _reached(self)
         weights = np.abs(self.floats(made["graph"].num_edges))
-        return made | dict(graph=replace(made["graph"], edge_weights=weights))
+        return made | dict(graph=replace(made["graph"], edges=EdgeData(weights=weights)))
 
 
 def graph_of(indptr: Any, indices: Any) -> Graph:
-    splits = dict.fromkeys(("labels", "train_idx", "valid_idx", "test_idx"), _NOTHING)
-    features = dict(features=_NOTHING[:, None], feature_dtype="float32", num_classes=2)
-    return Graph(name="tiny", indptr=indptr, indices=indices, **features, **splits)
+    return Graph(
+        name="tiny",
+        indptr=indptr,
+        indices=indices,
+        features=_NOTHING[:, None],
+        feature_dtype="float32",
+        labels=_NOTHING,
+        num_classes=2,
+    )
 
 
 def _without(args: Args, name: str) -> Args:

@@ -19,7 +19,7 @@ import torch
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin, Split
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
 from gnnscale.model.trainable import seed_loss
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
@@ -172,14 +172,17 @@ def small_graph(num_vertices: int, num_edges: int) -> Graph:
     """Return a graph of random edges, half of whose vertices train."""
     rng, v = np.random.default_rng(0), np.arange(num_vertices, dtype=np.int32)
     ends = np.sort(rng.integers(0, num_edges + 1, num_vertices - 1))
-    lists = {
-        "indptr": np.concatenate([[0], ends, [num_edges]]).astype(np.int64),
-        "indices": rng.integers(0, num_vertices, num_edges, dtype=np.int32),
-    }
-    rows = {"features": np.zeros((num_vertices, 5), np.float32), "feature_dtype": "float32"}
-    labels = {"labels": np.zeros(num_vertices, np.int64), "num_classes": 1}
-    split = {"train_idx": v[::2], "valid_idx": v[1::4], "test_idx": v[3::4]}
-    return Graph(name="fuzzed", content="0" * 32, **lists, **rows, **labels, **split)
+    return Graph(
+        name="fuzzed",
+        indptr=np.concatenate([[0], ends, [num_edges]]).astype(np.int64),
+        indices=rng.integers(0, num_vertices, num_edges, dtype=np.int32),
+        features=np.zeros((num_vertices, 5), np.float32),
+        feature_dtype="float32",
+        labels=np.zeros(num_vertices, np.int64),
+        num_classes=1,
+        split=Split(train_idx=v[::2], valid_idx=v[1::4], test_idx=v[3::4]),
+        origin=Origin(content="0" * 32),
+    )
 
 
 def describe_files(entries: dict[str, Any], files: Files, *, checksums: bool = False) -> None:

@@ -14,7 +14,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.dataset import verify_store
 from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.feature import HostFeatures, PreaggregatedFeatures
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.model import GCN, GIN, GraphSAGE
 from gnnscale.partition import PaGraph, write_part
 from gnnscale.report.export.answers import RowIds
@@ -112,10 +112,10 @@ class LinkSplits(Stored):
     def valid(self, folder: Path) -> list[Valid]:
         plain = small_graph(_NUM_VERTICES, _NUM_EDGES)
         weights = np.linspace(0, 3, _NUM_EDGES, dtype=np.float32)
-        graphs = (plain, replace(plain, edge_weights=weights), _both_ways(plain))
+        graphs = (plain, replace(plain, edges=EdgeData(weights=weights)), _both_ways(plain))
         found = []
         for number, graph in enumerate(graphs):
-            graph = replace(graph, content=f"{number}" * 32)
+            graph = replace(graph, origin=Origin(content=f"{number}" * 32))
             identity = identify_split(graph, valid_fraction=0.2, test_fraction=0.2, seed=0)
             found.append(Valid(files_of(make_split(graph, identity)), graph))
         return found

@@ -26,7 +26,7 @@ PARTS = Parts(num_parts=4, owner=(np.arange(2000) // 500).astype(np.int16))
 def make(random_graph: Make, make_task: Make) -> Make:
     """Make a run of three epochs for four devices in two cliques."""
     graph = random_graph(num_vertices=2000, num_edges=30_000)
-    graph = replace(graph, train_idx=np.arange(0, 2000, 2))
+    graph = graph.with_split(train_idx=np.arange(0, 2000, 2))
     cliques = [(0, 1), (2, 3)]
     options = {"cliques": cliques, "batch_size": 40, "fanouts": (4, 3), "num_epochs": 3}
     return lambda parts: make_task(graph, [0] * 4, parts=parts, **options)

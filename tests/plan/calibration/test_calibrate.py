@@ -46,8 +46,8 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
     found = estimate()
     assert torch.get_num_threads() == threads
     assert found.processor.cores == found.processor.threads[-1] == usable_cores()
-    assert found.processor.macs_per_s[-1] > 0
-    assert (found.processor.bfloat16_macs_per_s is not None) == multiplies_bfloat16()
+    assert found.processor.rates.macs_per_s[-1] > 0
+    assert (found.processor.rates.bfloat16_macs_per_s is not None) == multiplies_bfloat16()
     found.write(tmp_path / "platform.yaml")
     again = ThisMachine(file=tmp_path / "platform.yaml").open()
     assert asdict(again) == asdict(found)

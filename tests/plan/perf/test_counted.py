@@ -1,5 +1,4 @@
 import math
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from gnnscale.plan import Cpu, DevicePlan, Emulated
 from gnnscale.plan.perf import counted
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.platform import Processor
+from gnnscale.plan.perf.workload import KnownSlices
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
 
@@ -52,7 +51,7 @@ def test_what_is_counted_is_what_the_planner_expects(
     batch: MiniBatch, rank: int, cores: int
 ) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
-    known = workload(num_seeds=(1,), sizes=(BatchSize.of(batch),))
+    known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(BatchSize.of(batch),)))
     plan = beside(accelerator())
     work = CountedWork(known, rank=rank, cores=cores)
     found = work.stage_times(plan, batch)
@@ -68,8 +67,7 @@ def test_what_is_counted_is_what_the_planner_expects(
 
 def test_threads_of_a_nominal_machine_are_all_alike() -> None:
     processor = nominal_platform(6).processor
-    rates = [each.name for each in fields(Processor) if each.name.endswith(("bandwidth", "per_s"))]
-    rates = [name for name in rates if isinstance(getattr(processor, name), list)]
+    rates = [name for name, each in vars(processor.rates).items() if each is not None]
     assert len(rates) == 9
     for name in rates:
         alone = processor.rate(name, 1, 1)

@@ -10,7 +10,10 @@ from round_figures import workload
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import Workload, measure_workload
+from gnnscale.plan.perf.workload import (
+    Workload,
+    measure_workload,
+)
 from gnnscale.sampler import LayerSampling, NeighborSampler, NeighborSampling, ShuffledOrder
 
 
@@ -21,7 +24,7 @@ def measured(graph: Graph, model: GNN, sampler: Any, num_seeds: int, **options: 
 
 def test_sizes_between_those_known() -> None:
     known = workload()
-    assert known.size(10) == known.sizes[0]
+    assert known.size(10) == known.slices.sizes[0]
     assert known.size(100).vertices == pytest.approx((10_000, 1000, 100))
     assert known.size(1).edges == pytest.approx((100, 10))
     assert known.size(2000).vertices == pytest.approx((200_000, 20_000, 2000))

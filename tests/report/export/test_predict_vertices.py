@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
 )
 def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        find_vertices(given, replace(tiny_graph, test_idx=np.empty(0, np.int32)))
+        find_vertices(given, tiny_graph.with_split(test_idx=np.empty(0, np.int32)))
 
 
 def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:

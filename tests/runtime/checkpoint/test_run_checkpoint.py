@@ -10,7 +10,7 @@ from epochs import epoch
 from one_line import one_line
 from small_plans import plan_of, share
 
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
@@ -218,7 +218,7 @@ def test_a_run_without_a_checkpoint_starts_again(new_run: Any, caplog: Any) -> N
 def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
     run = new_run()
     run.save(epochs(0.5))
-    other = new_run(seed=1, graph=replace(run.checkpoint.graph, content="another"))
+    other = new_run(seed=1, graph=replace(run.checkpoint.graph, origin=Origin(content="another")))
     before = other.weights()
     with one_line("the graph's content is another, but "):
         other.resume()
@@ -227,5 +227,5 @@ def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
 
 def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:
     sizes = {"num_vertices": 5, "num_edges": 6, "num_features": 2, "num_classes": 2, "num_train": 5}
-    found = graph_identity(replace(tiny_graph, content="hash"))
+    found = graph_identity(replace(tiny_graph, origin=Origin(content="hash")))
     assert found == {"name": "tiny", **sizes, "content": "hash"}
