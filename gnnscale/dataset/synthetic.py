@@ -125,7 +125,20 @@ _SCORES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlantedPartition(base.Dataset):
+class Drawn(base.Dataset):
+    """Base of the graphs that are drawn, in which every edge has its reverse."""
+
+    undirected: bool = True
+
+    generated: ClassVar[bool] = True
+
+    def raw_files(self) -> Sequence[Path]:
+        """Return nothing: the graph is drawn."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedPartition(Drawn):
     """Communities that are the classes, joined by a degree-corrected block model.
 
     After Karrer & Newman (2011): one end of an edge is drawn by weight from all vertices, the
@@ -148,7 +161,6 @@ class PlantedPartition(base.Dataset):
         seed: fixes everything but the split.
     """
 
-    undirected: bool = True
     split: str = "random"
     train_fraction: float = 0.3
     num_vertices: int = 100_000
@@ -161,7 +173,6 @@ class PlantedPartition(base.Dataset):
     seed: int = 0
 
     has_split: ClassVar[bool] = False
-    generated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,10 +187,6 @@ class PlantedPartition(base.Dataset):
             raise ConfigError(
                 f"dataset.exponent={self.exponent}: must be above 2 and at most 1,000,000"
             )
-
-    def raw_files(self) -> Sequence[Path]:
-        """Return nothing: the graph is drawn."""
-        return ()
 
     def read(self, writer: store.StoreWriter) -> None:
         """Draw communities, weights, edges and features."""
@@ -242,7 +249,7 @@ class PlantedPartition(base.Dataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMat(structure.Structure):
+class RMat(Drawn, structure.Structure):
     """A recursive-matrix graph (Chakrabarti et al., 2004) with Graph500's parameters.
 
     Vertices are numbered at random. Every undirected edge is stored both ways, no edge is drawn
@@ -258,7 +265,6 @@ class RMat(structure.Structure):
         c: large to small; 1 - a - b - c remains for large to large.
     """
 
-    undirected: bool = True
     drop_duplicates: bool = False
     num_vertices: int = 2_449_029
     num_edges: int = 61_859_140
@@ -273,7 +279,6 @@ class RMat(structure.Structure):
     split: str = "published"
 
     has_split: ClassVar[bool] = True
-    generated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -291,10 +296,6 @@ class RMat(structure.Structure):
                 f"dataset.a={self.a}, b={self.b}, c={self.c}: "
                 "probabilities, with a sum of at most 1"
             )
-
-    def raw_files(self) -> Sequence[Path]:
-        """Return nothing: the graph is drawn."""
-        return ()
 
     def read(self, writer: store.StoreWriter) -> None:
         """Push the structure and all made of it, and the split by popularity."""
