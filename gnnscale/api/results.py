@@ -24,12 +24,7 @@ from gnnscale.report.export.predict import find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.saved_run import read_history
-from gnnscale.runtime.evaluation.evaluate import (
-    Evaluation,
-    load_best,
-    load_run,
-    open_run_task,
-)
+from gnnscale.runtime.evaluation.evaluate import Evaluation, load_best, load_run, open_run_task
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch

@@ -240,13 +240,7 @@ class LookAheadFeatures(_OverHost):
             matching = np.arange(len(vertices), dtype=np.int32)
         self._copy(vertices[matching], self._previous, matching, num_threads)
 
-    def _copy(
-        self,
-        vertices: Array,
-        target: Array,
-        slots: Int32Array,
-        num_threads: int,
-    ) -> None:
+    def _copy(self, vertices: Array, target: Array, slots: Int32Array, num_threads: int) -> None:
         """Copy rows as they are stored; a device has them in its memory."""
         ops.copy_rows(
             self._host.stored, vertices, (target, self._dtype), slots, num_threads=num_threads

@@ -37,10 +37,7 @@ def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
 
 
 def share_out(
-    task: CacheTask,
-    order: Array,
-    local: Sequence[Array],
-    capacities: Sequence[int] | Int64Array,
+    task: CacheTask, order: Array, local: Sequence[Array], capacities: Sequence[int] | Int64Array
 ) -> list[Array]:
     """Share rows out by local preference (Legion, Algorithm 1); see ``ops.share_out``."""
     shared = ops.share_out(

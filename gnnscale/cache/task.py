@@ -150,10 +150,7 @@ class CacheTask:
         groups = (tuple(self.device_at),) if whole else self.cliques
         known = self.num_epochs > 1 and self.fanouts is not None
         return expect_reads(
-            self.presampled,
-            groups if known else (),
-            self.inclusion,
-            num_epochs=self.num_epochs,
+            self.presampled, groups if known else (), self.inclusion, num_epochs=self.num_epochs
         )
 
     @cached_property
@@ -162,9 +159,7 @@ class CacheTask:
         first, later = self.presampled, None
         if self.num_epochs > 1:
             epochs, num_steps = later_steps(
-                self.draws.steps_per_epoch,
-                batch_size=self.batch_size,
-                num_epochs=self.num_epochs,
+                self.draws.steps_per_epoch, batch_size=self.batch_size, num_epochs=self.num_epochs
             )
             later = self._counted("drawing more of", epochs, num_steps)
         return CountedReads(first=first, later=later, num_epochs=self.num_epochs)

@@ -25,14 +25,7 @@ _LOG = logging.getLogger(__name__)
 _ARGUMENTS = {
     "num_features": ("in_channels", "in_feats", "num_features", "in_dim", "in_size"),
     "num_classes": ("out_channels", "out_feats", "num_classes", "n_classes", "out_dim", "out_size"),
-    "hidden": (
-        "hidden_channels",
-        "hidden_feats",
-        "hidden",
-        "n_hidden",
-        "hidden_dim",
-        "hid_size",
-    ),
+    "hidden": ("hidden_channels", "hidden_feats", "hidden", "n_hidden", "hidden_dim", "hid_size"),
     "num_layers": ("num_layers", "n_layers"),
     "dropout": ("dropout",),
 }
@@ -155,12 +148,7 @@ class ForeignModel(trainable.TrainableModel):
 
 
 def build_foreign(
-    code: Any,
-    arguments: Mapping[str, Any],
-    known: Mapping[str, Any],
-    *,
-    form: str,
-    named: str,
+    code: Any, arguments: Mapping[str, Any], known: Mapping[str, Any], *, form: str, named: str
 ) -> ForeignModel:
     """Import, build and try a user's module.
 
@@ -185,11 +173,7 @@ def build_foreign(
     model = _find_form(module, form, batch, x, widths, said)
     _check_parameters(model, batch, x, said)
     model.counted = trial.count_cost(
-        module,
-        model.logits,
-        num_layers=num_layers,
-        num_features=widths[0],
-        num_classes=widths[1],
+        module, model.logits, num_layers=num_layers, num_features=widths[0], num_classes=widths[1]
     )
     if _has_inference(module):
         _add_layers(model, num_layers, batch, x, said)

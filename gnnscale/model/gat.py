@@ -32,10 +32,7 @@ class _EdgeSoftmax(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         (alpha,) = ctx.saved_tensors
         out = ops.edge_softmax_backward(
-            ctx.block.indptr,
-            alpha,
-            grads[0].contiguous(),
-            num_threads=torch.get_num_threads(),
+            ctx.block.indptr, alpha, grads[0].contiguous(), num_threads=torch.get_num_threads()
         )
         return out, None
 
@@ -76,10 +73,7 @@ class _WeightedSum(torch.autograd.Function):
                 num_threads=num_threads,
             )
             indptr, indices, weights = ops.transpose_block(
-                block.indptr,
-                block.indices,
-                block.num_src,
-                weights=alpha.numpy()[:, head],
+                block.indptr, block.indices, block.num_src, weights=alpha.numpy()[:, head]
             )
             ops.aggregate(
                 grad[:, head],

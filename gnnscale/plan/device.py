@@ -135,12 +135,7 @@ class Accelerator(Device):
         for option in ("macs_per_s", "memory_bandwidth", "memory_bytes"):
             if not getattr(self, option) > 0:
                 raise ConfigError(f"{option}={getattr(self, option)}: must be above 0")
-        for option in (
-            "link_bandwidth",
-            "peer_bandwidth",
-            "host_bandwidth",
-            "sampled_edges_per_s",
-        ):
+        for option in ("link_bandwidth", "peer_bandwidth", "host_bandwidth", "sampled_edges_per_s"):
             value = getattr(self, option)
             if value is not None and not value > 0:
                 raise ConfigError(f"{option}={value}: must be above 0, or null")

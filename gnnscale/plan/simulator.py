@@ -78,11 +78,7 @@ def expected_size(graph: PublishedGraph, fanouts: Sequence[int], num_seeds: int)
 
 
 def published_workload(
-    graph: PublishedGraph,
-    model: ModelConfig,
-    fanouts: Sequence[int],
-    *,
-    batch_size: int,
+    graph: PublishedGraph, model: ModelConfig, fanouts: Sequence[int], *, batch_size: int
 ) -> Workload:
     """Return the workload of training ``model`` on ``graph``; its sampling is not timed."""
     built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
@@ -244,10 +240,7 @@ def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Wor
             raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
         graph = PUBLISHED[config.graph]
         workload = published_workload(
-            graph,
-            config.model,
-            config.sampler.fanouts,
-            batch_size=largest,
+            graph, config.model, config.sampler.fanouts, batch_size=largest
         )
         return config.graph, graph.num_train, workload
     opened = config.dataset.open()

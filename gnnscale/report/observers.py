@@ -213,10 +213,7 @@ _EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 
 
 def open_observers(
-    config: TrainConfig,
-    directory: Path,
-    options: Mapping[str, Any],
-    given: Sequence[Observer] = (),
+    config: TrainConfig, directory: Path, options: Mapping[str, Any], given: Sequence[Observer] = ()
 ) -> dict[str, Observer]:
     """Return loggers and custom observers of a run, keyed by their names in errors.
 

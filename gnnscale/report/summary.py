@@ -197,9 +197,7 @@ def _csim(
         each for each in epochs if any(name.startswith(SIMULATED) for name in each.counters)
     ]
     return csim_figures(
-        _counters(simulated),
-        num_steps=len(simulated) * steps_per_epoch,
-        clock_hz=device.clock_hz,
+        _counters(simulated), num_steps=len(simulated) * steps_per_epoch, clock_hz=device.clock_hz
     )
 
 
@@ -215,10 +213,7 @@ def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | 
 
 
 def _hit_rates(traffic: Traffic) -> dict[str, float | None]:
-    return {
-        "feature_hit_rate": traffic.rows.hit_rate,
-        "topology_hit_rate": traffic.lists.hit_rate,
-    }
+    return {"feature_hit_rate": traffic.rows.hit_rate, "topology_hit_rate": traffic.lists.hit_rate}
 
 
 def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:

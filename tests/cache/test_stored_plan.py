@@ -33,7 +33,7 @@ from gnnscale.cache.stored_plan import (
 )
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.records import decode
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.partition.store import describe
 
 JSON_FILE = CACHE_PLAN.header
@@ -403,7 +403,7 @@ def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) ->
         *(DEGREE, dataclasses.replace(DEGREE, scope="all"), Legion(), Legion(alpha=0.5)),
         *(ahead, dataclasses.replace(ahead, match=True)),
     ]
-    graphs: list[dict[str, Any]] = [{"content": "other"}, {"feature_dtype": "bfloat16"}]
+    graphs = [{"origin": Origin(content="other")}, {"feature_dtype": "bfloat16"}]
     tasks: list[dict[str, Any]] = [
         *({"budgets": [16, 16]}, {"budgets": [16]}, {"cliques": [[0, 1]]}, {"partition": "ab"}),
         *({"seed": 1}, {"num_epochs": 2}, {"batch_size": 4}, {"samples": True}, {"loads": True}),

@@ -63,7 +63,7 @@ def test_workers_lose_no_more_than_the_contention() -> None:
 )
 def test_all_reduce_is_a_ring(num_bytes: float, workers: int, seconds: float) -> None:
     host = processor(sync_latency_s=1.0, sync_bandwidth=1e6)
-    assert host.sync_seconds(num_bytes, workers) == pytest.approx(seconds)
+    assert host.sharing.sync_seconds(num_bytes, workers) == pytest.approx(seconds)
 
 
 def test_more_workers_wait_longer_for_the_latest() -> None:
@@ -82,8 +82,8 @@ def test_more_workers_wait_longer_for_the_latest() -> None:
     [
         ({"threads": [1, 1]}, "processor.threads=[1, 1]: must be ascending"),
         ({"cores": 4, "threads": [1, 2]}, "must end with cores=4"),
-        ({"macs_per_s": [1.0]}, "processor.macs_per_s=[1.0]: threads=[1, 2] need one each"),
-        ({"macs_per_s": [1.0, 0.0]}, "processor.macs_per_s=[1.0, 0.0]: must be above 0"),
+        ({"macs_per_s": [1.0]}, "processor.rates.macs_per_s=[1.0]: threads=[1, 2] need one each"),
+        ({"macs_per_s": [1.0, 0.0]}, "processor.rates.macs_per_s=[1.0, 0.0]: must be above 0"),
         ({"load_s": math.inf}, "processor.load_s=inf: must be at most 1e+09"),
         ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: must be at least 1e-09"),
         ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: must be above 0"),

@@ -108,7 +108,7 @@ def test_published_rates_are_a_stated_part_of_the_peak() -> None:
     scaled = replace(peak, efficiency=parts).effective()
     of_peak = {"macs_per_s": 0.5, "aggregate_bandwidth": 0.5, "memory_bandwidth": 0.25}
     for name, part in (of_peak | {"sampled_edges_per_s": 1}).items():
-        before, after = (getattr(each.processor, name) for each in (peak, scaled))
+        before, after = (getattr(each.processor.rates, name) for each in (peak, scaled))
         assert after == [part * rate for rate in before]
     (u250,) = scaled.devices(1)[1:]
     assert isinstance(u250, Accelerator)

@@ -185,14 +185,7 @@ class Board:
             self._send(unit, "weights", 0, words)
         return words.nbytes * len(self._units)
 
-    def send(
-        self,
-        unit: int,
-        slot: int,
-        batch: Array,
-        edges: Array,
-        features: Array,
-    ) -> int:
+    def send(self, unit: int, slot: int, batch: Array, edges: Array, features: Array) -> int:
         """Send a mini-batch to a slot that is not in flight.
 
         Arrays may have any shape and type, since bytes are sent as they are.

@@ -122,9 +122,7 @@ def expect_reads(
 
 
 def _later_epochs(
-    first: Presampled,
-    devices: Sequence[int],
-    include: Callable[[Sequence[int], float], Inclusion],
+    first: Presampled, devices: Sequence[int], include: Callable[[Sequence[int], float], Inclusion]
 ) -> tuple[LaterEpochs, LaterEpochs]:
     """Return the rows and lists that ``devices`` should read in each epoch after the first."""
     reads = {each: first.of(each) for each in devices}

@@ -96,11 +96,7 @@ class _Model:
         self._errors, self._chances = np.zeros(len(self._known)), np.ones(len(self._known))
 
     def compare(
-        self,
-        counts: Int32Array,
-        expected: Float32Array,
-        first_half: Int32Array,
-        share: float,
+        self, counts: Int32Array, expected: Float32Array, first_half: Int32Array, share: float
     ) -> None:
         """Separate errors of the expectation from chance, by counts of two halves."""
         picks = self._picks(expected)

@@ -59,11 +59,7 @@ class Candidates:
 
 
 def _share(
-    task: CacheTask,
-    order: Array,
-    local: Sequence[Int32Array],
-    rooms: Int64Array,
-    **sizes: Any,
+    task: CacheTask, order: Array, local: Sequence[Int32Array], rooms: Int64Array, **sizes: Any
 ) -> Kept:
     """Share vertices out by local preference (Algorithm 1, step 3)."""
     shared = ops.share_out(order, local, capacities=rooms, num_threads=task.num_threads, **sizes)

@@ -369,10 +369,7 @@ def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float
         [step.sync_s for step in steps],
         known=[step.workload.weight_bytes * s_per_byte for step in steps],
     )
-    return {
-        "sync_latency_s": 1 / rates["transfers"],
-        "straggler_wait": 1 / rates["own_work"],
-    }
+    return {"sync_latency_s": 1 / rates["transfers"], "straggler_wait": 1 / rates["own_work"]}
 
 
 def _slowdown(ratios: Sequence[float]) -> float:

@@ -206,12 +206,7 @@ def mapped(num_values: int) -> Float32Array:
 
 
 def time_products(
-    width: int,
-    num_rows: int,
-    *,
-    threads: int,
-    repeats: int,
-    dtype: torch.dtype = torch.float32,
+    width: int, num_rows: int, *, threads: int, repeats: int, dtype: torch.dtype = torch.float32
 ) -> float:
     """Time a product as training does: of ``num_rows`` rows with a square matrix of ``width``.
 

@@ -284,11 +284,7 @@ def _fixed_point(
     Stages that overlap share cores and memory, and how much they overlap depends on how long they
     take.
     """
-    host = Host(
-        processor=platform.processor,
-        num_workers=len(plan.shares),
-        emulates=emulates,
-    )
+    host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [
         (share, workload, workload.size(share.num_seeds), each)
@@ -316,9 +312,7 @@ def _fixed_point(
 
 
 def _alike(
-    plan: DevicePlan,
-    workloads: Sequence[Workload],
-    corrections: Sequence[Mapping[str, float]],
+    plan: DevicePlan, workloads: Sequence[Workload], corrections: Sequence[Mapping[str, float]]
 ) -> list[int]:
     """Return for each device the first that does just the same, and so takes the same time."""
     shares = [replace(each, device=replace(each.device, name=None)) for each in plan.shares]

@@ -228,7 +228,7 @@ LAYERS_FOR_DGL: Mapping[str, Mapping[str, Weight]] = {
 
 NOTES_FOR_DGL = {
     "GCN": "where every edge has its reverse, GraphConv(a, b), whose norm is both, gives the same "
-    "without edge_weight",
+    "without edge_weight"
 }
 
 _MODEL = """\

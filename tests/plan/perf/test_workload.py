@@ -36,9 +36,9 @@ def test_sizes_between_those_known() -> None:
     [(10, 1, 1e-3), (1000, 2, 5e-2), (100, 1, 1e-2), (10, 7, 5e-4), (0, 1, 0)],
 )
 def test_seconds_between_those_measured(num_seeds: int, threads: int, seconds: float) -> None:
-    found = workload(sampled=True).sample_seconds(num_seeds, threads)
+    found = workload(sampled=True).slices.sample_seconds(num_seeds, threads)
     assert found == pytest.approx(seconds)
-    assert workload().sample_seconds(num_seeds, threads) is None
+    assert workload().slices.sample_seconds(num_seeds, threads) is None
 
 
 @settings(max_examples=50)
@@ -61,13 +61,13 @@ def test_measured_on_a_graph(random_graph: Callable[..., Graph]) -> None:
     model = GCN(hidden=8).build(num_features=graph.num_features, num_classes=5)
     sampler = NeighborSampling(fanouts=[5, 3])
     found = measured(graph, model, sampler, 256, seed=3, cores=2)
-    assert found.num_seeds == (4, 16, 64, 256)
+    assert found.slices.num_seeds == (4, 16, 64, 256)
     assert found.widths == (20, 8, 5)
     assert found.weight_bytes == 4 * (20 * 8 + 8 + 8 * 5 + 5)
     assert found.feature_matrix_bytes == graph.feature_bytes
     assert found.uses_degrees
-    assert found.sample_threads == (1, 2)
-    assert all(seconds > 0 for row in found.sample_s for seconds in row)
+    assert found.slices.sample_threads == (1, 2)
+    assert all(seconds > 0 for row in found.slices.sample_s for seconds in row)
     batch = NeighborSampler(graph, fanouts=[5, 3], seed=3).sample(graph.train_idx[:256], 9)
     expected = BatchSize.of(batch)
     assert found.size(256).num_edges == pytest.approx(expected.num_edges, rel=0.2)
@@ -79,11 +79,11 @@ def test_sizes_depend_on_the_seed_alone(random_graph: Callable[..., Graph]) -> N
     model = GraphSAGE(hidden=4).build(num_features=graph.num_features, num_classes=5)
     sampler = LayerSampling(layer_sizes=[50, 50])
     one, two = (measured(graph, model, sampler, 64, cores=cores) for cores in (1, 2))
-    assert one.sizes == two.sizes
+    assert one.slices.sizes == two.slices.sizes
 
 
 def test_a_batch_larger_than_the_training_set(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(num_vertices=3, num_edges=6)
     model = GCN(hidden=4).build(num_features=graph.num_features, num_classes=5)
     found = measured(graph, model, NeighborSampling(fanouts=[2, 2]), 64)
-    assert found.num_seeds == (1, 3)
+    assert found.slices.num_seeds == (1, 3)
