@@ -1,7 +1,4 @@
-"""The processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5).
-
-Opens the backend of a device: the one that the registry names for its kind.
-"""
+"""The processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5)."""
 
 import threading
 from collections.abc import Callable, Mapping

@@ -1,7 +1,4 @@
-"""From a model to the stages of the kernels: each an aggregation, and the product after it.
-
-The model's weights as the kernels read them, and its gradients as they write them.
-"""
+"""From a model to the stages of the kernels, and to its weights as the kernels read them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

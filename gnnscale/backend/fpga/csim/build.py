@@ -1,7 +1,4 @@
-"""Where the library of a design is: the one that was installed, or one that is compiled here.
-
-Modules that a board is driven through: XRT's own, and the one that simulates cards.
-"""
+"""The library of a design, installed or compiled here, and the modules that drive a board."""
 
 from __future__ import annotations
 

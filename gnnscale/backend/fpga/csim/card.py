@@ -1,7 +1,4 @@
-"""The simulated card: what is loaded on it, its compute units, and what waits for them.
-
-The memory of a simulated board: banks of bytes, and buffers with a copy at the host.
-"""
+"""The simulated card: its memory banks, what is loaded on it, and its compute units."""
 
 import gc
 import threading
