@@ -111,3 +111,8 @@ def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
         assert metrics.score(metric, scores, labels) == pytest.approx(
             metrics.score(metric, scores[order], labels[order])
         )
+
+
+def test_throughput_by_hand() -> None:
+    assert metrics.mteps(3_000_000, 2.0) == 1.5
+    assert metrics.nvtps(500, 2.0) == 250.0

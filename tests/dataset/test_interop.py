@@ -189,6 +189,7 @@ def test_from_dgl():
         ({"features": X.astype(np.float64) * 1e300}, "feature 1 of vertex 0 is inf"),
         ({"features": X.astype(np.int64)}, "features are int64"),
         ({"features": X.astype(">f4")}, "features are >f4"),
+        ({"features": X[:, 0]}, "features are \\[3\\]"),
         ({"features": X[:0]}, r"features are \[0, 2\]"),
         ({"features": np.zeros((3, 65_537), np.uint8)}, r"features are \[3, 65537\]"),
         ({"features": np.full((3, 2), np.nan, np.float32)}, "feature 0 of vertex 0 is nan"),

@@ -302,6 +302,8 @@ def test_dgls_form_has_the_names_and_ids_of_its_source(dgl: Any, graph: Graph) -
         ({"num_neighbors": {("a", "b", "c"): [2]}}, "a dictionary, allowed is a list"),
         ({"batch_size": 0}, "batch_size=0: must be at least 1"),
         ({"num_workers": -1}, "num_workers=-1: must be at least 0"),
+        ({"prefetch_factor": 0}, "prefetch_factor=0: must be at least 1"),
+        ({"num_threads": 0}, "num_threads=0: must be at least 1"),
         ({"input_time": np.arange(3)}, "input_time=.*: allowed is None"),
         ({"output_format": "jax"}, "output_format='jax': allowed are pyg, dgl"),
         ({"disjoint": True}, "disjoint=True: allowed is False"),
@@ -331,6 +333,7 @@ def test_arguments_of_pyg_that_mean_the_same_are_taken(graph: Graph) -> None:
         ([1, 300], "input_nodes: vertex id 300 is out of range, the graph has 300 vertices"),
         ([-1], "input_nodes: vertex id -1 is negative"),
         ([4, 5, 4], "input_nodes names vertex 4 more than once"),
+        ([[1, 2]], r"input_nodes are \[1, 2\], allowed is one axis"),
         ([True] * 7, "input_nodes is a mask over 7 vertices, the graph has 300"),
     ],
 )

@@ -48,11 +48,13 @@ def test_what_computes_where_the_features_lie() -> None:
         ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: must be above 0"),
         ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
         ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),
+        ([ACCELERATOR | {"link_overhead_bytes": -1}], "x.0.link_overhead_bytes=-1: must be at"),
         (
             [without("link_bandwidth") | {"reads_host_memory": True}],
             "link_bandwidth=null: required, it reads host memory over its link",
         ),
         ([ACCELERATOR | {"link_request_bytes": 0}], "x.0.link_request_bytes=0: must be at least 1"),
+        ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: must be at least 0"),
     ],
 )
 def test_devices_that_are_refused(entries: list[Any], message: str) -> None:

@@ -82,6 +82,7 @@ def test_more_workers_wait_longer_for_the_latest() -> None:
         ({"macs_per_s": [1.0]}, "processor.macs_per_s=[1.0]: threads=[1, 2] need one each"),
         ({"macs_per_s": [1.0, 0.0]}, "processor.macs_per_s=[1.0, 0.0]: must be above 0"),
         ({"load_s": math.inf}, "processor.load_s=inf: must be at most 1e+09"),
+        ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: must be at least 1e-09"),
         ({"sync_bandwidth": math.nan}, "processor.sync_bandwidth=nan: must be above 0"),
     ],
 )

@@ -323,6 +323,7 @@ def columns(**changed):
         (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
         (VERTICES + "4,0,,1,tall\n", "csv: column 'b' holds string, features are numbers or lists"),
         (columns(a=[[1, 2]] * 3 + [[1]]), "parquet: row 4: a has 1 numbers, the first row has 2"),
+        (columns(a=[[]] * 4), "parquet: row 1: a has no number, needed is one"),
         (columns(a=[[1, 2]] * 3 + [[1, None]]), "parquet: row 4: number 2 of a is empty"),
         (columns(label=[[1]] * 4), "parquet: column 'label' holds list<"),
         (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
