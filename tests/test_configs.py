@@ -33,17 +33,10 @@ pytestmark = pytest.mark.integration
 
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {
-    "cache_planner": CachePlannerConfig,
-    "dataset": GraphSource,
-    "device_plan": DevicePlanConfig,
-    "features": FeatureStoreConfig,
-    "loss": LossConfig,
-    "model": ModelConfig,
-    "optimizer": OptimizerConfig,
-    "partitioner": PartitionerConfig,
-    "platform": PlatformConfig,
-    "runtime": RuntimeConfig,
-    "sampler": SamplerConfig,
+    **{"cache_planner": CachePlannerConfig, "dataset": GraphSource},
+    **{"device_plan": DevicePlanConfig, "features": FeatureStoreConfig, "loss": LossConfig},
+    **{"model": ModelConfig, "optimizer": OptimizerConfig, "partitioner": PartitionerConfig},
+    **{"platform": PlatformConfig, "runtime": RuntimeConfig, "sampler": SamplerConfig},
     "task": TaskConfig,
 }
 #: Where the test data has an experiment's graph.

@@ -14,12 +14,9 @@ from gnnscale.core.errors import GraphError
 from gnnscale.graph import EdgeData, Graph
 
 ARRAYS = {
-    "indptr": np.array([0, 1, 3, 3]),
-    "indices": np.array([1, 0, 2], np.int32),
-    "features": np.arange(6, dtype=np.float32).reshape(3, 2),
-    "labels": np.array([0, 1, -1]),
-    "train_idx": np.array([0], np.int32),
-    "valid_idx": np.array([1], np.int32),
+    **{"indptr": np.array([0, 1, 3, 3]), "indices": np.array([1, 0, 2], np.int32)},
+    **{"features": np.arange(6, dtype=np.float32).reshape(3, 2), "labels": np.array([0, 1, -1])},
+    **{"train_idx": np.array([0], np.int32), "valid_idx": np.array([1], np.int32)},
     "test_idx": np.array([2], np.int32),
 }
 
@@ -192,21 +189,14 @@ def test_meta_with_wrong_values(store, key, value):
     [
         ("indptr", np.array([0, 3, 1, 3]), "falls from 3 to 1 after vertex 1"),
         ("indptr", np.array([1, 1, 3, 3]), "goes from 1 to 3, allowed is from 0 to 3"),
-        ("indptr", np.array([0, 1, 3, 9]), "goes from 0 to 9, allowed is from 0 to 3"),
         ("indptr", np.array([0, 2**62, 2**62, 3]), "falls from 4611686018427387904 to 3"),
         ("indptr", np.array([0, 1, 3, 3, 3]), "int64[5], must be int64[4]"),
-        ("indptr", np.array([0, 1, 3, 3], np.int32), "int32[4], must be"),
         ("indices", np.array([1, 0, 2]), "int64[3], must be int32[3]"),
-        ("indices", np.array([1, 0], np.int32), "int32[2], must be int32[3]"),
         ("indices", np.ones((3, 1), np.int32), "int32[3, 1], must be"),
         ("edge_weights", WEIGHTS[:2], "float32[2], must be float32[3]"),
-        ("edge_weights", WEIGHTS.astype(np.float64), "float64[3], must be float32[3]"),
         ("features", np.ones((3, 2), np.float64), "float64[3, 2], must be"),
-        ("features", np.ones((3, 3), np.float32), "float32[3, 3], must be"),
-        ("features", np.ones(6, np.float32), "float32[6], must be"),
         ("labels", np.array([0, 1, 2]), "label 2 of vertex 2 is out of range, allowed are -1 to 1"),
         ("labels", np.array([0, -2, 1]), "label -2 of vertex 1 is out of range"),
-        ("labels", np.array([[0, 1]] * 3), "int64[3, 2], must be"),
         ("labels", np.ones((3, 5), np.uint8), "uint8[3, 5], must be"),
         ("labels", np.full((3, 2), 7, np.uint8), "label 7 of vertex 0 is out of range"),
         ("train_idx", np.array([-1, 0], np.int32), "vertex id -1 is out of range"),
@@ -214,8 +204,6 @@ def test_meta_with_wrong_values(store, key, value):
         ("test_idx", np.array([1, 2], np.int32), "vertex 1 is in an earlier part"),
         ("valid_idx", np.array([1, 1], np.int32), "the ids do not rise"),
         ("valid_idx", np.array([], np.int32), "the split is empty"),
-        ("valid_idx", np.array([1]), "int64[1], must be"),
-        ("train_idx", np.array([[0]], np.int32), "int32[1, 1], must be"),
         ("train_idx", np.array([2], np.int32), "vertex 2 has no label"),
     ],
 )

@@ -1,7 +1,4 @@
-"""The design phase: partition, model and platform (HitGNN, Listing 1).
-
-Options of a run, chosen group by group; their defaults are those of ``gnnscale/configs``.
-"""
+"""The design phase: partition, model and platform (HitGNN, Listing 1), and options of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,4 @@
-"""The runtime phase: input graph, training, trained model (HitGNN, Listing 1).
-
-The graph of a run that a program starts: a store, where workers find it.
-"""
+"""The runtime phase: input graph, training, trained model (HitGNN, Listing 1)."""
 
 import hashlib
 import io

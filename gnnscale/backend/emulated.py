@@ -206,11 +206,7 @@ class EmulatedBackend(cpu.CpuBackend):
         self._sync_late = False
 
     def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[equations.BatchSize, ...]:
-        """Cut a mini-batch that takes ``num_bytes`` into parts that fit into the memory.
-
-        Raises:
-            DeviceMemoryError: one seed alone does not fit.
-        """
+        """Cut a mini-batch that takes ``num_bytes`` into parts that fit into the memory."""
         room, label = self._memory.room, self._accelerator.label
         found = passes(
             batch,

@@ -1,7 +1,4 @@
-"""The load stage: from a mini-batch to the first layer's input.
-
-What a layer reads for many vertices with all neighbours, chunk by chunk in bounded memory.
-"""
+"""The load stage: input rows of a mini-batch, or of many vertices in chunks."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias

@@ -1,7 +1,4 @@
-"""Feature stores that keep rows of another store in device memory.
-
-Adjacency lists of which some lie in the device's own memory, or in that of a peer.
-"""
+"""Stores that keep rows of another store in device memory, and cached adjacency lists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What every cache planner offers: from a task to a plan.
-
-From vertices in the order of their hotness to what each device of a clique keeps.
-"""
+"""What every cache planner offers: from hot vertices to what each device keeps."""
 
 import math
 import re

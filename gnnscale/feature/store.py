@@ -1,7 +1,4 @@
-"""The protocol of feature stores: rows, and rows aggregated over a block, with their traffic.
-
-The aggregation of one block as a linear map, written to rows of its destinations.
-"""
+"""The protocol of feature stores: rows, and rows aggregated over a block, with their traffic."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -291,11 +291,7 @@ def _has_inference(module: Any) -> bool:
 def _add_layers(
     model: ForeignModel, num_layers: int, batch: MiniBatch, x: torch.Tensor, said: str
 ) -> None:
-    """Let ``model`` be evaluated layer by layer.
-
-    Raises:
-        ConfigError: its layers one by one do not give what its forward does.
-    """
+    """Let ``model`` be evaluated layer by layer."""
     layers = [ForeignLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]
     with torch.no_grad():

@@ -1,7 +1,4 @@
-"""ReLU and dropout in one pass, with random bits that no slice of a mini-batch changes.
-
-Differentiable aggregation over a block, with the activation before it in the same pass.
-"""
+"""ReLU with dropout that no slice changes, and differentiable aggregation over a block."""
 
 from dataclasses import dataclass
 from typing import Any

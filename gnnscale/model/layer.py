@@ -1,7 +1,4 @@
-"""What the layers have in common, in HitGNN's terms: scatter and gather, then update.
-
-GCN, GraphSAGE and GIN, layer by layer.
-"""
+"""The base of layers (HitGNN's scatter, gather, update), and GCN, GraphSAGE and GIN."""
 
 import logging
 from functools import cache

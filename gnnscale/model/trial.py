@@ -1,7 +1,4 @@
-"""A tiny mini-batch on which a user's module is tried, and what a step of it takes, counted.
-
-The forms in which a user's module takes a mini-batch, and how to find out which it is.
-"""
+"""A tiny mini-batch that finds the form a user's module takes, and what a step takes."""
 
 import inspect
 from collections.abc import Callable, Sequence

@@ -1,7 +1,4 @@
-"""The simulator: what training would take on a platform, without training (section VI-D).
-
-Workloads of published graphs that are not on this machine, from their sizes alone.
-"""
+"""The simulator: training on a platform, predicted (section VI-D), also of published graphs."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What follows a run: its report, loggers, and custom observers.
-
-Loggers of a run: CSV, MLflow and TensorBoard.
-"""
+"""What follows a run: its report, custom observers, and loggers (CSV, MLflow, TensorBoard)."""
 
 import csv
 import io

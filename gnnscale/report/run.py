@@ -1,7 +1,4 @@
-"""A run, shown while it goes on, and the files in its directory, however it ends.
-
-The files of a run that ended in any way: ``summary.json``, ``trace.json``, ``report.html``.
-"""
+"""A run, shown while it trains, and the files in its directory, however it ends."""
 
 import logging
 import sys

@@ -1,9 +1,4 @@
-"""What a terminal shows of a run in progress.
-
-The live view on a terminal: the bar of an epoch, and under it a line for each device.
-
-A run while it goes on: a bar on a terminal, plain lines elsewhere, and files of what happens.
-"""
+"""What shows a run in progress: a bar and a table on a terminal, plain lines elsewhere."""
 
 import logging
 import statistics

@@ -1,7 +1,4 @@
-"""The record that passes from the sampler to the loader and the model.
-
-What every sampler offers: mini-batches as a pure function of seeds, run seed and step.
-"""
+"""The record that passes from the sampler to the model, and the sampler protocol."""
 
 from __future__ import annotations
 

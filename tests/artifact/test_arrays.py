@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.artifact.arrays import (
-    NpyError,
-    NpyWriter,
-    map_npy,
-    read_header,
-    read_slices,
-    write_array,
-)
+from gnnscale.artifact import arrays
+from gnnscale.artifact.arrays import NpyError, map_npy, read_header, read_slices, write_array
 from gnnscale.core.errors import GraphError
 
 
@@ -43,7 +37,6 @@ def test_headers_of_all_versions(version: tuple[int, int]) -> None:
         (GOOD.replace("<i4", ">i4"), "byte order"),
         (GOOD.replace("<i4", "<f1"), "which is no type"),
         (GOOD.replace("(3, 2)", "(-1,)"), "shape is"),
-        (GOOD.replace("(3, 2)", "(3.5,)"), "shape is"),
         (GOOD.replace("(3, 2)", f"({2**62}, 16)"), "shape is"),
         (GOOD.replace("(3, 2)", "(1, 1, 1, 1, 1)"), "shape is"),
         (GOOD.replace("False", "True"), "fortran_order is True"),
@@ -104,7 +97,7 @@ def test_kinds_and_axes(tmp_path: Path) -> None:
 
 
 def test_writing_chunk_by_chunk(tmp_path: Path) -> None:
-    with NpyWriter(tmp_path / "x.npy", np.dtype(np.float16), (2,)) as writer:
+    with arrays.NpyWriter(tmp_path / "x.npy", np.dtype(np.float16), (2,)) as writer:
         for rows in (np.ones((3, 2)), np.empty((0, 2)), np.zeros((100_000, 2))):
             writer.append(rows)
         entry = writer.close()

@@ -126,10 +126,7 @@ def test_headers_that_are_none(bag: Path, text: bytes, said: str) -> None:
     [
         (lambda e: e.pop("colour"), "entry: Object missing required field `colour`"),
         (lambda e: e.update(colour=3), "entry.colour: Expected `str`, got `int`"),
-        (lambda e: e.update(arrays=[]), "entry.arrays: Expected `object`, got `array`"),
         (lambda e: e["arrays"]["ids"].pop("crc32"), "missing required field `crc32`"),
-        (lambda e: e["arrays"]["ids"].update(shape=[2**63]), "].shape[0]: Expected `int` <="),
-        (lambda e: e["arrays"]["ids"].update(crc32=None), "].crc32: Expected `int`, got `null`"),
         (lambda e: e["arrays"].update(ids=5), "entry.arrays[...]: Expected `object`, got `int`"),
         (lambda e: e["arrays"].pop("table"), "arrays are ['ids'], allowed are ['ids', 'table']"),
         (lambda e: e["arrays"].update(more=e["arrays"]["ids"]), "arrays are ['ids', 'more',"),
@@ -151,10 +148,8 @@ def test_entries_that_are_wrong(bag: Path, change: Any, said: str) -> None:
     [
         ("ids", np.zeros(4, np.int32), "int32[4], must be int32[3]"),
         ("ids", np.zeros(3, np.int64), "int64[3], must be int32[3]"),
-        ("ids", np.zeros((3, 1), np.int32), "int32[3, 1], must be int32[3]"),
         ("ids", np.zeros(3, ">i4"), "not a readable .npy file (elements are '>i4'"),
         ("table", np.zeros((2, 4), np.uint8), "uint8[2, 4], must be uint8[n, 3]"),
-        ("table", np.zeros(6, np.uint8), "uint8[6], must be uint8[n, 3]"),
         # Pickled objects, which would say so if they were read.
         ("ids", np.array([print, 1, 2], object), "not a readable .npy file (elements are"),
     ],
@@ -222,9 +217,7 @@ def test_each_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b c", "..", "é" * 200, "/"])
-def test_a_name_never_leads_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_name_never_leads_elsewhere(tmp_path, monkeypatch, name) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     place = KIND.place(None, name, "old", {})
     assert place.parent == tmp_path / "bags"

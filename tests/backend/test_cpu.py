@@ -38,9 +38,7 @@ def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., HostP
         assert torch.equal(parameter.grad, gradient)  # type: ignore[arg-type]
 
 
-def test_gradients_of_slices_sum_to_those_of_the_mini_batch(
-    backend: Any, new_model: Callable[[], nn.Module]
-) -> None:
+def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend, new_model) -> None:
     seeds = np.arange(60)
     losses, gradients = [], []
     for parts in ([seeds], [seeds[:13], seeds[13:20], seeds[20:]]):

@@ -76,9 +76,7 @@ def test_loading_takes_the_hosts_bandwidth(backend: Open, batch: MiniBatch, cloc
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_transfer_takes_the_links_time(
-    backend: Open, batch: MiniBatch, clock: Any, fused: bool
-) -> None:
+def test_a_transfer_takes_the_links_time(backend, batch, clock, fused) -> None:
     inputs = backend(Cpu(host_aggregates=fused)).load(batch)
     rows, lists = link_bytes(batch, inputs)
     # Eq. 8, and a latency.
@@ -107,9 +105,7 @@ def eq_10(batch: MiniBatch, rate: float, bandwidth: float, *, pipelined: bool) -
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
-def test_propagation_takes_the_devices_time(
-    backend: Open, batch: MiniBatch, clock: Any, pipelined: bool
-) -> None:
+def test_propagation_takes_the_devices_time(backend, batch, clock, pipelined) -> None:
     scale = eq_10(batch, 1.0, 0.5, pipelined=pipelined) / 0.1
     rates = {"macs_per_s": scale, "memory_bandwidth": 0.5 * scale, "pipelined": pipelined}
     found = backend(emulated(**rates, launch_s=0.02, host_aggregates=False))
@@ -126,9 +122,7 @@ def test_gradients_and_weights_cross_the_link(backend: Open, model: GNN, clock: 
     assert clock.took(found.update_weights)[0] == 0.08
 
 
-def test_a_host_that_is_slower_is_counted(
-    backend: Open, batch: MiniBatch, model: GNN, clock: Any
-) -> None:
+def test_a_host_that_is_slower_is_counted(backend, batch, model, clock) -> None:
     model.register_forward_hook(lambda *_: clock.advance(0.2))
     found = backend(emulated(link_latency_s=0.1, launch_s=0.05), model)
     seconds, outcomes = clock.took(lambda: [propagated(found, batch) for _ in range(3)])
@@ -138,9 +132,7 @@ def test_a_host_that_is_slower_is_counted(
     assert [each.counters for each in outcomes] == [pytest.approx(late)] * 3
 
 
-def test_a_late_synchronisation_is_one_stage(
-    backend: Open, batch: MiniBatch, model: GNN, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_synchronisation_is_one_stage(backend, batch, model, clock, monkeypatch) -> None:
     late = {"gradients_out": 0.3, "update_weights": 0.3}
     for name in late:
         method = getattr(CpuBackend, name)
@@ -162,9 +154,7 @@ def test_a_late_synchronisation_is_one_stage(
         assert propagated(found, batch).counters == pytest.approx(counters)
 
 
-def test_an_emulated_processor_transfers_nothing(
-    backend: Open, batch: MiniBatch, model: GNN, clock: Any
-) -> None:
+def test_an_emulated_processor_transfers_nothing(backend, batch, model, clock) -> None:
     found = backend(emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05), model)
     assert found.device.on_host
     inputs = found.load(batch)
@@ -187,9 +177,7 @@ def need(backend: Open, batch: MiniBatch, model: GNN) -> tuple[int, int, Inputs]
     return 16 * weights, sum(link_bytes(batch, inputs)) + activations, inputs
 
 
-def test_memory_is_refused_beyond_the_budget_and_given_back(
-    backend: Open, batch: MiniBatch, need: tuple[int, int, Inputs]
-) -> None:
+def test_memory_is_refused_beyond_the_budget_and_given_back(backend, batch, need) -> None:
     model, one, inputs = need
     found = backend(emulated(memory_bytes=model + 2 * one, name="small"))
     assert isinstance(found, EmulatedBackend)
@@ -208,9 +196,7 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
 
 
 @pytest.mark.parametrize("aggregates", [True, False])
-def test_the_planner_counts_what_the_device_does(
-    backend: Open, batch: MiniBatch, graph: Graph, model: GNN, aggregates: bool
-) -> None:
+def test_the_planner_counts_what_the_device_does(backend, batch, graph, model, aggregates) -> None:
     device = emulated(host_aggregates=aggregates)
     found = backend(device, model)
     arrived = found.transfer(batch, found.load(batch))
@@ -251,9 +237,7 @@ def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
     assert f"it is trained in {num_parts} parts" in caplog.text
 
 
-def test_parts_wait_for_what_is_in_flight(
-    backend: Open, batch: MiniBatch, need: tuple[int, int, Inputs]
-) -> None:
+def test_parts_wait_for_what_is_in_flight(backend, batch, need) -> None:
     model, one, inputs = need
     found = backend(emulated(memory_bytes=model + int(0.7 * one), name="small"))
     first = found.transfer(batch, inputs)
@@ -264,9 +248,7 @@ def test_parts_wait_for_what_is_in_flight(
     found.transfer(batch, inputs)
 
 
-def test_a_seed_or_a_model_larger_than_memory(
-    backend: Open, batch: MiniBatch, need: tuple[int, int, Inputs]
-) -> None:
+def test_a_seed_or_a_model_larger_than_memory(backend, batch, need) -> None:
     model, _, inputs = need
     found = backend(emulated(memory_bytes=model + 100, name="small"))
     with pytest.raises(DeviceMemoryError, match=r"^small: out of device memory: a seed of a m"):

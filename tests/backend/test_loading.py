@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,9 +53,7 @@ def test_degrees_of_a_large_graph_are_read_for_the_vertices_of_a_batch(
 
 
 @pytest.mark.parametrize("config", [GraphSAGE, GCN, GIN, GAT])
-def test_degrees_are_there_where_they_are_used(
-    tiny_graph: Graph, config: type[ModelConfig]
-) -> None:
+def test_degrees_are_there_where_they_are_used(tiny_graph, config) -> None:
     model = config(num_layers=1, hidden=8).build(num_features=2, num_classes=2)
     loader = FeatureLoader(tiny_graph, model, num_threads=1)
     for sampler, used in (
@@ -74,9 +71,7 @@ def test_degrees_are_there_where_they_are_used(
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("computed", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_rows_are_those_of_the_input_vertices(
-    random_graph: Callable[..., Graph], stored: torch.dtype, computed: torch.dtype, num_threads: int
-) -> None:
+def test_rows_are_those_of_the_input_vertices(random_graph, stored, computed, num_threads) -> None:
     graph = random_graph(dtype=stored)
     model = GraphSAGE(num_layers=1).build(num_features=20, num_classes=5)
     batch = NeighborSampler(graph, fanouts=[5]).sample(np.arange(0, 300, 3), 0)

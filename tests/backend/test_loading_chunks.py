@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -7,7 +5,7 @@ import torch
 from gnnscale.backend.loading import ChunkLoader
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GCN, GIN, GraphSAGE
 from gnnscale.model.layer import LinearAggregationLayer
 
 WHOLE = {"chunk_edges": 1 << 20, "chunk_vertices": 1 << 14}
@@ -24,9 +22,7 @@ def test_sums_by_hand(tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("model", [GCN(hidden=4), GraphSAGE(hidden=4), GIN(hidden=4)])
-def test_any_chunks_have_the_same_rows(
-    random_graph: Callable[..., Graph], model: ModelConfig
-) -> None:
+def test_any_chunks_have_the_same_rows(random_graph, model) -> None:
     graph = random_graph()
     layer, store = model.layer(20, 3, last=False), HostFeatures.of(graph)
     loader = ChunkLoader(graph, num_threads=2, uses_degrees=layer.uses_degrees)
@@ -43,9 +39,7 @@ def test_any_chunks_have_the_same_rows(
 
 
 @pytest.mark.parametrize("model", [GCN(hidden=4), GraphSAGE(hidden=4), GIN(hidden=4)])
-def test_lists_that_are_taken_as_they_are_give_the_same_rows(
-    random_graph: Callable[..., Graph], model: ModelConfig
-) -> None:
+def test_lists_that_are_taken_as_they_are_give_the_same_rows(random_graph, model) -> None:
     graph = random_graph()
     layer, store = model.layer(20, 3, last=False), HostFeatures.of(graph)
     assert isinstance(layer, LinearAggregationLayer)

@@ -37,9 +37,7 @@ def test_a_file_that_is_written_piece_by_piece_appears_whole(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_full_disk_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
-) -> None:
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch, shared) -> None:
     file = tmp_path / "file"
     file.write_text("before")
 
@@ -101,9 +99,7 @@ def test_what_others_may_write_is_not_private(tmp_path: Path, folder: bool) -> N
                 check_private(name)
 
 
-def test_a_file_of_another_user_is_not_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_user_is_not_private(tmp_path, monkeypatch) -> None:
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     if mine == 0:  # root's are anybody's

@@ -35,9 +35,7 @@ def bfloat16_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
-def test_bfloat16_is_multiplied_where_there_are_instructions(
-    bfloat16_on: Callable[..., bool],
-) -> None:
+def test_bfloat16_is_multiplied_where_there_are_instructions(bfloat16_on) -> None:
     assert bfloat16_on("avx2 avx512f avx512_bf16")
     assert bfloat16_on("asimd bf16")
     assert not bfloat16_on("avx2")
@@ -111,9 +109,7 @@ def test_the_lowest_limit_on_the_way_up_counts(in_groups: Callable[..., Memory])
     # The second is seen as the topmost group inside, whatever its name.
     [("/process/one", "memory/process/one"), ("/docker/known-to-the-machine-alone", "memory")],
 )
-def test_version_1_of_control_groups(
-    in_groups: Callable[..., Memory], name: str, folder: str
-) -> None:
+def test_version_1_of_control_groups(in_groups, name, folder) -> None:
     files = {
         "limit_in_bytes": f"{200 * MIB}\n",
         "usage_in_bytes": f"{100 * MIB}\n",
@@ -124,9 +120,7 @@ def test_version_1_of_control_groups(
     assert found == Memory(total=200 * MIB, available=125 * MIB, installed=1000 * MIB)
 
 
-def test_busy_seconds_are_those_of_this_process_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_seconds_are_those_of_this_process_cores(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2})
     monkeypatch.setattr(os, "sysconf", lambda _: 100)
     stat = tmp_path / "stat"

@@ -411,9 +411,7 @@ def test_a_queue_that_is_sometimes_short_keeps_its_depth() -> None:
         (3, [0, 0, *[4] * 63, 4], [3, 4, *[4] * 63, 3]),
     ],
 )
-def test_two_waits_make_it_deeper_and_one_does_not(
-    before: int, lengths: list[int], depths: list[int]
-) -> None:
+def test_two_waits_make_it_deeper_and_one_does_not(before, lengths, depths) -> None:
     depth = shallow(4, before)
     assert [observe(depth, length) for length in lengths] == depths
 

@@ -66,9 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def test_short_work_is_silent(
-    clock: Clock, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_short_work_is_silent(clock, caplog, capsys) -> None:
     with caplog.at_level(logging.INFO), track("short", 3, "steps") as advance:
         advance(3)
         clock.advance(0.9)
@@ -89,12 +87,7 @@ def test_lines_in_a_log(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_bar_on_a_terminal(
-    clock: Clock,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bar_on_a_terminal(clock, caplog, capsys, monkeypatch) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")

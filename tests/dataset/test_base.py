@@ -89,9 +89,7 @@ def test_open_prepares_once(leftovers):
         ({"raw": ""}, "dataset.raw=: not a path"),
         ({"name": "../../esc"}, r"dataset.name=../../esc: must be a name, not a path"),
         ({"name": ""}, "dataset.name=: must be a name"),
-        ({"name": "a..b"}, "dataset.name=a..b: must be a name"),
         ({"name": "a\n"}, r"dataset.name=a: must be a name"),
-        ({"name": "a\0"}, r"dataset.name=a\\x00: must be a name"),
         ({"name": "x" * 101}, "dataset.name=x+ ... x+: must be a name"),
     ],
 )

@@ -38,13 +38,9 @@ def test_a_vertex_twice_among_many() -> None:
     split = {"train": ids, "valid": np.array([599_999]), "test": np.array([600_000])}
     with pytest.raises(GraphError, match=r"^raw: the train split names a vertex twice$"):
         check_split(split, np.zeros(600_001, np.int64), 600_001, "raw")
+    labels = -(np.arange(600_001) == 599_998).astype(np.int64)
     with pytest.raises(GraphError, match=r"^raw: vertex 599998 of the train split has no label$"):
-        check_split(
-            split | {"train": ids[:-1]},
-            -(np.arange(600_001) == 599_998).astype(np.int64),
-            600_001,
-            "raw",
-        )
+        check_split(split | {"train": ids[:-1]}, labels, 600_001, "raw")
 
 
 def test_keys():

@@ -60,9 +60,7 @@ Mapped = Callable[[int], Graph]
 
 
 @pytest.fixture
-def mapped(
-    random_graph: Callable[..., Graph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Mapped:
+def mapped(random_graph, tmp_path, monkeypatch) -> Mapped:
     """Map the features of a graph on a machine that has so many bytes of memory left."""
 
     def build(available: int) -> Graph:

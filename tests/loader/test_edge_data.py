@@ -53,16 +53,6 @@ def test_attributes_are_those_of_the_edges(data: Data, fanouts: list[int], repla
         assert replace or len(batch.e_id.unique()) == len(batch.e_id)
 
 
-def test_a_batch_of_all_neighbours_has_the_edges_that_dgl_takes(dgl: Any, data: Data) -> None:
-    graph = dgl.graph(tuple(data.edge_index), num_nodes=data.num_nodes)
-    sampler = dgl.dataloading.NeighborSampler([-1, -1])
-    for ours in NeighborLoader(data, [-1, -1], batch_size=50):
-        _, _, blocks = sampler.sample(graph, ours.n_id[: ours.batch_size])
-        # DGL expands a vertex in every hop, here each list is there once.
-        theirs = {number for block in blocks for number in block.edata[dgl.EID].tolist()}
-        assert sorted(ours.e_id.tolist()) == sorted(theirs)
-
-
 def test_edges_are_numbered_where_that_is_asked_for(data: Data) -> None:
     bare = Data(x=data.x, edge_index=data.edge_index)
     assert "e_id" not in next(iter(NeighborLoader(bare, [3])))

@@ -10,13 +10,7 @@ from torch import nn
 
 from gnnscale import Graph, LayerSampler, NeighborSampler
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.model.adapters import (
-    DGLModel,
-    PyGModel,
-    to_adjacencies,
-    to_dgl_blocks,
-    to_edge_indices,
-)
+from gnnscale.model import adapters
 from gnnscale.sampler import Block, MiniBatch
 
 #: Vertices 10 to 14; 0 <- 1, 2; 1 <- 1 in the output layer, 0 <- 3; 2 <- 0, 4 before it.
@@ -43,19 +37,19 @@ def edges(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_edge_indices_of_a_tiny_batch() -> None:
-    first, second = to_edge_indices(TINY)
+    first, second = adapters.to_edge_indices(TINY)
     assert first.tolist() == [[3, 0, 4], [0, 2, 2]]
     assert second.tolist() == [[1, 2, 1], [0, 0, 1]]
     assert first.dtype == torch.int64
-    assert [adj.size for adj in to_adjacencies(TINY)] == [(5, 3), (3, 2)]
-    assert [adj.e_id for adj in to_adjacencies(TINY)] == [None, None]
-    assert torch.equal(to_adjacencies(TINY)[1].edge_index, second)
+    assert [adj.size for adj in adapters.to_adjacencies(TINY)] == [(5, 3), (3, 2)]
+    assert [adj.e_id for adj in adapters.to_adjacencies(TINY)] == [None, None]
+    assert torch.equal(adapters.to_adjacencies(TINY)[1].edge_index, second)
 
 
 @pytest.mark.parametrize("idtype", [torch.int64, torch.int32])
 def test_dgl_blocks_of_a_tiny_batch(idtype: torch.dtype) -> None:
     dgl = pytest.importorskip("dgl", reason="DGL is not installed")
-    first, second = to_dgl_blocks(TINY, idtype=idtype)
+    first, second = adapters.to_dgl_blocks(TINY, idtype=idtype)
     assert [end.tolist() for end in first.edges()] == [[3, 0, 4], [0, 2, 2]]
     assert [end.tolist() for end in second.edges()] == [[1, 2, 1], [0, 0, 1]]
     assert first.is_block
@@ -68,17 +62,17 @@ def test_dgl_blocks_of_a_tiny_batch(idtype: torch.dtype) -> None:
 def test_importance_goes_to_dgl_and_nowhere_in_pyg(graph: Graph) -> None:
     batch = LayerSampler(graph, layer_sizes=[20, 20]).sample(np.arange(50), 0)
     with pytest.raises(ValueError, match="no place for the importance of layer-wise sampling"):
-        to_edge_indices(batch)
+        adapters.to_edge_indices(batch)
     pytest.importorskip("dgl", reason="DGL is not installed")
-    for block, ours in zip(to_dgl_blocks(batch), batch.blocks, strict=True):
+    for block, ours in zip(adapters.to_dgl_blocks(batch), batch.blocks, strict=True):
         assert np.array_equal(block.edata["importance"], ours.importance)
 
 
 SIZES = (20, 8, 5, 2)
 MODELS = {
-    "dgl": lambda: DGLModel(own_modules.DGLBlocks(*SIZES)),
-    "pyg": lambda: PyGModel(own_modules.PyGLayers(*SIZES)),
-    "pyg bipartite": lambda: PyGModel(own_modules.PyGBipartite(*SIZES), bipartite=True),
+    "dgl": lambda: adapters.DGLModel(own_modules.DGLBlocks(*SIZES)),
+    "pyg": lambda: adapters.PyGModel(own_modules.PyGLayers(*SIZES)),
+    "pyg bipartite": lambda: adapters.PyGModel(own_modules.PyGBipartite(*SIZES), bipartite=True),
 }
 
 
@@ -90,7 +84,7 @@ def build(name: str) -> nn.Module:
 def whole_graph_output(model: nn.Module, graph: Graph) -> torch.Tensor:
     """The module's layers on the whole graph, by the library that it is written for."""
     x, src_dst = torch.from_numpy(graph.features), edges(graph)
-    if isinstance(model, DGLModel):
+    if isinstance(model, adapters.DGLModel):
         whole = importlib.import_module("dgl").graph(src_dst, num_nodes=graph.num_vertices)
         first, second = (lambda h, layer=layer: layer(whole, h) for layer in model.module.convs)
     else:
@@ -121,4 +115,4 @@ def test_the_two_forms_of_pyg_agree_on_sampled_batches(graph: Graph) -> None:
 def test_a_missing_dgl_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgl", None)
     with pytest.raises(ImportError, match=r"DGL is not installed; pip install 'gnnscale\[dgl\]'"):
-        to_dgl_blocks(TINY)
+        adapters.to_dgl_blocks(TINY)

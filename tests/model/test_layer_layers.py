@@ -36,26 +36,6 @@ def test_against_a_dense_reference(check_against, config, dense, fused) -> None:
     check_against(config(hidden=16, dropout=0.0), dense, fused=fused)
 
 
-def test_a_layer_of_gcn_by_hand(tiny_graph, load) -> None:
-    # Vertex 0 (degree 2) <- 1 (degree 1), 2 (degree 2); vertex 3 has no neighbours.
-    batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(np.array([0, 3]), 0)
-    model = GCN(num_layers=1).build(num_features=2, num_classes=2)
-    with torch.no_grad():
-        model.layers[0].linear.weight.copy_(torch.eye(2))
-    logits = model(batch, load(tiny_graph, model, batch))
-    first = 0 / 3 + 1 / (3 * 2) ** 0.5 + 2 / 3
-    torch.testing.assert_close(logits, torch.tensor([[first, 10 * first], [3.0, 30.0]]))
-
-
-def test_a_layer_of_graphsage_by_hand(tiny_graph, load) -> None:
-    batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(np.array([2, 3]), 0)
-    model = GraphSAGE(num_layers=1).build(num_features=2, num_classes=4)
-    with torch.no_grad():
-        model.layers[0].linear.weight.copy_(torch.eye(4))
-    logits = model(batch, load(tiny_graph, model, batch))
-    assert logits.tolist() == [[2, 20, 1.5, 15], [3, 30, 0, 0]]
-
-
 def test_a_sampled_sum_has_the_full_sum_as_expectation(random_graph, load) -> None:
     graph = random_graph(100, 2000)
     model = GCN(num_layers=1).build(num_features=20, num_classes=5)

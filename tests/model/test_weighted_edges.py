@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from gnnscale.backend.fpga.lowering import coefficients
-from gnnscale.backend.loading import ChunkLoader, FeatureLoader, in_degrees
+from gnnscale.backend.loading import FeatureLoader, in_degrees
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays
-from gnnscale.feature import HostFeatures
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.adapters import to_dgl_blocks
@@ -128,19 +127,6 @@ def test_exact_inference_uses_the_weights(graph: Graph, config: type[ModelConfig
         expected = by_hand(model, graph)
         for index, logits in enumerate(found):
             close(logits, expected.flip(0) if index % 2 else expected)
-
-
-@pytest.mark.parametrize("config", LINEAR)
-def test_lists_that_are_taken_as_they_are_give_the_same_rows(graph, config) -> None:
-    layer, store = config(hidden=8).layer(20, 3, last=False), HostFeatures.of(graph)
-    loader = ChunkLoader(graph, num_threads=1, uses_degrees=True)
-    found = []
-    for distinct in (False, True):
-        sources, block, degrees = loader.neighbours(np.arange(30, 90), distinct=distinct)
-        how = layer.aggregation(block, degrees)
-        rows, _ = store.aggregate(sources, block, how, dtype=torch.float32, num_threads=1)
-        found.append(rows)
-    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, check_choice, check_range, nearest
 from gnnscale.core.stages import StageTimes
@@ -48,18 +49,15 @@ def test_interpolations_resolve_where_they_stand() -> None:
         ({"count": "???"}, "count: required"),
         ({"count": None}, "count=null: a value is required"),
         ({"count": 10**19}, "count=10000000000000000000: must fit into 64"),
-        ({"count": "${count}"}, "count: "),
         ({"coutn": 1}, "coutn: unknown option, did you mean"),
         ({5: 1}, "5: unknown option"),
         ({"inner": {"rate": "q"}}, "inner.rate: Value 'q'"),
         ({"inner": {"rate": float("nan")}}, "inner.rate=nan: must be a finite number"),
-        ({"inner": {"rate": float("inf")}}, "inner.rate=inf: must be a finite number"),
         ({"inner": {"rate": 10**400}}, "inner.rate"),
         ({"inner": {"rate": 1, "sizes": [1, "w"]}}, "inner.sizes: Value 'w'"),
         ({"inner": {"rte": 1}}, "inner.rte: unknown option, did you mean 'inner.rate'"),
         ({"inner": 3}, "inner=3: a group of options, not a value"),
         ({"inner": None}, "inner=null: a group of options, not a value"),
-        ({"inner": [1]}, "inner=[1]: a group of options, not a value"),
         ({"inner": "${inner}"}, "inner: "),
         ({"name": "a\nb"}, "name=a\\nb: holds control"),
         ({"name": "\udcff"}, "name=\\udcff: holds control"),
@@ -67,10 +65,8 @@ def test_interpolations_resolve_where_they_stand() -> None:
     ],
 )
 def test_refuses_in_one_line(values: dict[Any, object], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with one_line(begins=message):
         typed(OmegaConf.create({"count": 1, "inner": {"rate": 1}} | values), Outer)
-    assert str(error.value).startswith(message)
-    assert str(error.value).isprintable()
 
 
 def test_refuses_a_group_that_is_missing() -> None:

@@ -33,14 +33,8 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_scalars_are_those_of_omegaconf(tmp_path: Path) -> None:
     values = read_yaml(written(tmp_path, VALUES.replace("yes:", "bool:")))
     assert values == {
-        "whole": 1000,
-        "small": 0.001,
-        "dotted": 0.5,
-        "text": "1e5",
-        "date": "2026-01-31",
-        "bool": False,
-        "nothing": None,
-        "endless": float("inf"),
+        **{"whole": 1000, "small": 0.001, "dotted": 0.5, "text": "1e5", "date": "2026-01-31"},
+        **{"bool": False, "nothing": None, "endless": float("inf")},
         "nested": {"list": [1, [2.5, {"deep": "x"}]]},
     }
     assert values == OmegaConf.to_container(OmegaConf.load(tmp_path / "some.yaml"))
@@ -83,7 +77,6 @@ def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
         ("a: [" + "1," * 200_000 + "]", "100,000 values"),
         ("1: 2", "1: no name of an option"),
         ("a: {b.c: 2}", "a.b.c: no name of an option"),
-        ("a: {? [1] : 2}", "not valid YAML in line 1"),
         ("a: 1\na: 2", "not valid YAML in line 1 (a is given twice)"),
         ("a: 99999999999999999999999", "a: must fit into 64 bits"),
         ("a: " + "9" * 5000, "cannot be read as YAML (a number is none, or too long)"),

@@ -39,19 +39,14 @@ from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.report.export.weights import ExportConfig, export
-from gnnscale.runtime.command_options import (
-    EvaluateConfig,
-    PartitionConfig,
-    PlacesOfData,
-    PlanCacheConfig,
-    PrepareConfig,
-)
+from gnnscale.runtime import command_options
 from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
 from gnnscale.runtime.settings import TrainConfig
 
 COMMANDS = (
-    *(DoctorConfig, EvaluateConfig, ExportConfig, PartitionConfig, PlanCacheConfig, PredictConfig),
-    *(PrepareConfig, SimulateConfig, TrainConfig),
+    *(DoctorConfig, ExportConfig, PredictConfig, SimulateConfig, TrainConfig),
+    *(command_options.EvaluateConfig, command_options.PartitionConfig),
+    *(command_options.PlanCacheConfig, command_options.PrepareConfig),
 )
 #: A text that no list of choices has.
 NONSENSE = "/no such/place::of://anybody"
@@ -361,23 +356,13 @@ def test_every_text_is_declared_or_one_of_some_choices(option: str) -> None:
 
 
 #: The options that name something, as a run directory may hold them, and what each names.
-NAMING = {
-    "cache_plan": "place",
-    "cache_planner.nvlink": "place",
-    "cache_planner.store": "place",
-    "dataset.raw": "place",
-    "dataset.store": "place",
-    "device_plan.devices": "program",
-    "logger": "place",
-    "loss.function": "code",
-    "model.arguments": "arguments",
-    "model.module": "code",
-    "observers": "code",
-    "partitioner.nvlink": "place",
-    "partitioner.owners": "place",
-    "partitioner.store": "place",
-    "resume": "place",
-}
+PLACES = (
+    *("cache_plan", "cache_planner.nvlink", "cache_planner.store", "dataset.raw", "dataset.store"),
+    *("logger", "partitioner.nvlink", "partitioner.owners", "partitioner.store", "resume"),
+)
+NAMING = {"device_plan.devices": "program", "model.arguments": "arguments"}
+NAMING |= dict.fromkeys(PLACES, "place")
+NAMING |= dict.fromkeys(("loss.function", "model.module", "observers"), "code")
 
 
 def test_what_a_run_may_name() -> None:
@@ -498,7 +483,7 @@ def test_references_are_not_opened(home: Path, run: Path, watch: Watch) -> None:
     (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
     commands: list[Callable[[], Any]] = [
         lambda: translate("train", [f"resume={run}"]),
-        lambda: evaluate(EvaluateConfig(run=run, num_threads=1)),
+        lambda: evaluate(command_options.EvaluateConfig(run=run, num_threads=1)),
         lambda: predict(PredictConfig(run=run, num_threads=1, out=Path("x.npy"))),
         lambda: export(ExportConfig(run=run)),
         lambda: gnnscale.load(run),
@@ -508,8 +493,8 @@ def test_references_are_not_opened(home: Path, run: Path, watch: Watch) -> None:
         with pytest.raises(ConfigError, match=said):
             watch("refs.json", command)
     # Nor if somebody types it.
-    typed_again = PlacesOfData(raw=f"reference://::file://{file}")
-    config = EvaluateConfig(run=run, num_threads=1, dataset=typed_again)
+    typed_again = command_options.PlacesOfData(raw=f"reference://::file://{file}")
+    config = command_options.EvaluateConfig(run=run, num_threads=1, dataset=typed_again)
     with pytest.raises(ConfigError, match=r"dataset\.raw=reference.*: a chain of addresses"):
         watch("refs.json", lambda: evaluate(config))
     assert not Path("executed").exists()

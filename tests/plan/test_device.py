@@ -1,12 +1,12 @@
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 from copying_device import Copying
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.plan import Accelerator, Cpu, Device, Emulated
+from gnnscale.plan import Accelerator, Cpu, Emulated
 from gnnscale.plan.device import Efficiency, process_group_backend, shared_collective
 from gnnscale.plan.registry import parse_devices
 
@@ -40,14 +40,12 @@ def test_what_computes_where_the_features_lie() -> None:
     [
         ([], "x=[]: at least one device is needed"),
         (["gpu"], "x.0.kind=gpu: allowed are"),
-        (["cpu", "cpi"], "x.1.kind=cpi: allowed are"),
         ([7], "x.0=7: a kind of device, or options with a kind"),
         ([{"name": "a"}], "a kind of device, or options with a kind"),
         ([{"kind": "cpu", "macs_per_s": 1.0}], "x.0.macs_per_s: unknown option"),
         ([without("memory_bytes")], "x.0.memory_bytes: required, and not given"),
         ([ACCELERATOR | {"memory_bytes": "much"}], "x.0.memory_bytes: Value 'much'"),
         ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: must be above 0"),
-        ([ACCELERATOR | {"macs_per_s": math.nan}], "x.0.macs_per_s=nan: must be a finite number"),
         ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
         ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),
         ([ACCELERATOR | {"link_overhead_bytes": -1}], "x.0.link_overhead_bytes=-1: must be at"),
@@ -60,10 +58,8 @@ def test_what_computes_where_the_features_lie() -> None:
     ],
 )
 def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with one_line(message):
         parse_devices(entries, option="x")
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +84,7 @@ CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
         ([BOARD, COPYING], None, "cpu:gloo"),
     ],
 )
-def test_gradients_are_summed_on_devices_that_all_can(
-    devices: list[Device], collective: str | None, backend: str
-) -> None:
+def test_gradients_are_summed_on_devices_that_all_can(devices, collective, backend) -> None:
     assert shared_collective(devices) == collective
     assert process_group_backend(devices) == backend
 
@@ -99,9 +93,7 @@ def test_gradients_are_summed_on_devices_that_all_can(
     ("options", "takes"),
     [({}, True), ({"host_aggregates": False}, False), ({"reads_host_memory": True}, False)],
 )
-def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows(
-    options: dict[str, bool], takes: bool
-) -> None:
+def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows(options, takes) -> None:
     (device,) = parse_devices([ACCELERATOR | options], option="x")
     assert device.takes_aggregated == takes
 

@@ -54,9 +54,7 @@ def test_step_of_a_processor() -> None:
         ("bfloat16", None, MACS, ROW_BYTES / 2),
     ],
 )
-def test_products_of_bfloat16_have_a_rate_of_their_own(
-    dtype: str, rates: Any, macs: float, row_bytes: float
-) -> None:
+def test_products_of_bfloat16_have_a_rate_of_their_own(dtype, rates, macs, row_bytes) -> None:
     machine = platform(1, bfloat16_macs_per_s=rates)
     stages = predicted(ALONE, machine, workload(compute_dtype=dtype)).devices[0]
     assert stages.propagate == pytest.approx((macs + row_bytes) / 1e9, rel=1e-3)

@@ -59,9 +59,7 @@ def test_how_many_are_in_flight() -> None:
     # Three are in flight, two, one with a tenth to spare, and one without.
     [(1200, 360), (800, 360), (400, 360), (301, 301)],
 )
-def test_fewer_are_in_flight_where_devices_could_not_hold_the_mini_batch(
-    num_seeds: int, limit: int
-) -> None:
+def test_fewer_are_in_flight_where_devices_could_not_hold_the_mini_batch(num_seeds, limit) -> None:
     devices = [holding(num_seeds, name=name) for name in ("a", "b")]
     found = seed_limits(devices, [workload()] * 2, 3, batch_size=600, split=None)
     assert found == [limit, limit]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 from copying_device import Copying
+from one_line import one_line
 from round_figures import plan_of, platform, predicted, share, workload
 
 from gnnscale.core.errors import ConfigError
@@ -89,28 +90,20 @@ LETTERS = "lower-case letters, digits, _"
         (type("Fast", (Emulated,), {}), OPENER, "Fast.kind=emulated: Emulated has it already"),
         (Cpu, OPENER, NO_SUBCLASS),
         (Mine(**RATES), OPENER, NO_SUBCLASS),
-        (None, OPENER, NO_SUBCLASS),
         (Accelerator, OPENER, f"Accelerator.kind=None: {LETTERS}"),
         (of_kind("a\nb"), OPENER, LETTERS),
         (of_kind("2gpu"), OPENER, f"Odd.kind=2gpu: {LETTERS}"),
         (of_kind(7), OPENER, f"Odd.kind=7: {LETTERS}"),
-        (of_kind("x" * 33), OPENER, LETTERS),
         (of_kind("odd"), "my_package.backend", "opener=my_package.backend: must be module:name"),
-        (of_kind("odd"), "a:b:c", "opener=a:b:c: must be module:name"),
-        (of_kind("odd"), ".backend:MyBackend", "opener=.backend:MyBackend: must be module:name"),
         (of_kind("odd"), "backend:open()", "opener=backend:open(): must be module:name"),
         (of_kind("odd"), "", "must be module:name"),
     ],
 )
-def test_kinds_that_are_refused(
-    kinds: dict[str, DeviceKind], metadata: Any, opener: str, message: str
-) -> None:
+def test_kinds_that_are_refused(kinds, metadata, opener, message) -> None:
     register_device(Mine, OPENER)
     before = dict(kinds)
-    with pytest.raises(ConfigError) as error:
+    with one_line(message):
         register_device(metadata, opener)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
     assert kinds == before
 
 
@@ -132,13 +125,10 @@ def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.Monk
         ({"link_bandwidth": 1e9, "sampled_edges_per_s": 0.0}, "sampled_edges_per_s=0.0: must be"),
     ],
 )
-def test_what_samples_and_loads_by_itself_says_how_fast(
-    rates: dict[str, float], message: str
-) -> None:
+def test_what_samples_and_loads_by_itself_says_how_fast(rates, message) -> None:
     register_device(Reading, OPENER)
-    with pytest.raises(ConfigError) as error:
+    with one_line(begins=f"x.0.{message}"):
         parse_devices([{"kind": "reading", **RATES, **rates}], option="x")
-    assert str(error.value).startswith(f"x.0.{message}")
 
 
 HELPED = Mine(name="mine:0", link_bandwidth=1e9, **RATES)

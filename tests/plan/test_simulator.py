@@ -174,7 +174,6 @@ def test_a_graph_that_is_here(tmp_path: Path) -> None:
     [
         ("graph=reddit", "graph=reddit: allowed are products, papers100m, mag240m"),
         ("accelerators=[]", "accelerators=[]: numbers from 0 on are needed"),
-        ("accelerators=[-1]", "accelerators=[-1]: numbers from 0 on are needed"),
         ("batch_size=0", "batch_size=0: must be at least 1"),
         ("prefetch=much", "prefetch=much: allowed are auto, none, one_stage, two_stage"),
         ("model.num_layers=3", "sampler: picks neighbours for 2 layers"),

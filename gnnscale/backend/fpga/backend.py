@@ -175,11 +175,7 @@ class FpgaBackend:
         self._board.close()
 
     def _send(self, parts: Sequence[PackedBatch | None], num_bytes: int) -> int:
-        """Send the compute units their parts, and return their slot.
-
-        Raises:
-            DeviceMemoryError: a bank is full; nothing is taken then, so that it can be tried again.
-        """
+        """Send the compute units their parts, and return their slot."""
         with self._lock:
             slot = self._slots.pop()
         try:

@@ -1,7 +1,4 @@
-"""Predictions of a finished run, for all vertices or some, in a file.
-
-Which vertices are predicted, as a command or a program names them.
-"""
+"""Predictions of a finished run in a file, for all vertices or those that are named."""
 
 from __future__ import annotations
 

@@ -217,11 +217,7 @@ def _lists(pa: Any, chosen: UInt8Array, classes: Any) -> Any:
 
 
 def _pyarrow() -> Any:
-    """Return the module ``pyarrow``.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return the module ``pyarrow``."""
     try:
         import pyarrow
     except ImportError:

@@ -114,11 +114,7 @@ def _check_file(config: ExportConfig) -> None:
 def _named(
     config: ExportConfig, options: ModelConfig, model: TrainableModel
 ) -> tuple[Mapping[str, Tensor], str, str]:
-    """Return weights under the names that are asked for, what loads them, and a note.
-
-    Raises:
-        ConfigError: the model has no counterpart in the library.
-    """
+    """Return weights under the names that are asked for, what loads them, and a note."""
     peer, file = _PEERS.get(config.format), config.file
     layered = isinstance(options, LayeredModel) and isinstance(model, GNN)
     if peer is not None:

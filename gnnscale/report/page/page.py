@@ -1,7 +1,4 @@
-"""``report.html``: a run on one page, in one file that needs no network.
-
-The sections of ``report.html`` that have plots.
-"""
+"""``report.html``: a run on one page, in one file that needs no network."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

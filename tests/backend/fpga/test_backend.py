@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
+from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryError
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga import backend as fpga_backend
 from gnnscale.backend.fpga.backend import FpgaBackend
@@ -83,9 +83,7 @@ def gradients(backend: Backend, model: GNN) -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     "config", [GCN(hidden=16), GraphSAGE(hidden=16), GIN(hidden=16, dropout=0)]
 )
-def test_answers_are_the_processors(
-    backend: Callable[..., Any], opened: Open, graph: Graph, config: ModelConfig, fused: bool
-) -> None:
+def test_answers_are_the_processors(backend, opened, graph, config, fused) -> None:
     models = model_of(graph, config), model_of(graph, config)
     processor = backend(Cpu(), models[0])
     found = opened(models[1], host_aggregates=fused)
@@ -231,9 +229,7 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(opened: Open, batch:
         opened(memory_bytes=model - 1)
 
 
-def test_a_full_bank_leaves_nothing_behind(
-    opened: Open, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_bank_leaves_nothing_behind(opened, batch, monkeypatch) -> None:
     """It is tried again once another mini-batch is done."""
     model = 2 * 4 * opened()._weights.num_bytes
     found = opened(memory_bytes=model + sent(opened(), batch).num_bytes)
@@ -250,9 +246,7 @@ def test_a_full_bank_leaves_nothing_behind(
     assert propagated(found, batch).loss > 0
 
 
-def test_all_units_share_the_memory_that_is_left(
-    opened: Open, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch) -> None:
     found = opened()
     inputs = found.load(batch)
     needed = 3 * found.transfer(batch, inputs).traffic.rows.link_bytes
@@ -278,9 +272,7 @@ def test_a_closed_card_is_free(opened: Open, batch: MiniBatch) -> None:
     assert propagated(opened(), batch).loss > 0
 
 
-def test_a_step_that_takes_too_long(
-    opened: Open, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
     found = opened(timeout_s=1e-6)
     # However fast this machine is, the card is still at it.
     monkeypatch.setattr(Board, "_ended_as", lambda *_: None)
@@ -288,9 +280,7 @@ def test_a_step_that_takes_too_long(
         propagated(found, batch)
 
 
-def test_a_bitstream_is_driven_by_the_runtime(
-    opened: Open, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> None:
     """The kernels in place of a bitstream, and the simulated card's module in place of pyxrt."""
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
     path = str(library(Design()))
@@ -308,9 +298,7 @@ def test_a_bitstream_is_driven_by_the_runtime(
             propagated(other, batch)
 
 
-def test_a_bitstream_of_something_else(
-    opened: Open, bitstream: Path, batch: MiniBatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_bitstream_of_something_else(opened, bitstream, batch, monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
     found = opened(bitstream=str(bitstream))
     with pytest.raises(DeviceError, match="takes 3 numbers, and 7 were given"):
@@ -331,9 +319,7 @@ def test_a_bitstream_of_something_else(
         ({"bitstream": __file__}, "a bitstream needs the Xilinx Runtime"),
     ],
 )
-def test_cards_that_are_not_there(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
-) -> None:
+def test_cards_that_are_not_there(opened, monkeypatch, options, message) -> None:
     monkeypatch.setitem(sys.modules, "pyxrt", None)
     with pytest.raises(ConfigError, match=f"^{message}") as caught:
         opened(**options)
@@ -347,9 +333,7 @@ def test_cards_that_are_not_there(
         (GCN(hidden=2048), "model.hidden: a layer has 2048 output features"),
     ],
 )
-def test_models_that_are_refused(
-    opened: Open, graph: Graph, monkeypatch: pytest.MonkeyPatch, config: ModelConfig, message: str
-) -> None:
+def test_models_that_are_refused(opened, graph, monkeypatch, config, message) -> None:
     """Before anything is compiled or opened."""
     monkeypatch.setattr(fpga_backend, "library", None)
     with pytest.raises(ConfigError, match=f"^{message}"):
@@ -363,8 +347,6 @@ def test_models_that_are_refused(
         ({"cache_bytes": 1}, "cache_planner: card is an fpga, which has no cache of rows"),
     ],
 )
-def test_runs_that_are_refused(
-    host: Callable[..., HostParts], model: GNN, options: dict[str, Any], message: str
-) -> None:
+def test_runs_that_are_refused(host, model, options, message) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         FpgaBackend(card(), host(model, **options))

@@ -307,20 +307,14 @@ def test_random_blocks(kernels: Kernels, n: int, m: int) -> None:
 
 @pytest.mark.parametrize("config", MODELS)
 @designs((1, 2048), (8, 256))
-def test_a_hub_of_ten_thousand_neighbours(
-    kernels: Kernels, config: type[ModelConfig], n: int, m: int
-) -> None:
+def test_a_hub_of_ten_thousand_neighbours(kernels, config, n, m) -> None:
     rng = np.random.default_rng(1)
     few = rng.integers(0, 10_001, (2, 500))
     few = few[:, few[1] != 0]
     hub = np.stack([np.arange(1, 10_001), np.zeros(10_000, np.int64)])
-    graph = from_arrays(
-        tuple(np.concatenate([hub, few], axis=1)),
-        rng.standard_normal((10_001, 18), np.float32),
-        rng.integers(0, 5, 10_001),
-        train_idx=np.arange(10_001),
-        num_classes=5,
-    )
+    edges = tuple(np.concatenate([hub, few], axis=1))
+    rows, labels = rng.standard_normal((10_001, 18), np.float32), rng.integers(0, 5, 10_001)
+    graph = from_arrays(edges, rows, labels, train_idx=np.arange(10_001), num_classes=5)
     model = some_model(config(hidden=9, dropout=0.5), 18, 5)
     seeds = np.array([0, *few[1, :5], 7])
     batch = NeighborSampler(graph, fanouts=[-1, -1], seed=1).sample(np.unique(seeds), 3)
@@ -363,9 +357,7 @@ def edges_of(case: Case, config: ModelConfig) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("config", MODELS)
 @designs((16, 16), (4, 64), (2, 512), (1, 2048))
-def test_what_is_read_and_gathered(
-    kernels: Kernels, random_graph: Make, config: type[ModelConfig], n: int, m: int
-) -> None:
+def test_what_is_read_and_gathered(kernels, random_graph, config, n, m) -> None:
     options = config(hidden=33, dropout=0.3)
     case, wanted = sampled(random_graph(num_features=50), options, np.arange(20))
     answer, counted, packed = by_kernels(kernels(n, m), case)
@@ -405,9 +397,7 @@ def hidden_words(case: Case, n: int) -> int:
 
 @pytest.mark.parametrize("config", MODELS)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_groups_of_seeds_add_up(
-    kernels: Kernels, random_graph: Make, config: type[ModelConfig], dropout: float
-) -> None:
+def test_groups_of_seeds_add_up(kernels, random_graph, config, dropout) -> None:
     graph = random_graph()
     if dropout:
         labels = np.arange(300 * 18).reshape(300, 18) % 7 < 3
@@ -450,9 +440,7 @@ def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
 
 @pytest.mark.parametrize("config", MODELS)
 @designs((8, 256), (2, 512))
-def test_aggregated_rows_may_be_kept_off_the_chip(
-    kernels: Kernels, random_graph: Make, config: type[ModelConfig], n: int, m: int
-) -> None:
+def test_aggregated_rows_may_be_kept_off_the_chip(kernels, random_graph, config, n, m) -> None:
     options = config(hidden=40, dropout=0.5)
     case, wanted = sampled(random_graph(num_features=70), options, np.arange(30))
     answer, counted, packed = by_kernels(kernels(n, m), case)
@@ -502,9 +490,7 @@ def max_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.parametrize("kept", ["all", "some", "none"])
 @pytest.mark.parametrize(("num_layers", "hidden", "dropout"), [(1, 8, 0), (2, 20, 0.5), (3, 33, 0)])
-def test_functions_of_ones_own(
-    kernels: Kernels, max_pool: Any, num_layers: int, hidden: int, dropout: float, kept: str
-) -> None:
+def test_functions_of_ones_own(kernels, max_pool, num_layers, hidden, dropout, kept) -> None:
     """A maximum, whose gradient takes the rows at both ends of an edge."""
     options = {"hidden": hidden, "num_layers": num_layers, "dropout": dropout}
     config = Custom(functions=max_pool.MaxPool, **options)

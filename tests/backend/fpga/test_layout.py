@@ -32,13 +32,8 @@ DEGREES = np.array([3, 1, 8, 2, 5], np.float32)
 X = torch.arange(5)[:, None] + torch.arange(17)[None] / 100
 NONE = np.zeros(0, np.int64)
 #: Six vertices of three classes, whose edges and features are those of the mini-batch.
-GRAPH = from_arrays(
-    (NONE, NONE),
-    np.zeros((6, 17), np.float32),
-    np.arange(6) % 3,
-    train_idx=np.arange(6),
-    num_classes=3,
-)
+OPTIONS = {"train_idx": np.arange(6), "num_classes": 3}
+GRAPH = from_arrays((NONE, NONE), np.zeros((6, 17), np.float32), np.arange(6) % 3, **OPTIONS)
 #: Seeds 4 and 2: 4 <- 0; 2 <- 0, 4 above; below 4 <- 5; 2 <- nobody; 0 <- 1, 4.
 BATCH = MiniBatch(
     seed=1,
@@ -264,9 +259,7 @@ def alone(num_seeds: int) -> tuple[MiniBatch, Inputs]:
         ({"row_words": 32}, range(33), [16, 17]),
     ],
 )
-def test_seeds_are_halved_until_they_fit(
-    limits: dict[str, int], seeds: range, groups: list[int]
-) -> None:
+def test_seeds_are_halved_until_they_fit(limits, seeds, groups) -> None:
     batch, inputs = alone(40)
     made = packed(GCN(num_layers=1), batch, inputs, seeds=seeds, n=2, **limits)
     heads = words_of(made)[: made.num_groups]

@@ -141,9 +141,7 @@ def test_coefficients_are_the_layers(config: ModelConfig, block: Block) -> None:
         ("max", WEIGHED, DEGREES, None, None),
     ],
 )
-def test_coefficients_of_ones_own(
-    gather: str, block: Block, degrees: Any, weights: Any, scale: Any
-) -> None:
+def test_coefficients_of_ones_own(gather, block, degrees, weights, scale) -> None:
     functions = OwnAndGathered(4, 3)
     functions.gather = gather
     found = coefficients(CustomLayer(functions, 4, 3), block, degrees)

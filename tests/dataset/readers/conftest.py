@@ -29,14 +29,10 @@ def csr(root):
 
 def gnn_benchmark(root):
     arrays = {
-        "adj_indptr": np.array([0, 2, 3, 3, 5]),
-        "adj_indices": np.array([1, 2, 0, 3, 1]),
-        "adj_data": np.ones(5),
-        "adj_shape": np.array([4, 4]),
-        "attr_indptr": np.array([0, 1, 2, 2, 4]),
-        "attr_indices": np.array([0, 2, 1, 2]),
-        "attr_data": np.array([1, 0.5, 2, 3], np.float32),
-        "attr_shape": np.array([4, 3]),
+        **{"adj_indptr": np.array([0, 2, 3, 3, 5]), "adj_indices": np.array([1, 2, 0, 3, 1])},
+        **{"adj_data": np.ones(5), "adj_shape": np.array([4, 4])},
+        **{"attr_indptr": np.array([0, 1, 2, 2, 4]), "attr_indices": np.array([0, 2, 1, 2])},
+        **{"attr_data": np.array([1, 0.5, 2, 3], np.float32), "attr_shape": np.array([4, 3])},
         "labels": np.array([0, 1, 1, 0]),
     }
     npz(root / "toy.npz", **arrays)
@@ -99,13 +95,9 @@ def musae_zip(root):
 
 def ogb_text(root):
     texts = {
-        "raw/num-node-list": "4\n",
-        "raw/edge": "0,1\n1,2\n2,3\n",
-        "raw/node-feat": "0.5,1\n1,2\n2,3\n3,4\n",
-        "raw/node-label": "0\n1\n0\n1\n",
-        "split/time/train": "0\n1\n",
-        "split/time/valid": "2\n",
-        "split/time/test": "3\n",
+        **{"raw/num-node-list": "4\n", "raw/edge": "0,1\n1,2\n2,3\n"},
+        **{"raw/node-feat": "0.5,1\n1,2\n2,3\n3,4\n", "raw/node-label": "0\n1\n0\n1\n"},
+        **{"split/time/train": "0\n1\n", "split/time/valid": "2\n", "split/time/test": "3\n"},
     }
     for name, text in texts.items():
         path = root / f"{name}.csv.gz"
@@ -130,12 +122,8 @@ def planetoid(root):
     one_hot = np.eye(3, dtype=np.int32)
     known = scipy.sparse.csr_matrix(np.eye(503, 4, dtype=np.float32))
     values = {
-        "y": one_hot[:2],
-        "allx": known,
-        "ally": one_hot[np.arange(503) % 3],
-        "tx": known[:2],
-        "ty": one_hot[:2],
-        "graph": defaultdict(list, {0: [1, 2], 3: [0], 504: [503]}),
+        **{"y": one_hot[:2], "allx": known, "ally": one_hot[np.arange(503) % 3], "tx": known[:2]},
+        **{"ty": one_hot[:2], "graph": defaultdict(list, {0: [1, 2], 3: [0], 504: [503]})},
     }
     for protocol, (part, value) in enumerate(values.items()):
         (root / f"ind.toy.{part}").write_bytes(pickle.dumps(value, protocol))

@@ -23,12 +23,8 @@ WEIGHTS = np.array([0.5, 1, 2, 3, 4], np.float32)
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
 
 WHOLE = {
-    "edge_index": np.stack([SRC, DST]),
-    "features": X,
-    "labels": np.array([0, 1, 1, -1]),
-    "train_idx": np.array([2]),
-    "valid_idx": np.array([0]),
-    "test_idx": np.array([3, 1]),
+    **{"edge_index": np.stack([SRC, DST]), "features": X, "labels": np.array([0, 1, 1, -1])},
+    **{"train_idx": np.array([2]), "valid_idx": np.array([0]), "test_idx": np.array([3, 1])},
 }
 
 
@@ -130,9 +126,7 @@ def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
         ([0, 1, 0, 1], "roc_auc", [0, 1, 0, 1], 2, "roc_auc"),
     ],
 )
-def test_labels(
-    tmp_path: Path, labels: Any, metric: str | None, expected: Any, num_classes: int, found: str
-) -> None:
+def test_labels(tmp_path, labels, metric, expected, num_classes, found) -> None:
     graph = opened(tmp_path, WHOLE | {"labels": np.array(labels)}, metric=metric)
     np.testing.assert_array_equal(graph.labels, np.float32(expected))
     assert graph.regression == (found == "rmse")
@@ -143,9 +137,7 @@ def test_labels(
     ("dtype", "stored"),
     [("float64", "float32"), ("int64", "float32"), ("uint8", "uint8"), ("bool", "uint8")],
 )
-def test_types_of_features(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, dtype: str, stored: str
-) -> None:
+def test_types_of_features(tmp_path, caplog, dtype, stored) -> None:
     caplog.set_level(logging.INFO)
     rows = np.array([[0, 1], [1, 1], [0, 0], [1, 0]]).astype(dtype)
     graph = opened(tmp_path, WHOLE | {"features": rows})
@@ -196,20 +188,14 @@ def compressed(*indptr: int) -> dict[str, Any]:
         ({"edge_index": SRC}, r"/edge_index.npy: int64\[5\] has 1 axes, needed are 2"),
         ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
         ({"edge_index": WHOLE["edge_index"] * 1.0}, r"/edge_index.npy: float64\[2, 5\], needed"),
-        ({"edge_index": np.array([[0], [4]])}, r" \(edge_index\): vertex id 4 is out of range"),
         ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
         ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
         (compressed(0, 1), "/indptr.npy: 2 offsets for 4 vertices, needed are 5"),
-        (compressed(0, 1, 1, 1, 3), ": indptr must rise from 0 to 1"),
-        ({"features": NAN}, "/features.npy: feature 1 of vertex 1 is nan, features must be finite"),
         ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
-        ({"labels": np.arange(3)}, "/labels.npy: 3 labels for 4 vertices"),
         ({"labels": np.array([0, 1, 1, -2])}, "/labels.npy: label -2 of vertex 3 is out of range"),
-        ({"labels": np.array([-1, 1, 1, 0])}, ": vertex 0 of the valid split has no label"),
         ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
         ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): weight -0.5 of edge 0, allo"),
         ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
-        ({"valid_idx": np.array([2])}, ": overlapping splits, vertex 2 of the valid split is in t"),
         ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: bool\[4\], needed are whole numbers"),
         ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
     ],

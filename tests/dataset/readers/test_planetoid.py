@@ -64,14 +64,11 @@ def outside():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.load, "refused: it names numpy.load"),
-        (eval, "refused: it names builtins.eval"),
         (np.array([Malicious()], dtype=object), "a dtype of 'O8', read are plain numbers"),
         (scipy.sparse.coo_matrix(np.eye(2)), "refused: it names scipy.sparse._coo.coo_matrix"),
-        (bytearray(b"x"), "refused: it names builtins.bytearray"),
         (outside(), "not a sparse matrix"),
     ],
-    ids=["function", "builtin", "object array", "other matrix", "bytearray", "outside"],
+    ids=["object array", "other matrix", "outside"],
 )
 def test_other_names_and_matrices_are_refused(toy, value, message):
     raw, dataset = toy

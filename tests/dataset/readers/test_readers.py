@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import Csr, GnnBenchmark, Heterophilous, Musae, Planetoid, Snap
 
 
@@ -107,41 +107,3 @@ def test_csr_cnr_2000(test_data, adjacency):
     matrix = adjacency(graph)
     assert (matrix != out_links.T).nnz == 0
     assert matrix.diagonal().sum() == 87442
-
-
-@pytest.mark.parametrize(
-    ("dataset", "file"),
-    [
-        (Heterophilous(name="tolokers", raw="."), "heterophilous/tolokers.npz"),
-        (GnnBenchmark(name="cora", raw="."), "gnn_benchmark/cora.npz"),
-        (Csr(name="cnr-2000_csr", raw="."), "webgraph/cnr-2000_csr.npz"),
-        (Snap(name="soc-Slashdot0902", raw="."), "snap/soc-Slashdot0902.txt.gz"),
-        (Musae(name="git_web_ml", raw="."), "musae_git/git_web_ml.zip"),
-        *(
-            (Planetoid(name="cora", raw="."), f"planetoid/ind.cora.{part}")
-            for part in ("allx", "ty", "graph", "test.index")
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_truncated_or_missing(test_data, tmp_path, monkeypatch, leftovers, dataset, file):
-    """Half of a file is refused with its name; so is none of it."""
-    source = test_data / file
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    for sibling in source.parent.iterdir():
-        (raw / sibling.name).write_bytes(sibling.read_bytes())
-    whole = source.read_bytes()
-    # Cut into the last line's number, not between lines, where text has no way to tell.
-    (raw / source.name).write_bytes(whole[: len(whole) // 2])
-    monkeypatch.chdir(raw)
-    if isinstance(dataset, Musae):
-        dataset = Musae(name="github", raw=str(raw / source.name))
-    with pytest.raises(GraphError, match=source.name) as error:
-        dataset.prepare()
-    assert "\n" not in str(error.value)
-    assert not dataset.store_path().exists()
-    assert leftovers(dataset.store_path()) == []
-    (raw / source.name).unlink()
-    with pytest.raises(GraphError, match=f"{source.stem}|no such file"):
-        dataset.prepare()

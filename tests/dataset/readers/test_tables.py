@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line import one_line
 from pyarrow import csv, parquet
 
 from gnnscale.core.errors import ConfigError, GraphError
@@ -67,11 +68,8 @@ def refusal(dataset):
 
 
 PARQUET_VERTICES = {
-    "id": [70, 5, -8, 9],
-    "label": [0, 1, 1, None],
-    "split": ["train", "val", "TEST", None],
-    "a": [1, 3, 5, 7],
-    "b": [2, 4.5, 6, 8],
+    **{"id": [70, 5, -8, 9], "label": [0, 1, 1, None], "split": ["train", "val", "TEST", None]},
+    **{"a": [1, 3, 5, 7], "b": [2, 4.5, 6, 8]},
 }
 PARQUET_EDGES = {"source": [70, 9, 5, 70], "target": [5, 5, 70, -8]}
 
@@ -345,7 +343,6 @@ def test_bad_vertices(tables, vertices, message):
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        ("src,target\n1,2\n", "csv: has no column 'source' (dataset.source), it has src, target"),
         (EDGES + "71,5\n", "csv: row 5: source is 71, which is the"),
         (EDGES + "5,71\n", "csv: row 5: target is 71, which is the"),
         (EDGES + ",5\n", "csv: row 5: source is empty"),
@@ -358,7 +355,6 @@ def test_bad_vertices(tables, vertices, message):
         (EDGES + "5\n", "csv: row 5 is '5' and cannot be read (CSV parse error: "),
         ("source,target,weight\n70,5,-0.5\n", "csv: row 1: weight is -0.5, allowed are finite num"),
         (PARQUET_EDGES | {"weight": [1, 2, 3, np.nan]}, "parquet: row 4: weight is nan, allowed"),
-        (PARQUET_EDGES | {"weight": [1, 2, None, 3]}, "parquet: row 3: weight is empty"),
         (PARQUET_EDGES | {"weight": [*"1234"]}, "parquet: column 'weight' holds large_string, ne"),
         ("source,target\n", "csv: empty, it has a header and no row"),
         (dict.fromkeys(PARQUET_EDGES, pa.array([], "int64")), "parquet: empty, it has no row"),
@@ -415,7 +411,6 @@ def test_damaged_gz(tables):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"id_type": "int"}, "dataset.id_type=int: allowed are auto, integer, string"),
         ({"label_kind": "x"}, "dataset.label_kind=x: allowed are auto, classes, values"),
         ({"delimiter": "::"}, "dataset.delimiter="),
         ({"features": []}, "dataset.features=[]: name a column"),
@@ -424,9 +419,8 @@ def test_damaged_gz(tables):
     ],
 )
 def test_options_that_are_refused(options, message):
-    with pytest.raises(ConfigError) as error:
+    with one_line(message):
         Tables(name="mine", raw="x", **options)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -522,17 +516,6 @@ def test_small_tables_take_little_memory(tmp_path, case):
     assert int(peak) < 384 << 20
 
 
-@pytest.mark.parametrize("column", ["id", "label", "split", "source"])
-def test_texts_that_are_not_utf8(tables, column):
-    bad = {column: pa.array([b"a", b"b", b"\xff", b"train"], pa.binary()).view(pa.string())}
-    vertices, edges = columns(id=[*"abcd"]), {"source": [*"abab"], "target": [*"baba"]}
-    name = "edges" if column == "source" else "vertices"
-    line = refusal(
-        tables(vertices, edges | bad) if name == "edges" else tables(vertices | bad, edges)
-    )
-    assert line.endswith(f"raw/{name}.parquet: row 3: {column} is not UTF-8")
-
-
 def test_long_names_of_classes(tables):
     names = ["x" * 60_000 + str(number) for number in range(24)]
     vertices = {"id": np.arange(24), "label": names, "a": np.ones(24)}
@@ -560,10 +543,8 @@ def test_ids_of_a_found_store(tables, column, message):
     path = graph.path / "ids.parquet"
     parquet.write_table(pa.table({"id": column()}), path)
     change_meta(graph, lambda meta: meta["ids"].update(bytes=path.stat().st_size))
-    with pytest.raises(GraphError) as error:
+    with one_line(message, str(path), error=GraphError):
         read_ids(graph)
-    assert message in str(error.value)
-    assert str(path) in str(error.value)
 
 
 def test_names_of_classes_of_a_found_store(tables):

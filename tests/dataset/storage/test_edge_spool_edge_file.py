@@ -7,14 +7,7 @@ import pytest
 
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.storage import edge_spool
-from gnnscale.dataset.storage.edge_spool import (
-    EDGE_BYTES,
-    EdgeBlock,
-    EdgeFile,
-    added_up,
-    packed,
-    unpacked,
-)
+from gnnscale.dataset.storage.edge_spool import EdgeBlock, EdgeFile, added_up, packed, unpacked
 
 INT32 = np.dtype(np.int32)
 
@@ -126,4 +119,4 @@ def test_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < EDGE_BYTES * 200_000
+    assert peak < edge_spool.EDGE_BYTES * 200_000

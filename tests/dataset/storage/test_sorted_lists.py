@@ -20,9 +20,7 @@ def spool(path: Path, memory_bytes: int, *, undirected: bool = False) -> EdgeSpo
     [(1 << 30, False), (6_000_000, False), (2_000_000, True), (100_000, True)],
     ids=["all held", "cut", "spilled", "spilled at once"],
 )
-def test_edges_in_five_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_bytes: int, on_disk: bool
-) -> None:
+def test_edges_in_five_blocks(tmp_path, monkeypatch, memory_bytes, on_disk) -> None:
     monkeypatch.setattr(edge_spool, "_SLICE_EDGES", 10_000)
     monkeypatch.setattr(edge_spool, "_SLAB_EDGES", 30_000)
     generator = np.random.Generator(np.random.Philox(0))

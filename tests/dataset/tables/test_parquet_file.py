@@ -53,19 +53,14 @@ def test_values_are_those_that_were_written(tmp_path: Path, writer: str, num_byt
     count = 300
     texts = pa.array([None if i % 7 == 0 else f"user{i * i % 91:x}" for i in range(count)])
     columns = {
-        "text": texts,
-        "view": texts.cast(pa.large_string()),
-        "bytes": texts.cast(pa.binary()),
-        "category": named(["a", "bc"], np.arange(count) % 2),
-        "whole": np.arange(count) % 9,
-        "real": np.arange(count) / 7,
-        "flag": np.arange(count) % 2 == 1,
+        **{"text": texts, "view": texts.cast(pa.large_string()), "bytes": texts.cast(pa.binary())},
+        **{"category": named(["a", "bc"], np.arange(count) % 2), "whole": np.arange(count) % 9},
+        **{"real": np.arange(count) / 7, "flag": np.arange(count) % 2 == 1},
         "list": pa.array([[1.0, 2.0]] * count),
         "words": pa.array([["a", "b"], []] * (count // 2)),
         "price": pa.array([decimal.Decimal("1.5")] * count),
         "fixed": pa.array([b"abcd" * 10] * count, pa.binary(40)),
-        "parts": pa.array([{"x": "a", "y": 1}] * count),
-        "none": pa.nulls(count),
+        **{"parts": pa.array([{"x": "a", "y": 1}] * count), "none": pa.nulls(count)},
     }
     file = written(tmp_path / "f.parquet", columns, **WRITERS[writer])
     for name, column in pa.table(columns).to_pydict().items():

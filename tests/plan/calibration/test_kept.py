@@ -2,7 +2,6 @@ import logging
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from round_figures import platform
@@ -51,9 +50,7 @@ def test_an_estimate_is_measured_once(measured: list[Platform]) -> None:
     assert read_platform(estimate_file()) == measured[0]
 
 
-def test_a_disturbed_estimate_is_not_kept(
-    measured: list[Platform], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disturbed_estimate_is_not_kept(measured, monkeypatch) -> None:
     clock = iter([0.0, 1000.0, 1000.0, 1000.0])  # seconds that others have had
     with monkeypatch.context() as others:
         others.setattr(kept, "busy_seconds", lambda: time.process_time() + next(clock))
@@ -66,9 +63,7 @@ def test_a_disturbed_estimate_is_not_kept(
 @pytest.mark.parametrize(
     "change", [{"processor": "another"}, {"cores": 99}, {"memory_gib": 7}, {"torch": "0.1"}]
 )
-def test_a_machine_that_has_changed_is_measured_again(
-    measured: list[Platform], change: dict[str, Any]
-) -> None:
+def test_a_machine_that_has_changed_is_measured_again(measured, change) -> None:
     other = replace(Identity.here(), **change)
     replace(this_machine(), measured_on=other).write(estimate_file())
     assert this_machine() == measured[1]
@@ -82,9 +77,7 @@ def test_a_damaged_estimate_is_measured_again(measured: list[Platform]) -> None:
     assert this_machine() == measured[1] == read_platform(estimate_file())
 
 
-def test_calibration_comes_first_but_not_that_of_another_machine(
-    measured: list[Platform], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_calibration_comes_first_but_not_that_of_another_machine(measured, caplog) -> None:
     mine = replace(FIGURES, measured_on=Identity.here())
     mine.write(platform_file())
     assert this_machine() == mine == ThisMachine().open()
@@ -99,9 +92,7 @@ def test_calibration_comes_first_but_not_that_of_another_machine(
     assert f"{platform_file()}: {told}" in str(error.value)
 
 
-def test_a_file_of_ones_own_is_used_and_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_of_ones_own_is_used_and_told_of(tmp_path, caplog) -> None:
     file = tmp_path / "mine.yaml"
     FIGURES.write(file)
     assert ThisMachine(file=file).open() == FIGURES
@@ -112,9 +103,7 @@ def test_a_file_of_ones_own_is_used_and_told_of(
     assert f"{file}: figures of another machine (cores" in caplog.text
 
 
-def test_a_home_that_cannot_be_written_to(
-    measured: list[Platform], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_home_that_cannot_be_written_to(measured, caplog) -> None:
     # A folder in the file's place stops root as well.
     estimate_file().mkdir(parents=True)
     assert this_machine() == measured[0]

@@ -47,9 +47,7 @@ def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("cores", [2, 8])
-def test_what_is_counted_is_what_the_planner_expects(
-    batch: MiniBatch, rank: int, cores: int
-) -> None:
+def test_what_is_counted_is_what_the_planner_expects(batch, rank, cores) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
     known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(BatchSize.of(batch),)))
     plan = beside(accelerator())

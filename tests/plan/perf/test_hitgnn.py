@@ -23,9 +23,7 @@ def layer(**sizes: int) -> LayerSize:
         ({"sources": 100, "edges": 210, "rows": 100}, 105),  # the slowest of the three
     ],
 )
-def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(
-    sizes: dict[str, int], seconds: float
-) -> None:
+def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(sizes, seconds) -> None:
     assert hitgnn.forward_seconds(UNIT, layer(**sizes)) == pytest.approx(seconds)
 
 

@@ -23,9 +23,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(
     ("inputs", "hidden", "cheaper"), [(1000, 16, "p3"), (16, 1000, "data_parallel")]
 )
-def test_p3_wins_where_inputs_are_wide_and_hidden_rows_are_not(
-    inputs: int, hidden: int, cheaper: str
-) -> None:
+def test_p3_wins_where_inputs_are_wide_and_hidden_rows_are_not(inputs, hidden, cheaper) -> None:
     sizes, widths = [BatchSize(vertices=(500, 100, 10), edges=(1000, 100))] * 4, (inputs, hidden, 2)
     found = step_bytes(sizes, widths=widths, feature_bytes=4, num_first_weights=inputs * hidden)
     assert found.cheaper == cheaper

@@ -41,9 +41,7 @@ def test_a_design_is_compiled_once(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["folder", "file"])
-def test_what_others_may_have_written_is_not_loaded(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, which: str
-) -> None:
+def test_what_others_may_have_written_is_not_loaded(tree, monkeypatch, which) -> None:
     monkeypatch.setattr(build, "_compile", lambda design, compiler, into: into.touch(0o755))
     before = os.umask(0o002)  # as many systems set it
     try:
@@ -94,9 +92,7 @@ def test_the_same_design_many_times_at_once(tree: Path) -> None:
     assert Library(first).kernel == "gnnscale_step"
 
 
-def test_an_installed_library_is_taken_where_it_fits(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_library_is_taken_where_it_fits(tree, monkeypatch) -> None:
     # As CMake builds it, it knows its sources.
     monkeypatch.setenv("CXX", rf"g++ -DGNNSCALE_SOURCES=\"{build._digest_of_sources()}\"")
     prebuilt = tree / "gnnscale" / "csim" / "gnnscale_step_n2_m512.so"

@@ -100,8 +100,6 @@ def test_a_device_only_buffer_has_no_host_copy() -> None:
         (0, BufferFlags.normal, "a buffer of 0 bytes"),
     ],
 )
-def test_buffers_that_the_card_cannot_make(
-    num_bytes: int, flags: BufferFlags, message: str
-) -> None:
+def test_buffers_that_the_card_cannot_make(num_bytes, flags, message) -> None:
     with pytest.raises(RuntimeError, match=message):
         buffer(num_bytes, flags)

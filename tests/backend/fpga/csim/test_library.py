@@ -2,7 +2,6 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,9 +66,7 @@ NAMES += b" gnnscale_csim_counters gnnscale_csim_counter_names"
         (NAMES, "it is damaged, its checksum is another"),
     ],
 )
-def test_foreign_files_are_refused_in_one_line(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_foreign_files_are_refused_in_one_line(tmp_path, content, message) -> None:
     file = tmp_path / "file.so"
     file.write_bytes(content)
     with pytest.raises(RuntimeError, match=message) as caught:
@@ -108,9 +105,7 @@ def test_a_damaged_library_is_not_loaded(bitstream: Path, tmp_path: Path) -> Non
         ({"KERNEL": '"gnnscale_other"'}, "it has no gnnscale_other"),
     ],
 )
-def test_other_formats_are_refused(
-    built: Callable[..., Path], macros: dict[str, Any], message: str
-) -> None:
+def test_other_formats_are_refused(built, macros, message) -> None:
     with pytest.raises(RuntimeError, match=message):
         Library(built(**macros))
 

@@ -105,9 +105,7 @@ def test_scalars_have_32_bits(bitstream_kernel: Any, value: Any) -> None:
         (7, "bo", r"argument 7 \(count\) of gnnscale_step is a scalar, and was set to a buffer"),
     ],
 )
-def test_wrong_arguments_are_told_at_the_start(
-    bitstream: Path, index: int, wrong: Any, message: str
-) -> None:
+def test_wrong_arguments_are_told_at_the_start(bitstream, index, wrong, message) -> None:
     device, kernel = modern(bitstream)
     values = [*arguments(device, 0), 1, 1, COMPUTE]
     values[index] = values[0] if wrong == "bo" else wrong
