@@ -56,9 +56,7 @@ def test_a_run_is_that_of_the_command(train: Train, tmp_path: Path) -> None:
     assert found.test_metric == pytest.approx(done.test_metric)
 
 
-def test_the_model_is_the_one_that_was_tested(
-    train: Train, graph: api.Choice[Any], tmp_path: Path
-) -> None:
+def test_the_model_is_the_one_that_was_tested(train, graph, tmp_path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(2)
     torch.manual_seed(5)
@@ -182,9 +180,7 @@ def test_bad_arguments(train: Train, tmp_path: Path, given: dict[str, Any], mess
     assert not (tmp_path / "outputs").exists()
 
 
-def test_what_other_functions_make_is_asked_for(
-    graph: api.Choice[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_other_functions_make_is_asked_for(graph, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
     for call, given, message in (

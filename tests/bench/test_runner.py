@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +20,7 @@ serve(worker, SimpleNamespace(worker=sys.argv[2], threads=1))
 """
 
 
-def test_a_system_that_is_not_installed_is_left_out(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_that_is_not_installed_is_left_out(tmp_path, capfd, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(runner.SCRIPT.parent))
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
@@ -72,9 +69,7 @@ def test_a_function_runs_in_a_process_of_its_own() -> None:
     assert runner.in_subprocess(step_seconds, steps) == [1.0, 2.0, 0.5]
 
 
-def test_what_is_missed_makes_the_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missed_makes_the_status(tmp_path, monkeypatch, capsys) -> None:
     from bench.cases import fpga_cycles
 
     monkeypatch.setattr(fpga_cycles, "run", lambda options: {"a": 1, "missed": ["too slow"]})

@@ -42,9 +42,7 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
         (23, 4, True),
     ],
 )
-def test_what_moves_less_is_taken(
-    graph_of: Make, make_task: Make, aggregated: int, num_rows: int, chosen: bool
-) -> None:
+def test_what_moves_less_is_taken(graph_of, make_task, aggregated, num_rows, chosen) -> None:
     task = task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated)
     plan = planned(task)
     (cache,) = plan.devices

@@ -58,9 +58,7 @@ def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
 
 @settings(max_examples=300, deadline=None)
 @given(batch_lists(6, 5), st.integers(0, 3), st.booleans(), st.data())
-def test_no_replacement_finds_more(
-    batches: Batches, capacity: int, match: bool, data: st.DataObject
-) -> None:
+def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
     priority = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
     options: dict[str, Any] = {"window": len(batches), "priority": np.array(priority, np.int32)}
     options |= {"num_vertices": 6, "capacity": capacity, "match": match, "num_threads": 1}
@@ -71,9 +69,7 @@ def test_no_replacement_finds_more(
 
 @settings(max_examples=300, deadline=None)
 @given(batch_lists(12, 10), st.integers(0, 12), st.integers(0, 11), st.booleans(), st.data())
-def test_it_keeps_what_the_rule_says(
-    batches: Batches, capacity: int, window: int, match: bool, data: st.DataObject
-) -> None:
+def test_it_keeps_what_the_rule_says(batches, capacity, window, match, data) -> None:
     rule = {"capacity": capacity, "window": window, "match": match}
     numbers = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 2)
     priority = data.draw(st.lists(numbers, min_size=12, max_size=12))

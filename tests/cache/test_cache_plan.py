@@ -63,9 +63,7 @@ def test_traffic_of_all_devices(plan: CachePlan) -> None:
         ((), (), None),
     ],
 )
-def test_alpha_is_the_part_of_all_memory(
-    plan: CachePlan, alphas: Any, budgets: Any, expected: float | None
-) -> None:
+def test_alpha_is_the_part_of_all_memory(plan, alphas, budgets, expected) -> None:
     cliques = tuple((each,) for each in range(len(alphas)))
     devices = tuple(cache_at(at, budget) for at, budget in enumerate(budgets))
     assert replace(plan, cliques=cliques, devices=devices, alphas=alphas).alpha == expected

@@ -61,9 +61,7 @@ def cached(host: HostFeatures, kept: list[NDArray[Any]], own: int) -> CachedFeat
 
 
 @each_dtype
-def test_rows_are_those_of_the_host_bit_for_bit(
-    random_graph: Make, stored: torch.dtype, dtype: torch.dtype
-) -> None:
+def test_rows_are_those_of_the_host_bit_for_bit(random_graph, stored, dtype) -> None:
     host = HostFeatures.of(random_graph(dtype=stored))
     generator = np.random.default_rng(0)
     vertices = generator.integers(0, 300, 500)
@@ -182,9 +180,7 @@ steps_of_rows = st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max
 
 
 @given(steps_of_rows, st.integers(0, 10), st.integers(1, 4), st.booleans(), st.integers(0, 3))
-def test_hits_are_those_of_a_replay(
-    sets: list[set[int] | None], num_rows: int, window: int, match: bool, further: int
-) -> None:
+def test_hits_are_those_of_a_replay(sets, num_rows, window, match, further) -> None:
     # How far beyond the window the batches are told of plays no part.
     steps = [None if each is None else np.array(sorted(each), np.int64) for each in sets]
     batches = [each for each in steps if each is not None]
@@ -211,9 +207,7 @@ def test_hits_are_those_of_a_replay(
         (0, True, [0, 2], Access(hits=1, misses=1, host_bytes=8)),
     ],
 )
-def test_rows_that_stay_are_copies(
-    num_rows: int, match: bool, last: list[int], read: Access
-) -> None:
+def test_rows_that_stay_are_copies(num_rows, match, last, read) -> None:
     rows = np.arange(8, dtype=np.float32).reshape(4, 2)
     store = opened(HostFeatures(rows, "float32"), num_rows, 1, match)
     answers = served(store, [np.array([0, 1]), np.array([1, 2]), np.array(last)], 1)

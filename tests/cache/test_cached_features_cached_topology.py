@@ -38,9 +38,7 @@ def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
         ([0, 1, 1, 0, 0], 0, 7, 7, 0),
     ],
 )
-def test_lists_are_read_where_they_are(
-    batch: MiniBatch, places: list[int], own: int, hits: int, peers: int, misses: int
-) -> None:
+def test_lists_are_read_where_they_are(batch, places, own, hits, peers, misses) -> None:
     at = np.array(places, np.int32)
     lists = CachedLists(at, num_members=2, own=own, request_bytes=32, id_bytes=8)
     assert lists.read(batch) == Access(

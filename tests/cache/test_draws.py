@@ -79,9 +79,7 @@ def test_an_epoch_is_what_the_run_samples(random_graph: Make, kind: str) -> None
 
 
 @pytest.mark.parametrize("knows_reach", [True, False])
-def test_what_is_reached_is_what_is_sampled(
-    random_graph: Make, monkeypatch: pytest.MonkeyPatch, knows_reach: bool
-) -> None:
+def test_what_is_reached_is_what_is_sampled(random_graph, monkeypatch, knows_reach) -> None:
     if not knows_reach:  # as layer-wise samplers, and those of users
         derived = type("Derived", (NeighborSampler,), {"reach": None})
         monkeypatch.setattr("gnnscale.sampler.neighbor.NeighborSampler", derived)

@@ -83,9 +83,7 @@ DIFFERENT: list[tuple[CachePlannerConfig, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("planner", "changes", "said"), DIFFERENT)
-def test_a_plan_made_with_other_options_is_refused(
-    task: CacheTask, tmp_path: Path, planner: CachePlannerConfig, changes: dict[str, Any], said: str
-) -> None:
+def test_a_plan_made_with_other_options_is_refused(task, tmp_path, planner, changes, said) -> None:
     store = str(tmp_path / "mine")
     path = make(dataclasses.replace(DEGREE, store=store), task)
     before = {each.name: each.read_bytes() for each in path.iterdir()}
@@ -109,9 +107,7 @@ def mine(tmp_path: Path) -> StaticCache:
     return dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
 
 
-def test_plans_of_other_data_are_refused(
-    task: CacheTask, mine: StaticCache, random_graph: Make
-) -> None:
+def test_plans_of_other_data_are_refused(task, mine, random_graph) -> None:
     make(mine, task)
     graph = random_graph(num_features=2)
     with pytest.raises(GraphError, match=r"is a cache plan of tiny \(5 .*, not of graph \(300 "):
@@ -124,9 +120,7 @@ def test_plans_of_other_data_are_refused(
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_what_is_no_plan_is_never_replaced(
-    task: CacheTask, mine: StaticCache, folder: bool
-) -> None:
+def test_what_is_no_plan_is_never_replaced(task, mine, folder) -> None:
     path = make(mine, task)
     foreign = path / ("cache_plan.svg" if folder else "letter.txt")
     foreign.mkdir() if folder else foreign.write_text("dear")
@@ -162,9 +156,7 @@ class Broken(NoCache):
 
 
 @pytest.mark.parametrize("error", [None, "cache_planner: no"])
-def test_nothing_half_written_is_left(
-    task: CacheTask, mine: StaticCache, home: Path, tmp_path: Path, error: str | None
-) -> None:
+def test_nothing_half_written_is_left(task, mine, home, tmp_path, error) -> None:
     expected = KeyboardInterrupt if error is None else ConfigError
     for planner in (Broken(error=error), Broken(error=error, store=mine.store)):
         with pytest.raises(expected):

@@ -37,9 +37,7 @@ def task(graph_of: Make, make_task: Make, reading: Make) -> CacheTask:
         (np.zeros(4, np.int32), 1 << 40, [2, 1, 0, 3]),
     ],
 )
-def test_the_hottest_rows(
-    task: CacheTask, hotness: Any, num_rows: int, expected: list[int]
-) -> None:
+def test_the_hottest_rows(task, hotness, num_rows, expected) -> None:
     assert hottest_rows(task, hotness, num_rows).tolist() == expected
 
 

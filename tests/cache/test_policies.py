@@ -66,9 +66,7 @@ def test_pagraph_keeps_rows_of_its_part_by_out_degree(graph_of: Make, make_task:
     assert [each.feature_bytes for each in whole.devices] == [0, 8, 24]
 
 
-def test_gnnlab_keeps_the_same_rows_everywhere(
-    graph_of: Make, make_task: Make, reading: Make
-) -> None:
+def test_gnnlab_keeps_the_same_rows_everywhere(graph_of, make_task, reading) -> None:
     reads = ([9, 0, 1, 2, 3], [0] * 5), ([0, 9, 3, 1, 2], [0] * 5)
     task = reading(make_task(graph_of(LISTS), [24, 24], cliques=[(0, 1)]), *reads)
     plan = policy("gnnlab").plan(task)
@@ -108,9 +106,7 @@ def test_no_memory_and_all_memory(graph_of: Make, make_task: Make, name: str) ->
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_positions_without_a_cache_are_left_out(
-    random_graph: Make, make_task: Make, name: str
-) -> None:
+def test_positions_without_a_cache_are_left_out(random_graph, make_task, name) -> None:
     task = make_task(random_graph(), [None, 800, 1600], cliques=[(1, 2)], batch_size=90)
     plan = policy(name).plan(task)
     assert [each.device for each in plan.devices] == [1, 2]
@@ -120,9 +116,7 @@ def test_positions_without_a_cache_are_left_out(
 
 @given(data=st.data())
 @settings(max_examples=15)
-def test_the_bound_foretells_the_run_and_no_other_is_better(
-    tasks: Make, data: st.DataObject
-) -> None:
+def test_the_bound_foretells_the_run_and_no_other_is_better(tasks, data) -> None:
     task = data.draw(tasks(max_budget=60))
     bound = policy("oracle_static")
     plan = bound.plan(task)
@@ -290,9 +284,7 @@ def test_what_is_planned(random_graph: Make, make_task: Make) -> None:
     assert second.feature_bytes == 300 * 80
 
 
-def test_rows_that_may_match_are_told_beside_the_budget(
-    random_graph: Make, make_task: Make
-) -> None:
+def test_rows_that_may_match_are_told_beside_the_budget(random_graph, make_task) -> None:
     task = make_task(random_graph(), [0, 800], batch_size=60)
     plan = LookAheadCache(name="match", window=1, match=True).plan(task)
     for device, cache in enumerate(plan.devices):
@@ -318,9 +310,7 @@ def available(monkeypatch: pytest.MonkeyPatch) -> Make:
     return leave
 
 
-def test_a_window_that_memory_does_not_hold_is_refused(
-    random_graph: Make, make_task: Make, available: Make
-) -> None:
+def test_a_window_that_memory_does_not_hold_is_refused(random_graph, make_task, available) -> None:
     task = make_task(random_graph(), [800, 1 << 50], batch_size=60)
     rows = belady_bytes(300, 300, window=5, batch_rows=task.max_batch_rows)
     needed = 2 * (5 * task.max_batch_bytes + rows)  # each of two devices has half of it
@@ -421,9 +411,7 @@ def test_what_parts_do_not_have_is_cold(graph_of: Make, make_task: Make) -> None
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_part_without_training_vertices_helps_the_others(
-    graph_of: Make, make_task: Make, name: str
-) -> None:
+def test_a_part_without_training_vertices_helps_the_others(graph_of, make_task, name) -> None:
     graph = graph_of([[1], [2], [0], [1]], train=[0, 2])
     parts = Parts(num_parts=2, owner=np.array([0, 1, 0, 1], np.int16))
     task = make_task(graph, [0, 0], parts=parts, batch_size=2)

@@ -247,9 +247,7 @@ def test_arrays_that_were_exchanged(tmp_path: Path, stored: Path, tiny_graph: Gr
     ("vertices", "said"),
     [((4, 5), "is no vertex"), ((-1, 4), "is no vertex"), ((4, 4), "a vertex twice")],
 )
-def test_vertices_that_no_cache_has(
-    tmp_path: Path, tiny_graph: Graph, vertices: tuple[int, ...], said: str
-) -> None:
+def test_vertices_that_no_cache_has(tmp_path, tiny_graph, vertices, said) -> None:
     plan = with_first(features=ids(*vertices))
     line = refused(write(tmp_path / "p", tiny_graph, plan), tiny_graph)
     assert "features_0.npy: holds " in line

@@ -25,9 +25,7 @@ def device_of(**given: Any) -> CacheDevice:
         (400, False, 6.25, 400),
     ],
 )
-def test_what_a_missing_row_costs(
-    row_bytes: int, loads: bool, transactions: float, price: float
-) -> None:
+def test_what_a_missing_row_costs(row_bytes, loads, transactions, price) -> None:
     device = device_of(loads=loads)
     assert device.row_transactions(row_bytes) == transactions
     assert device.row_price(row_bytes) == price

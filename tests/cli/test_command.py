@@ -209,9 +209,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_run_goes_on_with_other_devices(
-    gnnscale: Command, at_once: Command, trained: tuple[Path, Answer], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_with_other_devices(gnnscale, at_once, trained, tmp_path) -> None:
     run = tmp_path / "run"
     shutil.copytree(path_written(trained[1]), run)
     others = ("device_plan=hybrid_emulated", "logger=[csv]")
@@ -272,9 +270,7 @@ def test_a_partitioner_ends(at_once: Command, tmp_path: Path, environment: dict[
 
 
 @pytest.mark.parametrize("partitioner", ["metis", "mtkahypar"])
-def test_a_full_temporary_folder_is_named(
-    at_once: Command, tmp_path: Path, environment: dict[str, str], partitioner: str
-) -> None:
+def test_a_full_temporary_folder_is_named(at_once, tmp_path, environment, partitioner) -> None:
     if partitioner == "mtkahypar":
         pytest.importorskip("mtkahypar")
     elif not (is_installed("dgl") or is_installed("metis")):

@@ -49,9 +49,7 @@ def find_worker(watched: Watched, server: subprocess.Popen[str]) -> Any:
     raise AssertionError
 
 
-def test_a_forked_worker_tells_its_stage_and_is_killed_in_it(
-    watched: Watched, server: subprocess.Popen[str]
-) -> None:
+def test_a_forked_worker_tells_its_stage_and_is_killed_in_it(watched, server) -> None:
     worker = find_worker(watched, server)
     assert watched.name(server.pid) is None
     for seconds in elapsed():  # an answer that is late is "start"

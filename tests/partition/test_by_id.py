@@ -57,9 +57,7 @@ def test_slices_do_not_change_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.integers(1, 200), st.floats(0, 1), st.integers(1, 20), st.integers(0, 2**63 - 1))
-def test_random_parts_differ_by_one(
-    num_vertices: int, share: float, num_parts: int, seed: int
-) -> None:
+def test_random_parts_differ_by_one(num_vertices, share, num_parts, seed) -> None:
     train = np.flatnonzero(np.random.default_rng(0).random(num_vertices) < share)
     if len(train) < num_parts:
         return

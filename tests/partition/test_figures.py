@@ -136,9 +136,7 @@ def halo(graph: Graph, owner: np.ndarray, part: int) -> set[int]:
 
 
 @given(case=divided(), slice_edges=st.integers(1, 50), max_bytes=st.integers(0, 60))
-def test_counts_are_those_of_sets(
-    case: tuple[Graph, np.ndarray, int], slice_edges: int, max_bytes: int
-) -> None:
+def test_counts_are_those_of_sets(case, slice_edges, max_bytes) -> None:
     graph, owner, num_parts = case
     expected = np.zeros((num_parts, num_parts), np.int64)
     for vertex in range(graph.num_vertices):

@@ -43,9 +43,7 @@ def test_cliques_and_gpus_are_within_two_percent_in_training_vertices(
     ("cutter", "module"),
     [("mtkahypar", "mtkahypar"), pytest.param("metis", "pymetis", marks=pytest.mark.long)],
 )
-def test_the_edge_cut_is_between_cliques(
-    cutter: str, module: str, bridge: Graph, tmp_path: Path, make_graph: Make
-) -> None:
+def test_the_edge_cut_is_between_cliques(cutter, module, bridge, tmp_path, make_graph) -> None:
     pytest.importorskip(module)
     pairs = np.stack([np.repeat(np.arange(10), np.diff(bridge.indptr)), bridge.indices], 1)
     graph = make_graph([(int(u), int(v)) for v, u in pairs], 10, list(range(10)))

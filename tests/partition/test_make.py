@@ -60,9 +60,7 @@ def given(
 
 
 @pytest.mark.parametrize("config", [Hash(), Range(), Random(), P3(), NoPartitioner()])
-def test_a_partition_is_made_once(
-    config: PartitionerConfig, random_graph: Make, home: Path
-) -> None:
+def test_a_partition_is_made_once(config, random_graph, home) -> None:
     graph = random_graph()
     path = make(config, graph)
     assert path.parent == home / "partitions"
@@ -155,9 +153,7 @@ def test_numbers_of_parts_that_nobody_has(tiny_graph: Graph, num_parts: int) -> 
         make(Hash(), tiny_graph, num_parts)
 
 
-def test_what_it_takes_is_said_before_and_measured(
-    tiny_graph: Graph, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_it_takes_is_said_before_and_measured(tiny_graph, caplog) -> None:
     caplog.set_level(logging.INFO)
     config = given(Parts(num_parts=2, owner=None), child_bytes=1 << 50, needs=1 << 30)
     figures = read_partition(make(config, tiny_graph, 2), tiny_graph).figures
@@ -170,9 +166,7 @@ def test_what_it_takes_is_said_before_and_measured(
 
 
 @pytest.mark.parametrize("needs", [7 << 30, 17 << 30])
-def test_memory_that_there_is_not(
-    tiny_graph: Graph, needs: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_there_is_not(tiny_graph, needs, caplog, monkeypatch) -> None:
     machine = dataclasses.replace(
         module.hardware.find_machine(),
         memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30),

@@ -82,9 +82,7 @@ def random_graph(num_vertices: int, degree: int, num_train: int) -> Graph:
 
 
 @given(st.integers(1, 40), st.integers(0, 3), st.integers(1, 5), st.data())
-def test_parts_hold_together(
-    num_vertices: int, degree: int, num_hops: int, data: st.DataObject
-) -> None:
+def test_parts_hold_together(num_vertices, degree, num_hops, data) -> None:
     graph = random_graph(num_vertices, degree + 1, data.draw(st.integers(1, num_vertices)))
     parts = assigned(graph, data.draw(st.integers(1, min(5, len(graph.train_idx)))), num_hops)
     fewest = parts.hops.min(axis=0)

@@ -15,7 +15,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.dataset import PlantedPartition, from_arrays
 from gnnscale.dataset.storage.raw_files import verify_store
 from gnnscale.graph import Graph, Origin
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, Parts, view_of_part, write_part
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
@@ -63,9 +63,7 @@ def same_batches(whole: Graph, part: Graph, fanouts: Sequence[int], num_steps: i
 
 
 @pytest.mark.parametrize("fanouts", [[3], [3, 2], [-1, -1], [25, 10]])
-def test_batches_are_those_of_the_whole_graph(
-    graph: Graph, parts: Parts, stores: list[Path], fanouts: list[int]
-) -> None:
+def test_batches_are_those_of_the_whole_graph(graph, parts, stores, fanouts) -> None:
     for index, path in enumerate(stores):
         assert same_batches(graph, Graph.open(path), fanouts)
         assert same_batches(graph, view_of_part(graph, parts, index), fanouts)
@@ -74,9 +72,7 @@ def test_batches_are_those_of_the_whole_graph(
 
 
 @pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN, GAT])
-def test_every_model_loads_what_it_loads_of_the_whole_graph(
-    graph: Graph, stores: list[Path], config: type[ModelConfig]
-) -> None:
+def test_every_model_loads_what_it_loads_of_the_whole_graph(graph, stores, config) -> None:
     model = config(num_layers=2, hidden=8).build(
         num_features=graph.num_features, num_classes=graph.num_classes
     )
@@ -169,9 +165,7 @@ def test_what_exists_is_left_alone(graph: Graph, parts: Parts, stores: list[Path
     assert (stores[0] / "meta.json").read_bytes() == before
 
 
-def test_a_part_that_cannot_be_written_leaves_nothing(
-    graph: Graph, parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, tmp_path, monkeypatch) -> None:
     def full(*given: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "features.npy"))
 
@@ -181,9 +175,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_has_no_parts_of_its_own(
-    graph: Graph, parts: Parts, stores: list[Path], tmp_path: Path
-) -> None:
+def test_what_has_no_parts_of_its_own(graph, parts, stores, tmp_path) -> None:
     hashed = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     with pytest.raises(ValueError, match="parts without hops"):
         write_part(graph, hashed, 0, tmp_path / "part")
@@ -221,9 +213,7 @@ def changed_meta(path: Path, folder: Path, **changes: Any) -> Path:
         ({"part": {"of": "0" * 32 + "\n"}}, "entry.part.of: Expected `str` matching regex"),
     ],
 )
-def test_what_a_store_says_of_its_part_is_checked(
-    stores: list[Path], tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
+def test_what_a_store_says_of_its_part_is_checked(stores, tmp_path, changes, said) -> None:
     Graph.open(changed_meta(stores[0], tmp_path / "same"))
     with pytest.raises(GraphError) as error:
         Graph.open(changed_meta(stores[0], tmp_path / "changed", **changes))

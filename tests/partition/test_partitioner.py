@@ -89,8 +89,6 @@ def test_what_is_as_it_should_be(graph: Graph) -> None:
         ({"hops": changed(HOPS, (1, 3), 1), "num_hops": 1}, "training vertex 3 is not at 0 hops"),
     ],
 )
-def test_what_is_not(
-    graph: Graph, fields: Any, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not(graph, fields, problem, monkeypatch) -> None:
     monkeypatch.setattr("gnnscale.partition.partitioner._SLICE_VERTICES", 2)
     assert problem in (problem_of(parts(**fields), graph) or "")

@@ -74,9 +74,7 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("config", [Hash(), P3()])
-def test_what_partitioners_return_is_read(
-    config: PartitionerConfig, tmp_path: Path, random_graph: Make
-) -> None:
+def test_what_partitioners_return_is_read(config, tmp_path, random_graph) -> None:
     graph = random_graph()
     parts = config.assign(graph, num_parts=3, num_hops=2, num_threads=1)
     found = read_partition(write(tmp_path / "p", graph, parts), graph).parts

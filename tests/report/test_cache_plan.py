@@ -13,7 +13,6 @@ from small_tasks import small_task
 
 from gnnscale.cache import (
     CachePlan,
-    CachePlannerConfig,
     CacheTraffic,
     CurvePoint,
     DeviceCache,
@@ -163,9 +162,7 @@ def test_a_picture_shows_the_cost_model(stored: Stored) -> None:
         LookAheadCache(name="belady", predicted_epochs=0),
     ],
 )
-def test_nothing_leaves_the_picture(
-    stored: Stored, random_graph: Callable[..., Graph], planner: CachePlannerConfig
-) -> None:
+def test_nothing_leaves_the_picture(stored, random_graph, planner) -> None:
     devices: dict[str, Any] = {"cliques": [[0, 1], [2]], "batch_size": 64, "samples": True}
     plan = planner.plan(small_task(random_graph(), [2400, 0, 1600], **devices))
     assert printed(stored(plan=plan)).count("emulated:") >= len(plan.devices)

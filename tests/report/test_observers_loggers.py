@@ -120,9 +120,7 @@ def test_a_line_for_each_epoch(follow: Follow, measured: Any, tmp_path: Path, kn
 
 
 @pytest.mark.parametrize("logger", [CsvLogger, TensorBoardLogger, MlflowLogger])
-def test_nothing_is_written_before_the_run_starts(
-    logger: Any, mlflow: Calls, tmp_path: Path
-) -> None:
+def test_nothing_is_written_before_the_run_starts(logger, mlflow, tmp_path) -> None:
     if logger is TensorBoardLogger:
         pytest.importorskip("tensorboard")
     logger(tmp_path, OPTIONS).close()
@@ -151,9 +149,7 @@ def test_names_that_mlflow_does_not_take(mlflow: Calls, measured: Any, tmp_path:
     assert mlflow.calls[-1][1]["valid_hits_at_10"] == 0.75
 
 
-def test_many_options_take_several_calls(
-    mlflow: Calls, measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_options_take_several_calls(mlflow, measured, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somewhere")
     options = {f"option{number}": "x" * 1000 for number in range(150)}
     logger = MlflowLogger(tmp_path, options)
@@ -172,9 +168,7 @@ def test_many_options_take_several_calls(
         ("tensorboard", TensorBoardLogger, "torch.utils.tensorboard"),
     ],
 )
-def test_one_line_says_what_to_install(
-    name: str, logger: Any, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_line_says_what_to_install(name, logger, module, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError) as error:
         logger(tmp_path, OPTIONS)

@@ -40,9 +40,7 @@ def test_a_run_that_did_not_start_can_be_resumed(tmp_path: Path, error: BaseExce
     ("message", "logger"),
     [("^wrong$", {}), ("^logger=mlflow: is not installed", {"csv": True, "mlflow": True})],
 )
-def test_a_refused_run_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, logger: dict[str, bool]
-) -> None:
+def test_a_refused_run_leaves_nothing(tmp_path, monkeypatch, message, logger) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ConfigError, match=message):
         train(tmp_path, ended_by(ConfigError("wrong")), logger=logger)

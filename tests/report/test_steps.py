@@ -91,9 +91,7 @@ def test_odd_values(file: Path, tmp_path: Path, hybrid_run: Any) -> None:
     assert np.isnan(steps.loss).all()
 
 
-def test_a_resumed_run_drops_the_steps_that_it_repeats(
-    file: Path, tmp_path: Path, hybrid_run: Any
-) -> None:
+def test_a_resumed_run_drops_the_steps_that_it_repeats(file, tmp_path, hybrid_run) -> None:
     write_steps(file, hybrid_run.steps[:50])
     with file.open("a") as cut_off:
         cut_off.write('{"global_step": 50, "ep')

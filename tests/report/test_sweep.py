@@ -79,9 +79,7 @@ def test_a_failed_job_is_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixt
     assert collect(tmp_path)[1]["error"] == "batch_size=0: must be at least 1"
 
 
-def test_an_ablation_tells_speed_up_against_its_first_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ablation_tells_speed_up_against_its_first_job(tmp_path, capsys) -> None:
     seconds = {"baseline": 3.0, "hybrid": 2.0, "hybrid_drm": 1.5}
     for number, (name, median) in enumerate(seconds.items()):
         figures = "emulated" if number else "measured"

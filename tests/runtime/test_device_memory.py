@@ -74,9 +74,7 @@ def most_in_use(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("prefetch", ["one_stage", "two_stage"])
-def test_mini_batches_wait_for_memory(
-    settings: Settings, losses: Any, most_in_use: dict[str, int], prefetch: str
-) -> None:
+def test_mini_batches_wait_for_memory(settings, losses, most_in_use, prefetch) -> None:
     """There is room for two at once, and four may be prepared ahead."""
     options = (*AHEAD, f"runtime.prefetch={prefetch}")
     wanted = losses(*options, plan_of(device()))
@@ -89,9 +87,7 @@ def test_mini_batches_wait_for_memory(
     assert resident + 2 * min(found) <= most_in_use["small"] <= memory_bytes
 
 
-def test_mini_batches_larger_than_the_one_that_was_measured(
-    settings: Settings, losses: Any, most_in_use: dict[str, int]
-) -> None:
+def test_mini_batches_larger_than_the_one_that_was_measured(settings, losses, most_in_use) -> None:
     """The first one fits, and so the run begins; others do not, and are trained in parts."""
     options = (*AHEAD, "runtime.prefetch=two_stage")
     wanted = losses(*options, plan_of(device()))

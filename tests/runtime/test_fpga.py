@@ -148,9 +148,7 @@ def test_a_layer_of_ones_own(losses: Any, tmp_path: Path, max_pool: Any) -> None
 
 
 @pytest.mark.long
-def test_the_example_reaches_the_accuracy_it_shows(
-    stores: Path, max_pool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_reaches_the_accuracy_it_shows(stores, max_pool, monkeypatch, capsys) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(stores))
     assert max_pool.main() > 0.75
     printed = capsys.readouterr().out.splitlines()

@@ -25,9 +25,7 @@ LINKS = (
         ((plan_of("cpu", accelerator(host_bandwidth=1e9)),), ()),
     ],
 )
-def test_the_same_losses_on_any_devices(
-    launched: Any, tmp_path: Path, devices: tuple[str, ...], decoder: tuple[str, ...]
-) -> None:
+def test_the_same_losses_on_any_devices(launched, tmp_path, devices, decoder) -> None:
     one = launched(tmp_path / "one", *LINKS, *decoder)
     many = launched(tmp_path / "many", *LINKS, *decoder, *devices, "num_threads=2")
     assert many.losses == pytest.approx(one.losses, rel=1e-4)

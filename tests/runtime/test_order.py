@@ -48,9 +48,7 @@ def test_columns_leave_the_order_as_it_is(settings: Settings, graph: Graph) -> N
 
 
 @pytest.mark.parametrize(("split", "counts"), [("null", [32, 32]), ("[40,24]", [40, 24])])
-def test_devices_have_seeds_of_their_own_parts(
-    settings: Settings, graph: Graph, split: str, counts: list[int]
-) -> None:
+def test_devices_have_seeds_of_their_own_parts(settings, graph, split, counts) -> None:
     parts = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     config = settings("device_plan=cpu_x2", f"device_plan.split={split}")
     order = checked_order(config, trained(graph), parts)

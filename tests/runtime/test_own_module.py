@@ -89,9 +89,7 @@ def test_deterministic_over_two_devices(launched: Any, tmp_path: Path) -> None:
     assert counted > 0
 
 
-def test_a_run_is_evaluated_by_the_code_that_is_named_again(
-    launched: Any, options: Any, tmp_path: Path
-) -> None:
+def test_a_run_is_evaluated_by_the_code_that_is_named_again(launched, options, tmp_path) -> None:
     run = launched(tmp_path, *custom("OwnBlocks"))
     OmegaConf.save(options(*custom("OwnBlocks")), tmp_path / "config.yaml", resolve=True)
     with pytest.raises(ConfigError, match=r"gnnscale evaluate run=.* model.module=own_modules:Own"):
@@ -113,9 +111,7 @@ def test_a_run_is_evaluated_by_the_code_that_is_named_again(
         evaluated("PyGBipartite")
 
 
-def test_a_module_without_layers_is_evaluated_over_samples(
-    launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_module_without_layers_is_evaluated_over_samples(launched, tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO)
     run = launched(tmp_path, *custom("WithoutInference"))
     assert run.result.test_metric > 0.25

@@ -98,9 +98,7 @@ def test_making_them_draws_no_random_numbers(home: Path, graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_nothing_is_left_of_what_was_interrupted(
-    home: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-) -> None:
+def test_nothing_is_left_of_what_was_interrupted(home, graph, monkeypatch, error) -> None:
     appended: list[int] = []
     append = preaggregation.NpyWriter.append
 
@@ -117,9 +115,7 @@ def test_nothing_is_left_of_what_was_interrupted(
     assert list((home / "preaggregated").iterdir()) == []
 
 
-def test_a_disk_without_room_is_told_beforehand(
-    home: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_is_told_beforehand(home, graph, monkeypatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=600 * 16 * 4 - 1))
     with pytest.raises(NoSpaceError) as error:
         preaggregate(GraphSAGE(hidden=8), graph, num_threads=1)

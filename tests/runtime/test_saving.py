@@ -60,9 +60,7 @@ def learnt(result: TrainResult) -> list[Any]:
 
 
 @pytest.mark.parametrize("overrides", [(), NORM, ("runtime.patience=1", *NORM)])
-def test_a_run_goes_on_from_every_step(
-    run: Any, observer: Any, tmp_path: Path, kept: Any, overrides: Any
-) -> None:
+def test_a_run_goes_on_from_every_step(run, observer, tmp_path, kept, overrides) -> None:
     known = run(tmp_path / "whole", *overrides, ALWAYS)
     steps = list(kept)
     assert steps == list(range(1, len(known.history) * STEPS + 1))
@@ -122,9 +120,7 @@ def test_parts_of_other_workers_are_refused(run: Any, tmp_path: Path, kept: Any)
         assert "\n" not in str(error.value)
 
 
-def test_training_does_not_wait_for_the_disk(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_does_not_wait_for_the_disk(run, tmp_path, monkeypatch) -> None:
     ready = threading.Event()
     written: list[tuple[str, int]] = []
     writing = threading.Lock()
@@ -159,9 +155,7 @@ def test_training_does_not_wait_for_the_disk(
     assert best["epoch"] == max(epoch for name, epoch in written if name == "best")
 
 
-def test_a_disk_that_fails_ends_the_run_at_a_step(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_ends_the_run_at_a_step(run, tmp_path, monkeypatch) -> None:
     failed = threading.Event()
 
     def fail(file: Path, content: Any) -> None:

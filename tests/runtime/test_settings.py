@@ -104,9 +104,7 @@ READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
         ("cache_planner=pagraph", "does not go with caches, which hold rows as they are"),
     ],
 )
-def test_what_does_not_go_with_rows_aggregated_beforehand(
-    settings: Settings, overrides: str, message: str
-) -> None:
+def test_what_does_not_go_with_rows_aggregated_beforehand(settings, overrides, message) -> None:
     with pytest.raises(ConfigError) as error:
         settings(*READY, *overrides.split())
     assert str(error.value).startswith("features=preaggregated: ")

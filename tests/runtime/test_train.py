@@ -194,9 +194,7 @@ def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
     assert not any(begun)
 
 
-def test_workers_wait_for_each_other_after_all_that_rank_0_does(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_wait_for_each_other_after_all_that_rank_0_does(run, tmp_path, monkeypatch) -> None:
     done: list[str] = []
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.0])
     broadcast = Group.broadcast_json
@@ -223,9 +221,7 @@ def test_workers_wait_for_each_other_after_all_that_rank_0_does(
     assert epochs == ["validated", " validated", " validated", " validated last best", " validated"]
 
 
-def test_a_run_in_anothers_directory_resumes_as_itself(
-    run: Any, whole: Whole, tmp_path: Path
-) -> None:
+def test_a_run_in_anothers_directory_resumes_as_itself(run, whole, tmp_path) -> None:
     run(tmp_path, "epochs=1", "seed=1")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, watched=At(2))

@@ -64,9 +64,7 @@ def test_seeds_are_ends_and_negatives(sampler: LinkSampler) -> None:
     assert named == set(range(batch.num_seeds))
 
 
-def test_no_message_along_what_any_device_predicts_in_the_step(
-    graph: Graph, sampler: LinkSampler
-) -> None:
+def test_no_message_along_what_any_device_predicts_in_the_step(graph, sampler) -> None:
     seeds = list(ORDER.epoch(0))[2].seeds
     whole = {tuple(edge) for edge in pairs()[seeds].tolist()}
     mine = sampler.sample(seeds[:10], 2)

@@ -84,9 +84,7 @@ def test_seeds_that_are_refused(tiny_graph: Graph, seeds: list[int], message: st
     st.booleans(),
     st.data(),
 )
-def test_what_every_sample_keeps_to(
-    random_graph: Make, fanouts: list[int], with_replacement: bool, data: st.DataObject
-) -> None:
+def test_what_every_sample_keeps_to(random_graph, fanouts, with_replacement, data) -> None:
     num_vertices = data.draw(st.integers(1, 40))
     graph = random_graph(num_vertices, data.draw(st.integers(0, 400)), num_features=1)
     graph = replace(
@@ -217,9 +215,7 @@ def test_threads_and_callers_make_no_difference(random_graph: Make) -> None:
 
 @pytest.mark.parametrize("with_replacement", [False, True])
 @pytest.mark.parametrize("num_parts", [2, 5, 37])
-def test_splitting_the_seeds_makes_no_difference(
-    random_graph: Make, num_parts: int, with_replacement: bool
-) -> None:
+def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_replacement) -> None:
     graph = random_graph(2000, 40_000, num_features=1)
     seeds = np.random.default_rng(0).permutation(2000)[:200]
     sampler = NeighborSampler(graph, fanouts=[7, 3, 20], replace=with_replacement, seed=1)
@@ -416,9 +412,7 @@ def test_a_graph_without_weights_is_refused(tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("fanouts", [[-1], [3, -1], [-1, -1], [4, 2, -1]])
 @pytest.mark.parametrize("replace", [False, True])
-def test_what_is_left_is_what_the_whole_sampling_has(
-    random_graph: Make, fanouts: list[int], replace: bool
-) -> None:
+def test_what_is_left_is_what_the_whole_sampling_has(random_graph, fanouts, replace) -> None:
     graph, seeds = random_graph(), np.arange(0, 60, 3)
     config = NeighborSampling(fanouts=fanouts, replace=replace)
     shorter = without_last_hop(config)

@@ -26,9 +26,7 @@ def seeds_of(order: ShuffledOrder, epoch: int) -> list[np.ndarray]:
 
 
 @given(st.integers(1, 200), st.integers(1, 70), st.integers(0, 2**63 - 1), st.integers(0, 1000))
-def test_every_vertex_is_a_seed_once_in_every_epoch(
-    size: int, batch_size: int, seed: int, epoch: int
-) -> None:
+def test_every_vertex_is_a_seed_once_in_every_epoch(size, batch_size, seed, epoch) -> None:
     vertices = np.arange(size, dtype=np.int32) * 3
     order = ShuffledOrder(vertices, batch_size=batch_size, seed=seed)
     batches = seeds_of(order, epoch)
@@ -129,9 +127,7 @@ def graph(tiny_graph: Graph) -> Graph:
     return replace(tiny_graph, labels=labels, split=split)
 
 
-def test_vertices_without_label_are_left_out(
-    graph: Graph, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_vertices_without_label_are_left_out(graph, caplog) -> None:
     with caplog.at_level(logging.INFO):
         assert labelled_vertices(graph, "train").tolist() == [0, 2]
     assert "1 of 3 train vertices have no label" in caplog.text

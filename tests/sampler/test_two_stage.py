@@ -58,9 +58,7 @@ parts_and_batches = st.lists(
 
 
 @given(parts_and_batches, st.integers(0, 2**40), st.integers(0, 5))
-def test_every_vertex_is_trained_once_and_nobody_is_idle_before_the_end(
-    sizes: list[tuple[int, int]], seed: int, epoch: int
-) -> None:
+def test_every_vertex_is_trained_once_and_nobody_is_idle_before_the_end(sizes, seed, epoch) -> None:
     counts, batch_sizes = map(list, zip(*sizes, strict=True))
     if not any(counts):
         counts[0] = 1

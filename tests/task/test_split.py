@@ -227,9 +227,7 @@ def test_no_identity_is_believed(graph: Graph, made: Path, entry: str, value: An
         (lambda kept: kept["identity"].update(seed=1.5), "entry.identity.seed: Expected `int`"),
     ],
 )
-def test_no_entry_is_believed(
-    graph: Graph, made: Path, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
+def test_no_entry_is_believed(graph, made, change, message) -> None:
     change_kept(made, change)
     with one_line(message, error=GraphError, begins=f"{made}/"):
         open_split(made, graph)

@@ -12,9 +12,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
 
 
-def test_lists_that_a_vertex_is_in_are_counted(
-    graph_of: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_that_a_vertex_is_in_are_counted(graph_of, monkeypatch) -> None:
     graph = graph_of([[1, 2, 2], [1, 3], [3, 1], []])
     for num_entries in (1, 3, 100):
         monkeypatch.setattr(module, "_SLICE_ENTRIES", num_entries)

@@ -1,6 +1,5 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,9 +37,7 @@ def task(make: Make) -> CacheTask:
 
 
 @pytest.mark.parametrize("change", [{"num_epochs": 1}, {"fanouts": None}])
-def test_runs_of_one_epoch_and_samplers_without_a_formula_are_counted(
-    task: CacheTask, change: Any
-) -> None:
+def test_runs_of_one_epoch_and_samplers_without_a_formula_are_counted(task, change) -> None:
     task = replace(task, **change)
     drawn = presample(task.draws, [0], devices=range(4))
     assert np.array_equal(task.expected.sum_rows([0, 1]), drawn.sum_rows([0, 1]))
@@ -56,9 +53,7 @@ def test_of_one_epoch_nothing_is_foretold(task: CacheTask) -> None:
 
 
 @pytest.mark.parametrize("parts", [PARTS, None])
-def test_the_hottest_by_expectation_are_read_as_often_as_expected(
-    make: Make, parts: Parts | None
-) -> None:
+def test_the_hottest_by_expectation_are_read_as_often_as_expected(make, parts) -> None:
     """Counts of one epoch promise more than the run holds; estimates do not."""
     task = make(parts)
     clique = (2, 3)
@@ -185,9 +180,7 @@ POLICIES = (
 
 
 @pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5])
-def test_every_policy_hits_as_foretold(
-    real_graphs: list[Graph], make_task: Make, ratio: float
-) -> None:
+def test_every_policy_hits_as_foretold(real_graphs, make_task, ratio) -> None:
     """Within a point, and Legion's transactions within 5 %, over a run of five epochs."""
     for graph in real_graphs:
         budget = int(ratio * graph.num_vertices) * graph.num_features * graph.features.itemsize

@@ -40,9 +40,7 @@ def tree(num_children: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanouts", [[2, 2, 1], [-1, 1, 2], [5, 3, 1]])
-def test_probabilities_on_trees_are_those_of_sampling(
-    graph_of: Make, fanouts: list[int], replace: bool
-) -> None:
+def test_probabilities_on_trees_are_those_of_sampling(graph_of, fanouts, replace) -> None:
     """Exact, since a vertex is in one list alone; the root is a seed of every other batch."""
     lists = tree([4, 3, 2])
     graph = graph_of([*lists, []])

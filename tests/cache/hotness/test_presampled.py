@@ -36,9 +36,7 @@ def counted_plainly(draws: Draws, epochs: list[int], device: int) -> tuple[Any, 
 
 
 @pytest.mark.parametrize("num_threads", [1, 4])
-def test_batches_are_counted_read_by_read(
-    random_graph: Make, make_task: Make, num_threads: int
-) -> None:
+def test_batches_are_counted_read_by_read(random_graph, make_task, num_threads) -> None:
     options = {"batch_size": 40, "fanouts": (4, 3), "num_threads": num_threads}
     task = make_task(random_graph(), [0, 0, 0], **options)
     found = presample(task.draws, [1, 5], devices=[0, 2])
@@ -177,9 +175,7 @@ numbers = st.tuples(st.integers(0, 2**20), st.floats(0, 1), means)
 
 
 @given(st.lists(numbers, min_size=1, max_size=40), st.floats(0, 1))
-def test_nothing_breaks_and_the_total_stays(
-    found: list[tuple[int, float, float]], share: float
-) -> None:
+def test_nothing_breaks_and_the_total_stays(found, share) -> None:
     counts = np.array([count for count, _, _ in found], np.int32)
     half = np.array([int(part * count) for count, part, _ in found], np.int32)
     estimate = credible(counts, floats([mean for _, _, mean in found]), half, share)

@@ -35,9 +35,7 @@ def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
     assert (alone.total_row_hotness, alone.total_list_hotness) == (14, 8)
 
 
-def test_equally_hot_ones_come_by_out_degree(
-    graph_of: Make, make_task: Make, reading: Make
-) -> None:
+def test_equally_hot_ones_come_by_out_degree(graph_of, make_task, reading) -> None:
     task = make_task(graph_of(LISTS), [200])  # out-degrees are 1, 2, 3 and 0
     task = reading(task, ([1, 1, 1, 1], [2, 2, 2, 2]))
     found = candidates(task, [0], task.presampled)
@@ -64,17 +62,13 @@ def test_totals_are_of_all_vertices(two: CacheTask) -> None:
 
 
 @pytest.mark.parametrize(("budgets", "lists"), [((20, 0), [3]), ((19, 19), [0, 1]), ((15, 9), [1])])
-def test_a_list_larger_than_each_memory_lets_others_pass(
-    two: CacheTask, budgets: tuple[int, int], lists: list[int]
-) -> None:
+def test_a_list_larger_than_each_memory_lets_others_pass(two, budgets, lists) -> None:
     """List 3 has 20 bytes, lists 0 and 1 have 16 and 12."""
     assert candidates(with_budgets(two, *budgets), [0, 1], two.presampled).lists.tolist() == lists
 
 
 @given(data=st.data(), counted=st.booleans())
-def test_rows_count_as_they_are_foretold_to_be_read(
-    tasks: Make, data: st.DataObject, counted: bool
-) -> None:
+def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> None:
     task = data.draw(tasks())
     clique = task.cliques[0]
     reads = task.presampled if counted else task.expected

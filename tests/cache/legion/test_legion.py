@@ -106,9 +106,7 @@ def test_a_hub_does_not_keep_others_out(graph_of: Make, make_task: Make, reading
 
 
 @given(data=st.data(), alpha=st.none() | st.floats(0, 1))
-def test_what_is_predicted_is_what_is_kept(
-    tasks: Make, data: st.DataObject, alpha: float | None
-) -> None:
+def test_what_is_predicted_is_what_is_kept(tasks, data, alpha) -> None:
     task = data.draw(tasks())
     plan = Legion(alpha=alpha).plan(task)
     assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.counted)
@@ -191,9 +189,7 @@ def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) ->
 
 
 @given(data=st.data())
-def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(
-    tasks: Make, data: st.DataObject
-) -> None:
+def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(tasks, data) -> None:
     task = data.draw(tasks())
     alpha = data.draw(st.none() | st.floats(0, 1))
     plan = Legion(alpha=alpha).plan(task)
@@ -220,9 +216,7 @@ def test_alpha_is_a_part(alpha: float) -> None:
         Legion(alpha=alpha)
 
 
-def test_it_goes_by_what_is_expected_unless_counts_are_asked_for(
-    two: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_by_what_is_expected_unless_counts_are_asked_for(two, monkeypatch) -> None:
     task, asked = two(40, 40), []
 
     def watched(task: CacheTask, clique: Any, reads: Any) -> Any:

@@ -68,9 +68,7 @@ def test_all_three_are_balanced(tool: str, communities: Graph, only: Make) -> No
     assert max(balances(weights, parts.owner, 4)) <= 1.051
 
 
-def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(
-    make_graph: Make, only: Make
-) -> None:
+def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(make_graph, only) -> None:
     pytest.importorskip("pymetis")
     only("metis")
     ring = [(v, (v + 1) % 12) for v in range(12)]
@@ -100,9 +98,7 @@ def test_without_any_library_the_message_says_what_to_install(
 
 
 @pytest.mark.parametrize("config", [Metis(), EdgeCut(), MtKaHyPar()])
-def test_more_parts_than_training_vertices_are_refused(
-    config: PartitionerConfig, bridge: Graph, only: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_parts_than_training_vertices_are_refused(config, bridge, only, monkeypatch) -> None:
     only("metis")
     monkeypatch.setattr(libraries, "require", lambda *given: None)
     with pytest.raises(ConfigError, match=r"^partitioner.num_parts=3"):
@@ -157,9 +153,7 @@ def test_one_way_edges_are_counted_in_a_sample(bridge: Graph, make_graph: Make) 
     assert one_way_share(replace(bridge, indices=np.full(42, 1 << 40))) == 1
 
 
-def test_larger_graphs_take_more_and_more_threads_no_longer(
-    bridge: Graph, communities: Graph
-) -> None:
+def test_larger_graphs_take_more_and_more_threads_no_longer(bridge, communities) -> None:
     for tool in ("dgl", "metis"):
         small, large = forecast_metis(bridge, tool), forecast_metis(communities, tool)
         assert small.memory_bytes < large.memory_bytes

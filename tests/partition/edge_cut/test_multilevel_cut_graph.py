@@ -49,9 +49,7 @@ def test_a_damaged_topology_is_one_line(bridge: Graph) -> None:
         ([4, 1], (1.0, 1.0, 1.0), [[8, 32, 8], [2, 8, 2]]),
     ],
 )
-def test_parts_may_weigh_their_share_and_a_little_more(
-    shares: list[int], limits: tuple[float, ...], most: list[list[int]]
-) -> None:
+def test_parts_may_weigh_their_share_and_a_little_more(shares, limits, most) -> None:
     weights = np.array([[1, 4, 1]] * 10)
     assert max_weights(weights, np.array(shares, float), limits).tolist() == most
 

@@ -94,9 +94,7 @@ def test_owners_that_are_none_are_refused(owners: str, bridge: Graph, tool_that:
         partition("metis", bridge)
 
 
-def test_an_interrupt_ends_the_process_and_removes_the_folder(
-    bridge: Graph, temporary: Path, tool_that: Make
-) -> None:
+def test_an_interrupt_ends_the_process_and_removes_the_folder(bridge, temporary, tool_that) -> None:
     write = "open(folder + '/pid', 'w').write(str(os.getpid()))"
     pid = tool_that(f"import os, time\n{write}\ntime.sleep(1000)") / "pid"
 
@@ -153,9 +151,7 @@ def test_it_is_removed_whatever_happens(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(
-    temporary: Path,
-) -> None:
+def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(temporary) -> None:
     program = (
         "from gnnscale.partition.edge_cut.subprocess import scratch_folder\n"
         "with scratch_folder() as folder:\n"

@@ -64,9 +64,7 @@ def test_emulated_is_marked(tmp_path: Path, hybrid_run: Any, cpu_run: Any, write
     assert 'class="badge"' not in page
 
 
-def test_simulated_card(
-    tmp_path: Path, hybrid_run: Any, simulated_run: Any, write_run: Any
-) -> None:
+def test_simulated_card(tmp_path, hybrid_run, simulated_run, write_run) -> None:
     page, summary = write_run(tmp_path, simulated_run)
     assert summary["devices"][1]["csim"]["bottleneck"] == "aggregate"
     assert set(re.findall('class="badge">(.*?)<', page)) == {"csim"}
@@ -217,8 +215,6 @@ def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> 
 
 
 @pytest.mark.parametrize("run", ["hybrid_run", "cached_run", "exchange_run"])
-def test_a_browser_has_room_for_every_table(
-    run: str, tmp_path: Path, write_run: Any, request: pytest.FixtureRequest
-) -> None:
+def test_a_browser_has_room_for_every_table(run, tmp_path, write_run, request) -> None:
     page, _ = write_run(tmp_path, request.getfixturevalue(run))
     assert look_at(page, _MEASURE, tmp_path)[1] == ""

@@ -75,9 +75,7 @@ def test_decisions_are_told_but_not_more_than_one_a_second(
     assert second.endswith("(1 before it not shown)")
 
 
-def test_a_long_epoch_is_not_silent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, cpu_run: Any, monotonic: list[float]
-) -> None:
+def test_a_long_epoch_is_not_silent(tmp_path, caplog, cpu_run, monotonic) -> None:
     observer, _ = report(tmp_path, terminal=False)
     observer.started(cpu_run.started)
     with caplog.at_level(logging.INFO, logger="gnnscale"):

@@ -150,9 +150,7 @@ def test_the_table_tells_all_names_and_their_errors(tmp_path: Path, hybrid_run: 
         ("simulated_run", None, " ms csim (simulating included) over 9 steps", "emulated"),
     ],
 )
-def test_what_is_not_known_is_not_shown(
-    tmp_path: Path, request: Any, run: str, num_steps: int | None, shows: str, lacks: str
-) -> None:
+def test_what_is_not_known_is_not_shown(tmp_path, request, run, num_steps, shows, lacks) -> None:
     found = request.getfixturevalue(run)
     shown = printed(tmp_path, found, found.result, num_steps)
     assert shows in shown

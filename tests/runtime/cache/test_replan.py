@@ -1,6 +1,4 @@
 import logging
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -60,9 +58,7 @@ DEVICE = accelerator(peer_bandwidth=1e10, host_aggregates=False)
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("links", ["0 1\n1 0\n", "0 0\n0 0\n"], ids=["clique", "alone"])
-def test_a_plan_for_other_fanouts_is_made_anew(
-    settings: Any, launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, links: str
-) -> None:
+def test_a_plan_for_other_fanouts_is_made_anew(settings, launched, tmp_path, caplog, links) -> None:
     (tmp_path / "links").write_text(links)
     both = (plan_of(DEVICE, DEVICE), "device_plan.split=[32,32]")
     common = (*both, "runtime.drm=false", "runtime.prefetch=none")

@@ -137,9 +137,7 @@ def test_a_plan_that_cannot_be_used(settings: Settings, tmp_path: Path, damage: 
         (BOTH, "p: emulated:0, emulated:1 read each other's caches, but emulated:0 has peer_band"),
     ],
 )
-def test_a_plan_of_something_else(
-    settings: Settings, tmp_path: Path, links: str, overrides: str, message: str
-) -> None:
+def test_a_plan_of_something_else(settings, tmp_path, links, overrides, message) -> None:
     peers, store = plan_of(PEER, PEER), f"cache_planner.store={tmp_path / 'p'}"
     quiver = ("cache_planner=quiver", "cache_planner.ratio=0.1", links)
     path, _ = planned(settings(*quiver, peers, store))

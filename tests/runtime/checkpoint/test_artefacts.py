@@ -69,9 +69,7 @@ def test_a_store_replaced_between_launch_and_opening(
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_rows_are_aggregated_before_any_worker(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) -> None:
     options = ("features=preaggregated", "model=gin", "sampler.fanouts=[5,-1]")
     config = settings(f"dataset.store={tmp_path / 'store'}", *options)
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))

@@ -189,9 +189,7 @@ def test_it_is_due_after_a_while(new_run: Any, clock: Any) -> None:
     assert not checkpoint.is_due_inside
 
 
-def test_with_an_interval_it_is_due_inside_epochs_too(
-    new_run: Any, settings: Any, clock: Any
-) -> None:
+def test_with_an_interval_it_is_due_inside_epochs_too(new_run, settings, clock) -> None:
     every = settings("runtime.checkpoint_every_s=60")
     checkpoint = replace(new_run().checkpoint, config=every, saved_at=clock.now)
     # Not at the start: what a kill undoes then is the start.

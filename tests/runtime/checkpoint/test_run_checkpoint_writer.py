@@ -76,9 +76,7 @@ def test_of_those_behind_a_write_the_last_one_is_done(writer: BackgroundWriter, 
     assert disk.done == ["a", "d", "e"]
 
 
-def test_a_failure_is_told_once_and_ends_what_was_to_follow(
-    writer: BackgroundWriter, disk: Disk
-) -> None:
+def test_a_failure_is_told_once_and_ends_what_was_to_follow(writer, disk) -> None:
     writer.check()
     writer.begin(disk.job("a", OSError(28, "No space left on device")))
     writer.follow(disk.job("b"))

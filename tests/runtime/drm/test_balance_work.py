@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,9 +26,7 @@ from gnnscale.runtime.drm.balance_work import balance_work, expected_seconds
         ([1, 0], [1.0, 0.0], {}, (1, 0)),
     ],
 )
-def test_seeds_go_where_they_take_equally_long(
-    split: list[int], seconds: list[float], options: dict[str, Any], expected: tuple[int, ...]
-) -> None:
+def test_seeds_go_where_they_take_equally_long(split, seconds, options, expected) -> None:
     assert balance_work(split, seconds, **options) == expected
 
 

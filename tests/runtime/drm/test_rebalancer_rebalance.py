@@ -269,9 +269,7 @@ def test_two_to_five_devices_without_overhead_need_three_decisions() -> None:
 @pytest.mark.parametrize(
     ("noise", "typical", "worst", "most_moves"), [(0.05, 1.03, 1.10, 6), (0.1, 1.05, 1.20, 12)]
 )
-def test_noise_does_not_make_it_oscillate(
-    noise: float, typical: float, worst: float, most_moves: int
-) -> None:
+def test_noise_does_not_make_it_oscillate(noise, typical, worst, most_moves) -> None:
     means, num_moves = [], []
     for seed in range(30):
         devices, plan = random_devices(seed, 0.05, noise)

@@ -26,9 +26,7 @@ class Sampling(Device):
         (Sampling(), "two_stage", TaskTimes(sample_accel=1, load=2, transfer=4, train_accel=8)),
     ],
 )
-def test_stages_that_take_turns_are_one_task(
-    device: Device, prefetch: str, expected: TaskTimes
-) -> None:
+def test_stages_that_take_turns_are_one_task(device, prefetch, expected) -> None:
     found = TaskTimes.of_device(share(device, prefetch=prefetch), STAGES)
     assert found == expected
     assert found.longest == (15 if prefetch == "none" else 8)

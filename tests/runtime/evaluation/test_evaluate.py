@@ -112,9 +112,7 @@ def test_what_is_no_run(finished: Any, tmp_path: Path) -> None:
         ("dataset.seed", 7, "run: the graph's "),
     ],
 )
-def test_weights_of_another_model_or_graph(
-    finished: Any, tmp_path: Path, option: str, value: int, message: str
-) -> None:
+def test_weights_of_another_model_or_graph(finished, tmp_path, option, value, message) -> None:
     finished("epochs=1")
     changed = OmegaConf.load(tmp_path / "config.yaml")
     OmegaConf.update(changed, option, value)

@@ -32,18 +32,14 @@ def model(settings: Any, graph: Graph) -> GNN:
 @pytest.mark.parametrize(
     ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
 )
-def test_when_validation_is_due(
-    settings: Any, graph: Graph, model: GNN, every: int, due: list[int]
-) -> None:
+def test_when_validation_is_due(settings, graph, model, every, due) -> None:
     config = settings("epochs=5", f"runtime.eval_every={every}")
     validator = Validator(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
     assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
-def test_each_split_has_its_own_metric(
-    settings: Any, graph: Graph, model: GNN, inference: str
-) -> None:
+def test_each_split_has_its_own_metric(settings, graph, model, inference) -> None:
     config, task = settings(f"runtime.inference={inference}"), VertexTask(graph=graph)
     validator = Validator(config, task, model, HoldEvenVertices().open(graph))
     known = open_examiner(task, model, Predictor(model, graph, config)).measure(["valid", "test"])
@@ -62,9 +58,7 @@ def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -
     assert Validator(trading, task, model, nothing).validate()[0] == known
 
 
-def test_it_takes_all_threads_and_gives_them_back(
-    settings: Any, graph: Graph, model: GNN, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_takes_all_threads_and_gives_them_back(settings, graph, model, monkeypatch) -> None:
     seen: list[Any] = []
     threads: list[int] = []
 

@@ -61,9 +61,7 @@ def watch_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_equals_a_batch_of_full_neighbourhoods(
-    random_graph: Any, config: Model, num_layers: int, norm: str
-) -> None:
+def test_equals_a_batch_of_full_neighbourhoods(random_graph, config, num_layers, norm) -> None:
     graph = random_graph(200, 1500)
     built = config(hidden=16, num_layers=num_layers, norm=norm)
     model = built.build(num_features=20, num_classes=5).train()
@@ -107,9 +105,7 @@ def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
 
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-def test_rows_of_a_hidden_layer_are_what_the_next_one_sees(
-    random_graph: Any, config: Model, norm: str
-) -> None:
+def test_rows_of_a_hidden_layer_are_what_the_next_one_sees(random_graph, config, norm) -> None:
     graph = random_graph(200, 1500)
     model = config(hidden=16, num_layers=3, norm=norm).build(num_features=20, num_classes=5).eval()
     for vertices in (None, np.array([7, 3, 199])):
@@ -188,9 +184,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
 
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("kept_bytes", [0, 5_000, 1 << 20])
-def test_weights_may_change_between_calls(
-    random_graph: Any, monkeypatch: pytest.MonkeyPatch, config: Model, kept_bytes: int
-) -> None:
+def test_weights_may_change_between_calls(random_graph, monkeypatch, config, kept_bytes) -> None:
     graph = random_graph(200, 1500)
     model = config(hidden=16, norm="batch").build(num_features=20, num_classes=5)
     vertices = np.array([7, 3, 199])

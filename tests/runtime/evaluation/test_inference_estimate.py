@@ -14,9 +14,7 @@ from gnnscale.runtime.evaluation.plan import Limits, find_work
 from gnnscale.runtime.evaluation.rows import EDGE_BYTES, Workers
 
 
-def test_time_is_that_of_some_vertices_times_what_there_are(
-    random_graph: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:
     graph = random_graph(400, 4000)
     model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
     monkeypatch.setattr(inference, "_TRIED_VERTICES", 80)

@@ -57,9 +57,7 @@ def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
     file.close()
 
 
-def test_a_file_has_no_name_and_only_the_bytes_that_were_foretold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_has_no_name_and_only_the_bytes_that_were_foretold(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     rows = FileRows(1000, 17, stretch_bytes=1)
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]

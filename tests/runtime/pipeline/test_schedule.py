@@ -36,9 +36,7 @@ splits = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any).map(tup
 
 
 @given(splits, st.integers(1, 60), st.integers(1, 3))
-def test_slices_of_all_ranks_are_the_mini_batch(
-    split: tuple[int, ...], num_train: int, epochs: int
-) -> None:
+def test_slices_of_all_ranks_are_the_mini_batch(split, num_train, epochs) -> None:
     schedules = [schedule(num_train, split, rank=i, epochs=epochs) for i in range(len(split))]
     ranks = [list(each.slices()) for each in schedules]
     batches = global_batches(num_train, sum(split), epochs)
@@ -54,9 +52,7 @@ def test_slices_of_all_ranks_are_the_mini_batch(
 
 
 @given(splits, st.data())
-def test_slices_are_the_mini_batch_while_plans_change(
-    split: tuple[int, ...], data: st.DataObject
-) -> None:
+def test_slices_are_the_mini_batch_while_plans_change(split, data) -> None:
     total, lead_steps = sum(split), data.draw(st.integers(1, 4))
     schedules = [schedule(40, split, rank=i, lead_steps=lead_steps) for i in range(len(split))]
     sources = [each.slices() for each in schedules]

@@ -73,9 +73,7 @@ def test_its_mini_batches_are_full(plain_run: TrainState, monkeypatch: pytest.Mo
     assert set(seen) == {50}
 
 
-def test_medians_leave_the_first_steps_out(
-    plain_run: TrainState, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_medians_leave_the_first_steps_out(plain_run, clock, monkeypatch) -> None:
     slow = iter([0.2] * 3)
     before_samples(plain_run, monkeypatch, lambda seeds: clock.advance(next(slow, 0.01)))
     found = rehearsed(plain_run)
@@ -85,14 +83,7 @@ def test_medians_leave_the_first_steps_out(
 
 
 @pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
-def test_slow_steps_are_few(
-    settings: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    prefetch: str,
-    steps: int,
-) -> None:
+def test_slow_steps_are_few(settings, tmp_path, monkeypatch, request, prefetch, steps) -> None:
     config = settings(f"runtime.prefetch={prefetch}")
     with open_run(config, tmp_path, {}, ALONE) as run:
         clock = request.getfixturevalue("clock")

@@ -194,18 +194,14 @@ def test_without_prefetching_one_mini_batch_is_in_flight(begun: Any) -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_part_that_does_not_fit_is_refused_before_anything_trains(
-    begun: Any, known: bool
-) -> None:
+def test_a_part_that_does_not_fit_is_refused_before_anything_trains(begun, known) -> None:
     split = "device_plan.split=[4,60]"
     kept = begun(*tight(10_000_000, split)).plan.to_values()
     with one_line(begins="device_plan: small has 60 of batch_size=64 seeds, who"):
         begun(*tight(15_000, split), known=kept if known else None)
 
 
-def test_parts_of_an_order_are_held_against_the_memory(
-    begun: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_an_order_are_held_against_the_memory(begun, settings, monkeypatch) -> None:
     """Parts of a graph give each device its seeds; the largest step decides, not the first."""
     config = settings(*tight(15_000))
     graph = config.dataset.open()
@@ -225,9 +221,7 @@ def test_parts_of_an_order_are_held_against_the_memory(
         begun(*tight(15_000))
 
 
-def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(
-    begun: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(begun, monkeypatch) -> None:
     def measure() -> None:
         raise AssertionError("this machine is not asked")
 
@@ -272,9 +266,7 @@ def test_what_is_not_rehearsed(begun: Any, overrides: tuple[str, ...], converged
         (73, 10.0, 3),
     ],
 )
-def test_rehearsals_take_a_part_of_the_run_only(
-    begun: Any, num_steps: int, step_s: float, rehearsals: int
-) -> None:
+def test_rehearsals_take_a_part_of_the_run_only(begun, num_steps, step_s, rehearsals) -> None:
     planning = begun()
     planning._num_steps = num_steps
     planning.predicted = replace(planning.predicted, step_s=step_s)

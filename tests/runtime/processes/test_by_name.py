@@ -55,9 +55,7 @@ def test_a_class_that_its_module_no_longer_has_is_refused(monkeypatch: Any) -> N
         ({"init_main_from_path": "-c", "sys_argv": ["-c"]}, False),  # a session without a file
     ],
 )
-def test_the_program_is_what_python_was_started_with(
-    main: dict[str, Any], is_one: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_is_what_python_was_started_with(main, is_one, monkeypatch) -> None:
     monkeypatch.setattr(spawn, "get_preparation_data", lambda name: {"name": name, **main})
     assert program_of_this_process() == (main if is_one else {})
 

@@ -242,9 +242,7 @@ def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) 
         ["runtime.patience=1", "optimizer.lr=1e-9"],
     ],
 )
-def test_what_follows_validation_is_the_same_on_all_workers(
-    launched: Any, tmp_path: Path, overrides: list[str]
-) -> None:
+def test_what_follows_validation_is_the_same_on_all_workers(launched, tmp_path, overrides) -> None:
     options = (*overrides, "num_threads=2", "epochs=8", "runtime.drm=false")
     alone = launched(tmp_path / "alone", *options, "device_plan=cpu")
     three = launched(tmp_path / "three", *options, "device_plan.devices=[cpu,cpu,cpu]")

@@ -84,9 +84,7 @@ def test_exit_codes(server: Any, task: Doing, code: int) -> None:
     worker.end()
 
 
-def test_a_worker_takes_over_the_surroundings_of_its_run(
-    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_takes_over_the_surroundings_of_its_run(server, tmp_path, monkeypatch) -> None:
     until(lambda: server.usable)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LATE", "so late")

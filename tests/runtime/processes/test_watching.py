@@ -51,9 +51,7 @@ class GoesOn(logging.Handler):
             os.kill(self._observer.stopped, signal.SIGCONT)
 
 
-def test_a_stopped_worker_is_told_of_and_may_go_on(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_worker_is_told_of_and_may_go_on(settings, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(stalls, "_SAY_AFTER_S", 2.0)
     monkeypatch.setattr(watching, "_EVERY_S", 0.1)
     observer = Stopping(1)

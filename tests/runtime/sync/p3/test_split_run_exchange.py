@@ -10,9 +10,7 @@ from gnnscale.sampler import LayerSampler, NeighborSampler
 @pytest.mark.parametrize("id_type", [np.int32, np.int64])
 @pytest.mark.parametrize("num_seeds", [0, 1, 20])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_unpacked_is_what_was_packed(
-    random_graph: Any, id_type: Any, num_seeds: int, weighted: bool
-) -> None:
+def test_what_is_unpacked_is_what_was_packed(random_graph, id_type, num_seeds, weighted) -> None:
     graph = random_graph()
     object.__setattr__(graph, "indices", graph.indices.astype(id_type))
     layers, neighbors = {"layer_sizes": [30, 40]}, {"fanouts": [3, 2]}
