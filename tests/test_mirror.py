@@ -1,7 +1,5 @@
 """A module's tests have its name; tests of no single module are listed here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TESTS = Path(__file__).parent

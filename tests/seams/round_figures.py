@@ -1,7 +1,5 @@
 """A machine, its devices, a workload and plans, of round figures: answers follow by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields as fields_of
 from typing import Any

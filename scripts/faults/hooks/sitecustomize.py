@@ -7,8 +7,6 @@ Files in the folder ``GNNSCALE_WATCHED``, of the process ``PID``:
     PID.kill   holds the name of a stage, in which the process is to be killed
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
