@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,7 @@ def graph() -> api.Choice[Any]:
 
 
 @pytest.fixture
-def own_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_figures: Callable[[Path], Path]
-) -> None:
+def own_home(tmp_path, monkeypatch, write_figures) -> None:
     """Work in a folder of the test's own, which is its home, too."""
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
     monkeypatch.chdir(tmp_path)

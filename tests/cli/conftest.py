@@ -35,9 +35,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def environment(
-    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
-) -> dict[str, str]:
+def environment(tmp_path_factory, write_figures) -> dict[str, str]:
     return os.environ | {"GNNSCALE_HOME": str(write_figures(tmp_path_factory.mktemp("home")))}
 
 

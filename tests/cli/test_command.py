@@ -43,9 +43,7 @@ def at_once(tmp_path: Path, environment: dict[str, str], run_lines: Callable[...
 
 
 @pytest.fixture(scope="module")
-def trained(
-    tmp_path_factory: pytest.TempPathFactory, command_in: Callable[..., Command]
-) -> tuple[Path, Answer]:
+def trained(tmp_path_factory, command_in) -> tuple[Path, Answer]:
     """A directory in which a run of ``TINY`` was trained, and what that said."""
     directory = tmp_path_factory.mktemp("trained")
     return directory, command_in(directory)("train", *TINY)

@@ -1,12 +1,10 @@
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pictures import assert_nothing_leaves, texts
 from printed import on_console
 
-from gnnscale.graph import Graph
 from gnnscale.partition import (
     P3,
     Hash,
@@ -23,9 +21,7 @@ Made = Callable[..., Partition]
 
 
 @pytest.fixture
-def made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random_graph: Callable[..., Graph]
-) -> Made:
+def made(tmp_path, monkeypatch, random_graph) -> Made:
     """Make a partition of a graph with 300 vertices and 3,000 edges."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     graph = random_graph(num_features=100)

@@ -42,9 +42,7 @@ def with_tiny(overrides: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def stores(
-    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path], csim_home: Path
-) -> Path:
+def stores(tmp_path_factory, write_figures, csim_home) -> Path:
     """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one.
 
     What is compiled there for simulation is compiled for all tests.
@@ -209,9 +207,7 @@ class StopAfterAnEpoch(RunReport):
 
 
 @pytest.fixture
-def resumed_and_whole(
-    launched: Callable[..., Reported], tmp_path: Path
-) -> Callable[..., tuple[Reported, Reported]]:
+def resumed_and_whole(launched, tmp_path) -> Callable[..., tuple[Reported, Reported]]:
     """Resume a run that was interrupted, and do it without a stop: they learn the same bits.
 
     The run goes on for two epochs, however far it came.

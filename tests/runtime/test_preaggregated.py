@@ -23,9 +23,7 @@ MODELS = ("gcn", "sage", "gin")
 
 
 @pytest.fixture(autouse=True)
-def a_home_of_its_own(
-    options: Any, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def a_home_of_its_own(options, stores, tmp_path, monkeypatch) -> None:
     """Rows are made anew in every test, and no machine is measured."""
     home = tmp_path / "home"
     home.mkdir()

@@ -27,9 +27,7 @@ class Silent:
 
 
 @pytest.fixture(scope="session")
-def export_home(
-    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
-) -> Path:
+def export_home(tmp_path_factory, write_figures) -> Path:
     return write_figures(tmp_path_factory.mktemp("home"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from changed import Change, drop, put
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
@@ -29,9 +29,7 @@ def prefetch() -> str:
 
 
 @pytest.fixture
-def resume(
-    options: Callable[..., DictConfig], observer: Any, tmp_path: Path, prefetch: str
-) -> Callable[[Change], None]:
+def resume(options, observer, tmp_path, prefetch) -> Callable[[Change], None]:
     """Train an epoch, change the checkpoint, and go on from it."""
     node = options("epochs=1", f"runtime.prefetch={prefetch}")
     plain: Any = OmegaConf.to_container(node, resolve=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from one_line import one_line
 
 from gnnscale.options.config import typed
@@ -19,9 +19,7 @@ from gnnscale.runtime.train import train
 
 
 @pytest.fixture
-def finished(
-    options: Callable[..., DictConfig], tmp_path: Path, observer: Any
-) -> Callable[..., TrainResult]:
+def finished(options, tmp_path, observer) -> Callable[..., TrainResult]:
     """Train to the end, with overrides as on the command line."""
 
     def run(*overrides: str) -> TrainResult:
