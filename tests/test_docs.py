@@ -369,9 +369,13 @@ def test_every_field_of_a_run_is_described() -> None:
     threads = Threads(sample=1, load=1, propagate=1)
     share = DeviceShare(device=Cpu(), num_seeds=1, threads=threads, prefetch="none")
     run = TrainResult(
-        **{"dataset": "", "model": "", "seed": 0, "history": ()},
-        **{"layout": RunLayout(plan=DevicePlan(shares=(share,)))},
-        **{"measures": ("accuracy",), "ceiling": None},
+        dataset="",
+        model="",
+        seed=0,
+        history=(),
+        layout=RunLayout(plan=DevicePlan(shares=(share,))),
+        measures=("accuracy",),
+        ceiling=None,
     )
     summary = summarise(run, status="completed")
     records = (EpochRecord, DeviceEpoch, Access)

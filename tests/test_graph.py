@@ -267,8 +267,11 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         name="graph",
         indptr=np.array([0, 0, 2, 2, 5, 5]),
         indices=np.array([0, 3, 1, 1, 4], np.int32),
-        **{"features": ARRAYS["features"], "feature_dtype": "float32"},
-        **{"labels": ARRAYS["labels"], "num_classes": 2, "edges": EdgeData(weights=weights)},
+        features=ARRAYS["features"],
+        feature_dtype="float32",
+        labels=ARRAYS["labels"],
+        num_classes=2,
+        edges=EdgeData(weights=weights),
     )
     for together in (1, 2, 100):
         monkeypatch.setattr(graph_module, "_LISTS", together)

@@ -63,8 +63,11 @@ def run(installed: Path, tmp_path: Path) -> Command:
     def command(*arguments: str) -> str:
         answer = subprocess.run(
             [sys.executable, "-S", *arguments],
-            **{"cwd": tmp_path, "env": environment, "timeout": 240},
-            **{"capture_output": True, "text": True},
+            cwd=tmp_path,
+            env=environment,
+            timeout=240,
+            capture_output=True,
+            text=True,
         )
         assert answer.returncode == 0, answer.stderr
         return answer.stdout

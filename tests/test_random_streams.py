@@ -43,10 +43,13 @@ def complete_graph(id_type: Any = np.int32) -> Graph:
     """Return a graph in which a neighbour's place in every list is its id."""
     nothing = np.zeros(1, np.int64)
     return Graph(
-        **{"name": "complete", "features": nothing[:, None], "feature_dtype": "float32"},
+        name="complete",
+        features=nothing[:, None],
+        feature_dtype="float32",
         indptr=np.arange(0, SIZE * SIZE + 1, SIZE),
         indices=np.tile(np.arange(SIZE, dtype=id_type), SIZE),
-        **{"labels": nothing, "num_classes": 2},
+        labels=nothing,
+        num_classes=2,
     )
 
 

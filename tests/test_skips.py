@@ -26,8 +26,10 @@ def test_without_a_browser(variables: dict[str, str], tmp_path: Path) -> None:
             "tests/report/page/test_page.py",
             *("-o", "addopts=-ra --import-mode=importlib"),
         ],
-        **{"cwd": ROOT, "env": environment | {"PATH": str(tmp_path)} | variables},
-        **{"capture_output": True, "text": True},
+        cwd=ROOT,
+        env=environment | {"PATH": str(tmp_path)} | variables,
+        capture_output=True,
+        text=True,
     )
     assert answer.returncode == (1 if variables else 0), answer.stdout
     assert "no chromium, chromium-browser or google-chrome to look at the page" in answer.stdout

@@ -124,8 +124,11 @@ def start(
     with errors.open("wb") as stream:
         process = subprocess.Popen(
             command,
-            **{"cwd": directory.parent, "env": watched.environment | {"TMPDIR": str(temporary)}},
-            **{"stdout": subprocess.DEVNULL, "stderr": stream, "start_new_session": True},
+            cwd=directory.parent,
+            env=watched.environment | {"TMPDIR": str(temporary)},
+            stdout=subprocess.DEVNULL,
+            stderr=stream,
+            start_new_session=True,
             preexec_fn=processes.end_with_parent,
         )
     of_run = {"process": process, "directory": directory, "errors": errors, "devices": devices}

@@ -15,8 +15,14 @@ from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core.errors import GraphError
 
 KIND = Kind(
-    **{"name": "bag", "header": "bag.json", "version": 3, "folder": "bags", "max_bytes": 1 << 20},
-    **{"option": "bag.store", "command": "bag make", "files": r"bag\.json|(ids|table)\.npy"},
+    name="bag",
+    header="bag.json",
+    version=3,
+    folder="bags",
+    max_bytes=1 << 20,
+    option="bag.store",
+    command="bag make",
+    files=r"bag\.json|(ids|table)\.npy",
 )
 ARRAYS = {"ids": np.array([3, 1, 2], np.int32), "table": np.arange(6, dtype=np.uint8).reshape(2, 3)}
 FORMS: dict[str, Form] = {

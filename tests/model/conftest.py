@@ -94,9 +94,13 @@ def labelled() -> Callable[[np.ndarray, int], Graph]:
     def make(labels: np.ndarray, num_classes: int) -> Graph:
         none = np.zeros(0, np.int32)
         return Graph(
-            **{"name": "tiny", "indptr": np.zeros(len(labels) + 1, np.int64), "indices": none},
-            **{"features": np.zeros((len(labels), 1), np.float32), "feature_dtype": "float32"},
-            **{"labels": labels, "num_classes": num_classes},
+            name="tiny",
+            indptr=np.zeros(len(labels) + 1, np.int64),
+            indices=none,
+            features=np.zeros((len(labels), 1), np.float32),
+            feature_dtype="float32",
+            labels=labels,
+            num_classes=num_classes,
             split=Split(train_idx=np.arange(len(labels), dtype=np.int32)),
         )
 

@@ -46,7 +46,10 @@ def test_rows_are_those_of_the_destinations_of_the_layers_block() -> None:
         return Block(indptr=indptr, indices=np.empty(0, np.int32), num_src=num_src)
 
     batch = MiniBatch(
-        **{"seed": 5, "step": 6, "num_seeds": 1, "input_vertices": np.array([8, 3, 9, 1])},
+        seed=5,
+        step=6,
+        num_seeds=1,
+        input_vertices=np.array([8, 3, 9, 1]),
         blocks=(block(3, 4), block(2, 3), block(1, 2)),
     )
     for layer, vertices in enumerate([[8, 3, 9], [8, 3]]):

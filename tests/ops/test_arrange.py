@@ -40,8 +40,12 @@ def arrange(indptr: Any, indices: Any, num_src: int, wanted: Any, **given: Any) 
 def test_an_added_own_row_by_hand() -> None:
     made = ops.arrange_block(
         **TINY,
-        **{"destinations": ids(0, 1), "self_term": "add", "tile_rows": 8, "backward_tile_rows": 3},
-        **{"dst_scale": np.float32([10, 1, 1]), "self_scale": np.float32([0.5, 0.25, 1])},
+        destinations=ids(0, 1),
+        self_term="add",
+        tile_rows=8,
+        backward_tile_rows=3,
+        dst_scale=np.float32([10, 1, 1]),
+        self_scale=np.float32([0.5, 0.25, 1]),
     )
     assert made.sources.tolist() == [0, 1, 2, 3]
     assert made.forward.tiles.tolist() == [[0, 1, 2]]

@@ -172,8 +172,12 @@ def test_limits_hold_or_are_told_and_refinement_never_raises_the_cut(drawn: Any)
         owner = before.copy()
         refined = ops.refine(
             *lists,
-            **{"vertex_weights": vertex_weights, "edge_weights": edge_weights},
-            **{"max_weights": most, "owner": owner, "num_rounds": 5, "num_threads": num_threads},
+            vertex_weights=vertex_weights,
+            edge_weights=edge_weights,
+            max_weights=most,
+            owner=owner,
+            num_rounds=5,
+            num_threads=num_threads,
         )
         answers.append((refined, owner.tolist()))
     assert answers[0] == answers[1]
@@ -204,8 +208,11 @@ def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
     # Without rounds nothing climbs hills, which clusters do not.
     apart = refine(
         (coarse.indptr, coarse.indices),
-        **{"vertex_weights": coarse.vertex_weights, "edge_weights": coarse.edge_weights},
-        **{"max_weights": most, "num_rounds": 0, "owner": of_clusters},
+        vertex_weights=coarse.vertex_weights,
+        edge_weights=coarse.edge_weights,
+        max_weights=most,
+        num_rounds=0,
+        owner=of_clusters,
     )
     assert together.cut_before == apart.cut_before
     # Rounds may yet find the balance that balancing alone has missed.
@@ -248,7 +255,9 @@ def test_clusters_are_no_heavier_than_they_may_and_stay_within_parts(drawn: Any)
 def test_a_contracted_graph_has_the_sums() -> None:
     coarse = ops.contract(
         *both_ways([*BRIDGE, (1, 4)], 6),
-        **{"vertex_weights": np.arange(12).reshape(6, 2), "num_clusters": 2, "num_threads": 2},
+        vertex_weights=np.arange(12).reshape(6, 2),
+        num_clusters=2,
+        num_threads=2,
         labels=np.int32([0, 0, 0, 1, 1, 1]),
     )
     indptr, indices, edge_weights, vertex_weights = (each.tolist() for each in coarse)

@@ -263,7 +263,9 @@ def test_add_rows_goes_on_where_sums_stand() -> None:
         taken = slice(first, end)
         ops.add_rows(
             *(x, rows[taken], np.array([0, end - first])),
-            **{"weights": weights[taken], "out_ids": np.int32([target]), "out": out},
+            weights=weights[taken],
+            out_ids=np.int32([target]),
+            out=out,
             num_threads=2,
         )
     torch.testing.assert_close(out, expected)
@@ -272,7 +274,10 @@ def test_add_rows_goes_on_where_sums_stand() -> None:
     whole = before.clone()
     ops.add_rows(
         *(x, rows.astype(np.int32), np.array([0, 15, 40])),
-        **{"weights": weights, "out_ids": np.int32([1, 4]), "out": whole, "num_threads": 1},
+        weights=weights,
+        out_ids=np.int32([1, 4]),
+        out=whole,
+        num_threads=1,
     )
     assert torch.equal(whole, out)
 

@@ -144,7 +144,10 @@ def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempP
         (src, dst),
         np.arange(num_vertices * 3, dtype=np.float32).reshape(num_vertices, 3),
         np.zeros(num_vertices, np.int64),
-        **{"train_idx": train, "valid_idx": valid, "test_idx": test, "num_classes": 1},
+        train_idx=train,
+        valid_idx=valid,
+        test_idx=test,
+        num_classes=1,
     )
     num_parts = data.draw(st.integers(1, num_train))
     num_hops = data.draw(st.integers(1, 3))

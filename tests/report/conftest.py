@@ -122,18 +122,26 @@ def make_up(
             clock += duration
             records.append(
                 StepRecord(
-                    **{"epoch": epoch, "step": step, "global_step": number},
-                    **{"num_steps": steps_per_epoch, "num_edges": step * 200_000},
+                    epoch=epoch,
+                    step=step,
+                    global_step=number,
+                    num_steps=steps_per_epoch,
+                    num_edges=step * 200_000,
                     mean_loss=2.0 / (1 + number / 20),
                     loss=2.0 / (1 + number / 20) + float(random.normal(0, 0.05)),
-                    **{"seconds": clock - begin, "devices": devices, "decision": decision},
+                    seconds=clock - begin,
+                    devices=devices,
+                    decision=decision,
                 )
             )
             split = split_after
         epochs.append(_epoch(epoch, clock - begin, sums, moved, plan, split))
         clock += 0.08
     started = Result(
-        **{"dataset": "planted_partition", "model": "Sage", "seed": 0, "ceiling": 0.97},
+        dataset="planted_partition",
+        model="Sage",
+        seed=0,
+        ceiling=0.97,
         layout=RunLayout(plan=plan, predicted=_prediction(plan)),
         measures=("accuracy",),
         history=(),
@@ -221,9 +229,12 @@ def _epoch(
         stages |= {stage: None for stage, is_absent in absent.items() if is_absent}
         devices.append(
             DeviceEpoch(
-                **{"name": share.device.name, "kind": share.device.kind},
-                **{"figures": share.device.figures, "batch_share": split[rank] / BATCH},
-                **{"threads": asdict(share.threads), "stage_times_s": stages},
+                name=share.device.name,
+                kind=share.device.kind,
+                figures=share.device.figures,
+                batch_share=split[rank] / BATCH,
+                threads=asdict(share.threads),
+                stage_times_s=stages,
                 host_to_device_bytes=moved[rank].link_bytes if emulated else None,
                 peak_rss_bytes=(900 + 40 * epoch + 100 * rank) << 20,
                 pss_bytes=(500 + 20 * epoch + 50 * rank) << 20,
@@ -232,9 +243,14 @@ def _epoch(
             )
         )
     return EpochRecord(
-        **{"epoch": epoch, "train_loss": 2.0 / (1 + epoch), "valid_metric": 0.5 + 0.07 * epoch},
-        **{"lr": 0.01, "epoch_time_s": seconds, "eval_time_s": 0.08},
-        **{"num_edges": 6_000_000, "num_vertices": 1_500_000},
+        epoch=epoch,
+        train_loss=2.0 / (1 + epoch),
+        valid_metric=0.5 + 0.07 * epoch,
+        lr=0.01,
+        epoch_time_s=seconds,
+        eval_time_s=0.08,
+        num_edges=6_000_000,
+        num_vertices=1_500_000,
         stage_times_s=devices[0].stage_times_s,
         peak_rss_bytes=max(device.peak_rss_bytes for device in devices),
         devices=tuple(devices),

@@ -14,10 +14,17 @@ from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayo
 
 def epoch(number: int, metric: float | None, seconds: float, **changes: Any) -> EpochRecord:
     return EpochRecord(
-        **{"epoch": number, "train_loss": 1.0 / number, "valid_metric": metric, "lr": 0.1},
-        **{"epoch_time_s": seconds, "eval_time_s": None, "num_edges": 2_000_000},
-        **{"num_vertices": 300, "stage_times_s": stage_times(seconds)},
-        **{"peak_rss_bytes": 1000 * number, "devices": (cpu(seconds, **changes),)},
+        epoch=number,
+        train_loss=1.0 / number,
+        valid_metric=metric,
+        lr=0.1,
+        epoch_time_s=seconds,
+        eval_time_s=None,
+        num_edges=2_000_000,
+        num_vertices=300,
+        stage_times_s=stage_times(seconds),
+        peak_rss_bytes=1000 * number,
+        devices=(cpu(seconds, **changes),),
     )
 
 
@@ -206,8 +213,14 @@ def test_a_plan_and_its_epochs(first_epochs: int | None, rate: float, transactio
     warm = Traffic(rows=Access(hits=60, misses=40, link_requests=40))
     found = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
     caches = CacheFigures(
-        **{"planner": "belady", "alpha": None, "cliques": ((0,),), "cache_bytes": 8},
-        **{"host_aggregates": 0, "num_epochs": 1, "exact": False, "first_epochs": first_epochs},
+        planner="belady",
+        alpha=None,
+        cliques=((0,),),
+        cache_bytes=8,
+        host_aggregates=0,
+        num_epochs=1,
+        exact=False,
+        first_epochs=first_epochs,
         predicted=CacheTraffic(rows=(0, 100), lists=(0, 0), transactions=100, link_bytes=0),
     )
     layout = RunLayout(plan=plan("cpu:0"), cache=caches)

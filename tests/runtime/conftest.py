@@ -115,7 +115,9 @@ def together(stores: Path, tmp_path: Path) -> Callable[..., None]:
         with (tmp_path / "output.txt").open("w+") as output:
             process = subprocess.Popen(
                 [sys.executable, *map(str, (starter, program, size, meeting, *arguments))],
-                **{"env": environment, "stdout": output, "stderr": subprocess.STDOUT},
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             try:

@@ -382,7 +382,9 @@ def two_labels(**fields: Any) -> Graph:
         (ends[0], ends[1]),
         features,
         (features[:, :3] > 0).astype(np.uint8),
-        **{"train_idx": train_idx, "valid_idx": valid_idx, "test_idx": test_idx},
+        train_idx=train_idx,
+        valid_idx=valid_idx,
+        test_idx=test_idx,
         num_classes=3,
     )
     return replace(graph, **fields)

@@ -50,6 +50,11 @@ def small_task(
         devices=devices,
         num_devices=len(devices),
         cliques=tuple(map(tuple, cliques or [[each.position] for each in devices])),
-        **{"parts": None, "draws": draws, "num_epochs": num_epochs, "batch_size": batch_size},
-        **{"fanouts": tuple(fanouts), "aggregated_row_bytes": None, "seed": seed},
+        parts=None,
+        draws=draws,
+        num_epochs=num_epochs,
+        batch_size=batch_size,
+        fanouts=tuple(fanouts),
+        aggregated_row_bytes=None,
+        seed=seed,
     )

@@ -52,8 +52,11 @@ def run(options: argparse.Namespace) -> Any:
         for model in (GCN, GraphSAGE):
             probe = StepProbe(
                 model=model(hidden=_WIDTHS[1], num_layers=2),
-                **{"num_features": _WIDTHS[0], "num_classes": _WIDTHS[2], "fanouts": (25, 10)},
-                **{"num_seeds": _SEEDS, "host_aggregates": False},
+                num_features=_WIDTHS[0],
+                num_classes=_WIDTHS[2],
+                fanouts=(25, 10),
+                num_seeds=_SEEDS,
+                host_aggregates=False,
             )
             step = time_steps(probe, graph, threads=1, repeats=3, clock=time.thread_time)
             work = propagation_work(step.workload, step.size)

@@ -173,7 +173,10 @@ def _task(graph: Graph) -> cache.CacheTask:
     sampling = NeighborSampling(fanouts=_FANOUTS)
     draws = cache.Draws(graph, sampling, order, split=split, seed=0, num_threads=1)
     return cache.CacheTask(
-        **{"graph": graph, "devices": tuple(devices), "cliques": ((0, 1), (2,)), "parts": None},
+        graph=graph,
+        devices=tuple(devices),
+        cliques=((0, 1), (2,)),
+        parts=None,
         **{"draws": draws, "num_epochs": 1, "fanouts": tuple(_FANOUTS), **sizes},
         aggregated_row_bytes=20,
     )

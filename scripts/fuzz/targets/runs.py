@@ -146,10 +146,16 @@ class TinyRun:
     def result(self) -> records.TrainResult:
         metric, steps = self.graph.metric, self.steps_per_epoch
         return records.TrainResult(
-            **{"dataset": self.graph.name, "model": self.config.model.name, "seed": 0},
-            **{"layout": records.RunLayout(plan=self.plan), "ceiling": None, "measures": (metric,)},
-            **{"test_metrics": {metric: 0.5}, "history": tuple(self.history)},
-            **{"steps_per_epoch": steps, "steps_done": EPOCHS * steps},
+            dataset=self.graph.name,
+            model=self.config.model.name,
+            seed=0,
+            layout=records.RunLayout(plan=self.plan),
+            ceiling=None,
+            measures=(metric,),
+            test_metrics={metric: 0.5},
+            history=tuple(self.history),
+            steps_per_epoch=steps,
+            steps_done=EPOCHS * steps,
         )
 
     def go_on(self, directory: Path) -> None:
@@ -189,7 +195,9 @@ def _step(number: int, steps_per_epoch: int, num_devices: int) -> records.StepRe
     done = {"num_edges": 100 * (step + 1), "seconds": 0.5 * (step + 1), "global_step": number}
     return records.StepRecord(
         **{"epoch": epoch + 1, "step": step + 1, "num_steps": steps_per_epoch, **done},
-        **{"loss": 1.0, "mean_loss": 1.0, "devices": (device,) * num_devices},
+        loss=1.0,
+        mean_loss=1.0,
+        devices=(device,) * num_devices,
         decision="moved 3 seeds" if number == 1 else None,
     )
 
@@ -244,8 +252,13 @@ class Checkpoints(Artefact):
         learning = Learning(model=model, trained=model, optimizer=optimizer)
         progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
         state: Any = SimpleNamespace(
-            **{"config": run.config, "group": ALONE, "learning": learning, "progress": progress},
-            **{"checkpoint": run.checkpoint(path), "metric": run.graph.metric, "layout": layout},
+            config=run.config,
+            group=ALONE,
+            learning=learning,
+            progress=progress,
+            checkpoint=run.checkpoint(path),
+            metric=run.graph.metric,
+            layout=layout,
             step=SimpleNamespace(rows={}),
         )
         saved = resume(state)

@@ -10,8 +10,12 @@ from gnnscale.backend.fpga.lowering import Product, WeightLayout, words
 
 def product(width_in: int, width_out: int, *, num_slots: int = 1, bias: bool = True) -> Product:
     return Product(
-        **{"layer": 0, "linear": nn.Linear(num_slots * width_in, width_out, bias=bias)},
-        **{"aggregates": True, "num_slots": num_slots, "width_in": width_in, "activates": False},
+        layer=0,
+        linear=nn.Linear(num_slots * width_in, width_out, bias=bias),
+        aggregates=True,
+        num_slots=num_slots,
+        width_in=width_in,
+        activates=False,
         drops=False,
     )
 

@@ -230,8 +230,13 @@ def test_bad_options() -> None:
 
 
 NEEDS = Needs(
-    **{"num_vertices": 1000, "num_edges": 100_000, "num_features": 4, "feature_dtype": "float32"},
-    **{"label_bytes": 8, "weighted": False, "memory_bytes": 1 << 30},
+    num_vertices=1000,
+    num_edges=100_000,
+    num_features=4,
+    feature_dtype="float32",
+    label_bytes=8,
+    weighted=False,
+    memory_bytes=1 << 30,
 )
 
 

@@ -176,9 +176,18 @@ def test_names_of_files_and_columns(tmp_path):
     (raw / "people.tsv").write_text(people)
     (raw / "knows.csv.gz").write_bytes(gzip.compress(b"id\tfrom\tto\tw\n1\tb\ta\t2.5\n"))
     graph = Tables(
-        **{"name": "mine", "raw": str(raw), "vertices": "people.tsv", "edges": "knows.csv.gz"},
-        **{"id": "who", "label": "group", "split_column": "part", "features": ["age", "height"]},
-        **{"source": "from", "target": "to", "weight": "w", "delimiter": "tab"},
+        name="mine",
+        raw=str(raw),
+        vertices="people.tsv",
+        edges="knows.csv.gz",
+        id="who",
+        label="group",
+        split_column="part",
+        features=["age", "height"],
+        source="from",
+        target="to",
+        weight="w",
+        delimiter="tab",
     ).open()
     assert lists(graph) == [[], [0], []]
     assert graph.features.tolist() == [[8, 7], [2, 1], [4, 3]]

@@ -69,8 +69,12 @@ def test_transfers_and_waiting_are_told_apart() -> None:
 
 #: What two processes measure, in little time.
 TASK = PairTask(
-    **{"num_values": (16, 1 << 22), "reduces": 3, "probes": (PROBE,)},
-    **{"graph_sizes": (1 << 12, 1 << 12), "threads": 1, "repeats": 3},
+    num_values=(16, 1 << 22),
+    reduces=3,
+    probes=(PROBE,),
+    graph_sizes=(1 << 12, 1 << 12),
+    threads=1,
+    repeats=3,
 )
 
 

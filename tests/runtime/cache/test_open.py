@@ -131,7 +131,11 @@ def test_devices_with_a_cache_take_rows_as_they_are() -> None:
 
 #: The second of two workers, each on a machine of its own.
 FAR: Any = SimpleNamespace(
-    **{"rank": 1, "size": 2, "local_size": 1, "is_rank0": False, "barrier": lambda: None},
+    rank=1,
+    size=2,
+    local_size=1,
+    is_rank0=False,
+    barrier=lambda: None,
     gather=lambda mine: [],
     broadcast_json=lambda value: [None, None],
 )

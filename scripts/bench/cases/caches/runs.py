@@ -78,10 +78,17 @@ def run_of(
     draws = Draws(graph, NeighborSampling(fanouts=FANOUTS), order, **how)
     devices = gpus(range(num_devices), budget_bytes=0)
     return CacheTask(
-        **{"graph": graph, "devices": devices, "num_devices": num_devices, "parts": parts},
-        **{"draws": draws, "num_epochs": num_epochs, "batch_size": batch, "seed": 0},
+        graph=graph,
+        devices=devices,
+        num_devices=num_devices,
+        parts=parts,
+        draws=draws,
+        num_epochs=num_epochs,
+        batch_size=batch,
+        seed=0,
         cliques=tuple((device.position,) for device in devices),
-        **{"fanouts": tuple(FANOUTS), "aggregated_row_bytes": None},
+        fanouts=tuple(FANOUTS),
+        aggregated_row_bytes=None,
     )
 
 

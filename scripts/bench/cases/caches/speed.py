@@ -217,16 +217,26 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
     indptr = np.zeros(num + 1, np.int64)
     np.cumsum(degrees, out=indptr[1:])
     graph = SimpleNamespace(
-        **{"name": "synthetic", "num_vertices": num, "indptr": indptr},
-        **{"indices": np.empty(0, np.int32), "num_features": _FEATURES},
+        name="synthetic",
+        num_vertices=num,
+        indptr=indptr,
+        indices=np.empty(0, np.int32),
+        num_features=_FEATURES,
         feature_dtype="float32",
     )
     devices = gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4)
     task = CacheTask(
-        **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
-        **{"parts": None, "draws": SimpleNamespace(exact=True, num_threads=num_threads)},
-        **{"num_epochs": 1, "batch_size": 1, "fanouts": None},
-        **{"aggregated_row_bytes": None, "seed": 0},
+        graph=graph,
+        devices=devices,
+        num_devices=len(clique),
+        cliques=(clique,),
+        parts=None,
+        draws=SimpleNamespace(exact=True, num_threads=num_threads),
+        num_epochs=1,
+        batch_size=1,
+        fanouts=None,
+        aggregated_row_bytes=None,
+        seed=0,
     )
     vars(task).update(out_degrees=degrees)
     vars(task)["presampled"] = Presampled(reads=reads, num_epochs=1, num_threads=num_threads)
