@@ -281,7 +281,8 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
     if math.isinf(low_rate):
         low_rate = high_rate
     whole = low_rate + (high_rate - low_rate) * (at - low) / (high - low)
-    return whole * threads / active
+    # Rates of very different sizes cancel to less than either of them.
+    return max(whole, min(low_rate, high_rate)) * threads / active
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,10 @@ def test_an_unlimited_rate_stays_so() -> None:
     assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
 
 
+def test_rates_of_very_different_sizes_leave_one() -> None:
+    assert shared_rate([1, 128], [1e300, 4e9], 128, 127.99999999999999) >= 4e9
+
+
 @given(
     rates=st.lists(st.floats(1, 100), min_size=3, max_size=3).map(sorted),
     threads=st.integers(1, 16),

@@ -92,7 +92,9 @@ def test_a_device_whose_part_trains_nothing_helps_the_others(
     launched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Range, "_owners", lambda self, graph, parts: first_half(graph))
-    run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", "partitioner=range")
+    # Its own place: another test has stored the partition that these options make.
+    own = ("partitioner=range", f"partitioner.store={tmp_path / 'parts'}")
+    run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", *own)
     # 576 of 960 vertices train, and each device takes 32 a step.
     assert run.seeds == [(32, 32)] * (2 * 9)
     (note,) = run.summary["partition"]["notes"]
