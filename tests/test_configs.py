@@ -24,10 +24,10 @@ from gnnscale.report.doctor import DoctorConfig
 from gnnscale.runtime.command_options import EvaluateConfig, PartitionConfig, PrepareConfig
 from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import RuntimeConfig, TrainConfig
+from gnnscale.runtime.task import TaskConfig
 from gnnscale.runtime.telemetry.records import StepRecord
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
-from gnnscale.task import TaskConfig
 
 pytestmark = pytest.mark.integration
 

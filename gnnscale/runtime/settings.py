@@ -17,8 +17,8 @@ from gnnscale.options.user_code import check_name
 from gnnscale.partition import NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
+from gnnscale.runtime.task import TaskConfig, VertexPrediction
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
-from gnnscale.task import TaskConfig, VertexPrediction
 
 #: Types in which matrix products may be computed; bfloat16 is lossy and never the default.
 COMPUTE_DTYPES = ("float32", "bfloat16")

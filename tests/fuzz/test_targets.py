@@ -45,7 +45,7 @@ READERS = {
     "cache_plan": "cache.stored_plan",
     "checkpoint": "runtime.checkpoint",
     "commands": "cli.staging",
-    "links": "task.split",
+    "links": "runtime.task.split",
     "nvlink": "partition.nvlink",
     "partition": "partition.by_id partition.store",
     "platform": "plan.platform",

@@ -23,7 +23,7 @@ from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
-    from gnnscale.task.base import Task
+    from gnnscale.runtime.task.base import Task
 
 
 log = logging.getLogger(__name__)

@@ -32,9 +32,9 @@ from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.task import base, links
+from gnnscale.runtime.task.base import Task, ceiling
 from gnnscale.sampler.seed_order import labelled_vertices
-from gnnscale.task import base, links
-from gnnscale.task.base import Task, ceiling
 
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20

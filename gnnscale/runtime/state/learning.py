@@ -21,8 +21,8 @@ from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
+from gnnscale.runtime.task.base import Task
 from gnnscale.sampler import SeedOrder
-from gnnscale.task.base import Task
 
 T = TypeVar("T")
 

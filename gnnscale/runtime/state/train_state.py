@@ -14,8 +14,8 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
+from gnnscale.runtime.task.base import ceiling
 from gnnscale.runtime.telemetry import records
-from gnnscale.task.base import ceiling
 
 
 @dataclass(kw_only=True)

@@ -19,9 +19,9 @@ from gnnscale.model import GCN, GIN, GraphSAGE
 from gnnscale.partition import PaGraph, write_part
 from gnnscale.report.export.answers import RowIds
 from gnnscale.runtime.preaggregation import open_rows, preaggregate
+from gnnscale.runtime.task.links import LinkTask
+from gnnscale.runtime.task.split import PARTS, identify_split, make_split, open_split
 from gnnscale.sampler import NeighborSampling, Shuffled
-from gnnscale.task.links import LinkTask
-from gnnscale.task.split import PARTS, identify_split, make_split, open_split
 
 from ..case import Files, Input, WrongResultError
 from .folders import MODELS, Stored, Valid, batch_of, files_of, sample_all, small_graph, train_step

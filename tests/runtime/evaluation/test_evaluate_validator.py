@@ -14,7 +14,7 @@ from gnnscale.runtime.evaluation.evaluate import Validator, open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.evaluation.rows import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING
-from gnnscale.task.base import VertexTask
+from gnnscale.runtime.task.base import VertexTask
 
 
 @pytest.fixture

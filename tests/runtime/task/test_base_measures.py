@@ -7,7 +7,7 @@ from one_line import one_line
 
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
-from gnnscale.task.base import ceiling, chosen_metrics
+from gnnscale.runtime.task.base import ceiling, chosen_metrics
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gnnscale.task.links import hits_at, mean_reciprocal_rank, ranks
+from gnnscale.runtime.task.links import hits_at, mean_reciprocal_rank, ranks
 
 
 def test_ranks_by_hand() -> None:

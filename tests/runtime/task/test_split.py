@@ -12,8 +12,8 @@ from one_line import one_line
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import EdgeData, Graph, Origin
-from gnnscale.task import split as module
-from gnnscale.task.split import identify_split, is_undirected, make_split, open_split
+from gnnscale.runtime.task import split as module
+from gnnscale.runtime.task.split import identify_split, is_undirected, make_split, open_split
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from gnnscale.core import Array, Float64Array
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, ModelConfig, links, options, trainable
+from gnnscale.runtime.task.split import EdgeSplit
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
-from gnnscale.task.split import EdgeSplit
 
 
 def ranks(scores: NDArray[np.floating]) -> Float64Array:

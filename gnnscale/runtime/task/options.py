@@ -13,7 +13,7 @@ from gnnscale.graph import Graph
 from gnnscale.model.losses import LossConfig
 
 if TYPE_CHECKING:
-    from gnnscale.task.base import Task
+    from gnnscale.runtime.task.base import Task
 
 
 #: From the rows of two vertices to the score of an edge: their dot product, or a small network.
@@ -61,7 +61,7 @@ class VertexPrediction(TaskConfig):
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Return the task."""
-        from gnnscale.task.base import VertexTask
+        from gnnscale.runtime.task.base import VertexTask
 
         return VertexTask(graph=graph, loss=loss, metrics=metrics)
 
@@ -112,7 +112,7 @@ class LinkPrediction(TaskConfig):
 
     def make(self, graph: Graph) -> Path | None:
         """Divide the edges of ``graph``, unless that is done already."""
-        from gnnscale.task.split import identify_split, make_split
+        from gnnscale.runtime.task.split import identify_split, make_split
 
         identity = identify_split(
             graph,
@@ -126,8 +126,8 @@ class LinkPrediction(TaskConfig):
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Open the divided edges."""
-        from gnnscale.task.links import LinkTask
-        from gnnscale.task.split import open_split
+        from gnnscale.runtime.task.links import LinkTask
+        from gnnscale.runtime.task.split import open_split
 
         assert made is not None
         return LinkTask(

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.task import LinkPrediction
+from gnnscale.runtime.task import LinkPrediction
 
 
 @pytest.mark.parametrize(
