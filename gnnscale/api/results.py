@@ -17,7 +17,7 @@ from gnnscale.api.training import as_dataset, run
 from gnnscale.core import Array, ConfigError, Float32Array, check_choice
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel, foreign_module
+from gnnscale.model import TrainableModel, user_module
 from gnnscale.options.file import read_regular
 from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import find_vertices
@@ -94,7 +94,7 @@ class Result:
             GraphError: its graph store is not usable.
         """
         model = self._best[1]
-        return model.module if isinstance(model, foreign_module.ForeignModel) else model
+        return model.module if isinstance(model, user_module.UserModel) else model
 
     @property
     def graph(self) -> Graph:

@@ -166,13 +166,13 @@ class Metric:
 
     #: from ``[n, width]`` float32 outputs and labels
     function: Callable[[Array, Array], float]
-    #: the labels that it is of: ``classes``, ``several`` of a vertex, ``numbers``
+    #: the labels that it is of: ``classes``, ``multilabel`` or ``regression``
     labels: tuple[str, ...]
     lower_is_better: bool = False  #: an error, and no score
     two_classes: bool = False  #: with one label a vertex, whether it is of two classes alone
 
 
-_CLASSES = ("classes", "several")
+_CLASSES = ("classes", "multilabel")
 #: By the name that options, stores and reports have for it.
 QUALITY = {
     "accuracy": Metric(accuracy, _CLASSES),
@@ -180,8 +180,8 @@ QUALITY = {
     "micro_f1": Metric(micro_f1, _CLASSES),
     "roc_auc": Metric(roc_auc, _CLASSES, two_classes=True),
     "average_precision": Metric(average_precision, _CLASSES, two_classes=True),
-    "rmse": Metric(rmse, ("numbers",), lower_is_better=True),
-    "mae": Metric(mae, ("numbers",), lower_is_better=True),
+    "rmse": Metric(rmse, ("regression",), lower_is_better=True),
+    "mae": Metric(mae, ("regression",), lower_is_better=True),
 }
 
 

@@ -27,16 +27,16 @@ Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 #: What labels are, in the words of messages.
 _KINDS = {
     "classes": "one label a vertex",
-    "several": "several labels a vertex",
-    "numbers": "numbers for labels",
+    "multilabel": "several labels a vertex",
+    "regression": "numbers for labels",
 }
 
 
 def label_kind(labels: Array) -> str:
-    """Return what ``labels`` are: ``classes``, ``several`` (classes of a vertex) or ``numbers``."""
+    """Return what ``labels`` are: ``classes``, ``multilabel`` or ``regression``."""
     if labels.dtype.kind == "f":
-        return "numbers"
-    return "classes" if labels.ndim == 1 else "several"
+        return "regression"
+    return "classes" if labels.ndim == 1 else "multilabel"
 
 
 def check_labels(option: str, graph: Graph, kind: str) -> None:
@@ -169,7 +169,7 @@ class BinaryCrossEntropy(LossConfig):
         import torch
         from torch.nn import functional
 
-        check_labels("loss=binary_cross_entropy", graph, "several")
+        check_labels("loss=binary_cross_entropy", graph, "multilabel")
         weights = None
         if self.pos_weight is not None:
             found = np.array(self.pos_weight, np.float32)
@@ -257,7 +257,7 @@ class MeanSquaredError(LossConfig):
         Raises:
             ConfigError: the graph has other labels.
         """
-        check_labels("loss=mean_squared_error", graph, "numbers")
+        check_labels("loss=mean_squared_error", graph, "regression")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
             known = ~targets.isnan()
@@ -270,8 +270,8 @@ class MeanSquaredError(LossConfig):
 
 _OF_KIND: dict[str, type[LossConfig]] = {
     "classes": CrossEntropy,
-    "several": BinaryCrossEntropy,
-    "numbers": MeanSquaredError,
+    "multilabel": BinaryCrossEntropy,
+    "regression": MeanSquaredError,
 }
 
 

@@ -213,9 +213,9 @@ class CustomModel(ModelConfig):
         Raises:
             ConfigError: it cannot be imported or built, or what it returns is no logits.
         """
-        from gnnscale.model.foreign_module import build_foreign
+        from gnnscale.model.user_module import build_user_model
 
-        return build_foreign(
+        return build_user_model(
             self.module,
             self.arguments,
             {

@@ -84,7 +84,7 @@ def _from_file(name: str, given: str) -> ModuleType:
         raise ConfigError(f"{given}: no such file, {file}")
     # A name that no other module has, and that is the same in every process.
     digest = hashlib.blake2b(str(file).encode(), digest_size=8).hexdigest()
-    unique = f"gnnscale_foreign_{digest}"
+    unique = f"gnnscale_user_code_{digest}"
     if unique in sys.modules:
         return sys.modules[unique]
     spec = importlib.util.spec_from_file_location(unique, file)

@@ -54,7 +54,9 @@ def _resume_inside(state: TrainState, saved: saved_run.SavedRun, sums: EpochSums
         part = saved.workers[state.group.rank]
         part.restore_buffers(state.learning.trained)
     except ValueError as error:
-        raise saved_run.foreign(state.checkpoint.directory / file.LAST, str(error)) from None
+        raise saved_run.not_of_this_run(
+            state.checkpoint.directory / file.LAST, str(error)
+        ) from None
     state.step.rows.update(part.rows)
     state.progress.resumed = replace(sums, counters=part.counters)
 
@@ -73,7 +75,9 @@ def kept_management(state: TrainState, saved: saved_run.SavedRun) -> RebalancerS
     try:
         return RebalancerState.from_values(state.layout.plan, values, step=saved.step)
     except ValueError as error:
-        raise saved_run.foreign(state.checkpoint.directory / file.LAST, str(error)) from None
+        raise saved_run.not_of_this_run(
+            state.checkpoint.directory / file.LAST, str(error)
+        ) from None
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:

@@ -25,7 +25,7 @@ NUMBERS = np.array([0.5, np.nan, -2.0], np.float32)
 
 def test_kinds_of_labels() -> None:
     kinds = [label_kind(each) for each in (CLASSES, SEVERAL, NUMBERS, NUMBERS.reshape(-1, 1))]
-    assert kinds == ["classes", "several", "numbers", "numbers"]
+    assert kinds == ["classes", "multilabel", "regression", "regression"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_model_of_layers_says_what_they_cost() -> None:
         # One number a vertex is compared with one output.
         (np.float32([0.5, -1, np.nan]), [1, 0], [[1], [1.5]], 2**2 + 1**2),
     ],
-    ids=["classes", "several", "numbers"],
+    ids=["classes", "multilabel", "regression"],
 )
 def test_losses_by_hand(labelled, labels, seeds, outputs, expected) -> None:
     graph = labelled(labels, 1 if labels.dtype == np.float32 else 2)

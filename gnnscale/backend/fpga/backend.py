@@ -276,7 +276,7 @@ def _check(device: Fpga, host: base.HostParts) -> None:
     """Refuse what the kernels do not know."""
     if host.loader.compute_dtype != torch.float32:
         raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
-    if losses.label_kind(host.graph.labels) == "numbers":
+    if losses.label_kind(host.graph.labels) == "regression":
         raise ConfigError(
             f"device_plan: {device.label} is an fpga, whose loss is of classes, and the labels of "
             f"{host.graph.name} are numbers"

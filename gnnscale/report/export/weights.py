@@ -9,7 +9,7 @@ import safetensors.torch
 from torch import Tensor
 
 from gnnscale.core import ConfigError, check_choice, shown, write_atomically
-from gnnscale.model import GNN, ModelConfig, TrainableModel, foreign_module, links
+from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
 from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.runtime.command_options import FoundRun
@@ -27,7 +27,7 @@ model = {config}.build(num_features={width}, num_classes={num_classes})
 model.load_state_dict(load_file({file}))
 """
 
-_FOREIGN = """\
+_USER_MODULE = """\
 from safetensors.torch import load_file
 
 module.load_state_dict(load_file({file}))  # a module as you built it for training
@@ -125,8 +125,8 @@ def _named(
             )
         note = peer.note.get(options.name, "")
         return peer.weights(options, model), peer.snippet(options, model.widths, file), note
-    if isinstance(model, foreign_module.ForeignModel):
-        return model.module.state_dict(), _FOREIGN.format(file=json.dumps(str(file))), ""
+    if isinstance(model, user_module.UserModel):
+        return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
     if not layered or isinstance(model, links.LinkGNN):
         return model.state_dict(), "", "the model of a program's own is needed to load them"
     return model.state_dict(), _own_snippet(options, model.widths, file), ""

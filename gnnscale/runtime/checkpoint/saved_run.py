@@ -271,7 +271,7 @@ class SavedRun:
             learnt = decode(Learnt, saved, source="checkpoint")
             return decode(cls, {**saved, "learnt": learnt}, source="checkpoint")
         except ValueError as error:
-            raise foreign(file, str(error)) from None
+            raise not_of_this_run(file, str(error)) from None
 
     def check_tensors(
         self,
@@ -321,16 +321,16 @@ class SavedRun:
         """
         done = 0 if self.sums is None else self.sums.num_batches
         if self.step != self.epoch * steps_per_epoch + done or done >= steps_per_epoch:
-            raise foreign(file, f"{self.step} steps in {self.epoch} epochs")
+            raise not_of_this_run(file, f"{self.step} steps in {self.epoch} epochs")
         plan = self.plan_under(options)
         if plan is None:
             return
         try:
             batch_size = DevicePlan.from_values(config.device_plan.parsed(), plan).batch_size
         except ValueError as error:
-            raise foreign(file, str(error)) from None
+            raise not_of_this_run(file, str(error)) from None
         if batch_size != config.batch_size:
-            raise foreign(file, f"its plan shares out {batch_size} seeds")
+            raise not_of_this_run(file, f"its plan shares out {batch_size} seeds")
 
 
 def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
@@ -366,11 +366,11 @@ def _check_optimizer(
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for number, kept in state.items():
         if not 0 <= number < len(parameters) or not (kept.keys() == names or not kept):
-            raise foreign(file, "the optimizer's state is another's")
+            raise not_of_this_run(file, "the optimizer's state is another's")
         for name, tensor in kept.items():
             like = torch.empty(()) if name == "step" else parameters[number]
             if (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
-                raise foreign(file, f"the optimizer's {name} is {list(tensor.shape)}")
+                raise not_of_this_run(file, f"the optimizer's {name} is {list(tensor.shape)}")
 
 
 def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -380,6 +380,6 @@ def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
     return prefetch, *(options.get(name) for name in names)
 
 
-def foreign(file: Path, reason: str) -> ConfigError:
+def not_of_this_run(file: Path, reason: str) -> ConfigError:
     """Return the error of a checkpoint with something in it that its run cannot have written."""
     return ConfigError(f"{file}: not a checkpoint of this run ({reason})")

@@ -56,7 +56,7 @@ class Commands:
             arguments, valid = command_line(rng)
             return Input(kind=kind, options={"argv": arguments, "valid": valid})
         files: dict[str, bytes] = {}
-        arguments = _foreign(files, self._run, rng)
+        arguments = _untrusted(files, self._run, rng)
         return Input(kind=kind, options={"argv": arguments, "valid": False}, files=files)
 
     def run(self, made: Input, folder: Path) -> Outcome:
@@ -86,7 +86,7 @@ class Commands:
         return outcome
 
 
-def _foreign(files: dict[str, bytes], run: Files, rng: random.Random) -> list[str]:
+def _untrusted(files: dict[str, bytes], run: Files, rng: random.Random) -> list[str]:
     """Damage a file of somebody else's, and return the command that reads it."""
     template = run["run/config.yaml"]
     kind = rng.randrange(6)

@@ -33,10 +33,10 @@ _ARGUMENTS = {
 _TOLERANCE = 1e-3
 
 
-class ForeignLayer(GraphLayer):
+class UserLayer(GraphLayer):
     """One layer of a module for exact inference, by its ``inference_per_layer``."""
 
-    def __init__(self, model: ForeignModel, index: int) -> None:
+    def __init__(self, model: UserModel, index: int) -> None:
         """Infer layer ``index`` of ``model``."""
         super().__init__()
         # In a tuple: a module that is an attribute would be a part of this one.
@@ -49,7 +49,7 @@ class ForeignLayer(GraphLayer):
         return model.checked(found, block.num_dst, None, f"inference_per_layer({index}, ...)")
 
 
-class ForeignModel(trainable.TrainableModel):
+class UserModel(trainable.TrainableModel):
     """A module that reads gathered rows, in one of ``CALLS``. It makes its own layers and dropout.
 
     torch's random numbers of a step depend on the run's seed, the step, and the slice's first seed:
@@ -147,9 +147,9 @@ class ForeignModel(trainable.TrainableModel):
         return out.float()
 
 
-def build_foreign(
+def build_user_model(
     code: Any, arguments: Mapping[str, Any], known: Mapping[str, Any], *, form: str, named: str
-) -> ForeignModel:
+) -> UserModel:
     """Import, build and try a user's module.
 
     Args:
@@ -240,13 +240,13 @@ def _find_form(
     x: torch.Tensor,
     widths: tuple[int, int],
     said: str,
-) -> ForeignModel:
+) -> UserModel:
     """Return the module in the form that is asked for, or the first that it takes."""
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{said}: has no forward that takes a graph")
     failures = []
     for name in trial.likely_forms(module) if form == "auto" else [form]:
-        model = ForeignModel(module, name, widths, said)
+        model = UserModel(module, name, widths, said)
         try:
             with torch.no_grad():
                 out = model.logits(batch, x)
@@ -267,7 +267,7 @@ def _find_form(
     raise ConfigError(f"{said}: forward takes none of the forms of model.form; {likely}")
 
 
-def _check_parameters(model: ForeignModel, batch: MiniBatch, x: torch.Tensor, said: str) -> None:
+def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor, said: str) -> None:
     """Refuse a module that nothing could train."""
     parameters = model.shared_parameters
     if not parameters:
@@ -289,10 +289,10 @@ def _has_inference(module: Any) -> bool:
 
 
 def _add_layers(
-    model: ForeignModel, num_layers: int, batch: MiniBatch, x: torch.Tensor, said: str
+    model: UserModel, num_layers: int, batch: MiniBatch, x: torch.Tensor, said: str
 ) -> None:
     """Let ``model`` be evaluated layer by layer."""
-    layers = [ForeignLayer(model, index) for index in range(num_layers)]
+    layers = [UserLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]
     with torch.no_grad():
         try:

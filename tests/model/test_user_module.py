@@ -11,8 +11,8 @@ from torch import nn
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import ConfigError
 from gnnscale.model import CustomModel, Inputs
-from gnnscale.model.foreign_module import _stream
 from gnnscale.model.trial import tiny_batch, tiny_rows
+from gnnscale.model.user_module import _stream
 from gnnscale.sampler import LayerSampler
 
 
