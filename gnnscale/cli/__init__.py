@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gnnscale.cli.exits import UNREAD, Streams
+from gnnscale.cli.streams import UNREAD, Streams
 from gnnscale.runtime.processes.server import start_server, stop_server
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import exits, staging
+from gnnscale.cli import exits, staging, streams
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import torchrun_rank, unfinished_folder
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
@@ -63,7 +63,7 @@ def main() -> int:
     if command not in COMMANDS:
         known = f"; commands are {', '.join(COMMANDS)}"
         guess = nearest(command[:100], COMMANDS) or known
-        print(f"{shown(command)}: unknown command{guess}", file=exits.last_words())
+        print(f"{shown(command)}: unknown command{guess}", file=streams.last_words())
         return 2
     status = _run(command, arguments[1:])
     if torchrun_rank() is not None:
@@ -107,7 +107,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         message = explain(error)
         if message is None:
             raise
-        print(one_line(message), file=exits.last_words())
+        print(one_line(message), file=streams.last_words())
         return 1
     return 0
 

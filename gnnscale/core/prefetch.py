@@ -58,12 +58,12 @@ class PrefetchDepth:
         return self.depth
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 #: Stages that one thread runs in turn on each item, changing the item.
-StageGroup = Sequence[Callable[[T], None]]
+StageGroup = Sequence[Callable[[_T], None]]
 
 
-class Pipeline(Generic[T]):
+class Pipeline(Generic[_T]):
     """Passes items through groups of stages, a bounded number of them at a time.
 
     Each group has threads and passes its items to the next group. The consumer gets them after the
@@ -74,11 +74,11 @@ class Pipeline(Generic[T]):
 
     def __init__(
         self,
-        source: Iterator[T],
-        groups: Sequence[StageGroup[T]],
+        source: Iterator[_T],
+        groups: Sequence[StageGroup[_T]],
         *,
         limit: int,
-        inline: StageGroup[T] = (),
+        inline: StageGroup[_T] = (),
         num_threads: int = 1,
         adaptive: bool = True,
         no_room: type[Exception] | tuple[type[Exception], ...] = (),
@@ -101,7 +101,7 @@ class Pipeline(Generic[T]):
         self._inline = inline
         self._num_threads = num_threads
         #: What each group has finished, by the item's number.
-        self._finished: list[dict[int, T | BaseException]] = [{} for _ in groups]
+        self._finished: list[dict[int, _T | BaseException]] = [{} for _ in groups]
         #: The number of the item that each group takes next, and then that of the consumer.
         self._next = [0] * (len(groups) + 1)
         self._no_room = no_room
@@ -116,23 +116,23 @@ class Pipeline(Generic[T]):
         self._taking = threading.Lock()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Pipeline[T]:
+    def __enter__(self) -> Pipeline[_T]:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[_T]:
         return self
 
-    def __next__(self) -> T:
+    def __next__(self) -> _T:
         """Return the next finished item, waiting for it if need be."""
         item = self._next_finished() if self._groups else next(self._source)
         for stage in self._inline:
             stage(item)
         return item
 
-    def _next_finished(self) -> T:
+    def _next_finished(self) -> _T:
         if not self._threads:
             self._start()
         with self._changed:
@@ -191,7 +191,7 @@ class Pipeline(Generic[T]):
                     raise MemoryError(str(error)) from None
                 self._threads.append(thread)
 
-    def _run(self, group: int, stages: StageGroup[T]) -> None:
+    def _run(self, group: int, stages: StageGroup[_T]) -> None:
         """Take items, run the stages and pass them on; exceptions travel like items."""
         while True:
             taken = self._take_from_source() if group == 0 else self._take(group)
@@ -210,7 +210,7 @@ class Pipeline(Generic[T]):
             if isinstance(item, BaseException):
                 return
 
-    def _run_stage(self, stage: Callable[[T], None], number: int, item: T) -> None:
+    def _run_stage(self, stage: Callable[[_T], None], number: int, item: _T) -> None:
         """Run a stage on an item, again while there is no room and items before it are in use."""
         while True:
             self._wait_while_paused()
@@ -232,7 +232,7 @@ class Pipeline(Generic[T]):
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
-    def _take_from_source(self) -> tuple[int, T | BaseException] | None:
+    def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
         """The next item and its number; None when the pipeline is closed."""
         with self._taking:
             with self._changed:
@@ -248,7 +248,7 @@ class Pipeline(Generic[T]):
             except BaseException as error:
                 return number, error
 
-    def _take(self, group: int) -> tuple[int, T | BaseException] | None:
+    def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
         """What the group before has finished, in the order of items; None when closed."""
         before = self._finished[group - 1]
         with self._changed:

@@ -10,7 +10,7 @@ import msgspec
 
 from gnnscale.core.errors import one_line, shown
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 #: A number of things: an integer of 64 bits that is not negative.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -21,7 +21,7 @@ _ANY = re.compile(r"\bAny\b")
 _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z")
 
 
-def decode(cls: type[T], values: Any, *, source: str) -> T:
+def decode(cls: type[_T], values: Any, *, source: str) -> _T:
     """Build a record from a mapping or from JSON.
 
     No value is converted: a bool is no int, and a str is no number. But an int is a float, a list a
@@ -39,7 +39,7 @@ def decode(cls: type[T], values: Any, *, source: str) -> T:
     """
     try:
         if isinstance(values, bytes):
-            record: T = msgspec.json.decode(values, type=cls)
+            record: _T = msgspec.json.decode(values, type=cls)
         else:
             record = msgspec.convert(values, cls, str_keys=True)
         _check_numbers(record, "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.core.hardware import python_command
+from gnnscale.core.python_process import python_command
 from gnnscale.partition.edge_cut.subprocess import run_tool
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import STEP_PROBES
@@ -95,4 +95,4 @@ def test_nothing_else_starts_a_process() -> None:
             if used == ["sys.executable"]:
                 pythons.add(name)
     assert starters == STARTERS
-    assert pythons == {"core/hardware.py"}
+    assert pythons == {"core/python_process.py"}

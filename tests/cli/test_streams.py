@@ -17,10 +17,10 @@ LATE = """
     import sys
     import time
 
-    from gnnscale.cli import exits
+    from gnnscale.cli import streams
 
-    exits._ON_TERMINAL_S = exits._ELSEWHERE_S = float(sys.argv[1])
-    both = exits.Streams()
+    streams._ON_TERMINAL_S = streams._ELSEWHERE_S = float(sys.argv[1])
+    both = streams.Streams()
     both.announce(at_once=False)
     time.sleep(float(sys.argv[2]))
     print("word", file=sys.stderr, flush=True)
@@ -29,7 +29,7 @@ LATE = """
 TALKING = """
     import sys
 
-    from gnnscale.cli.exits import Streams
+    from gnnscale.cli.streams import Streams
 
     streams = Streams()
     for _ in range(10_000):
@@ -125,7 +125,7 @@ def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
     script = """
         import sys
 
-        from gnnscale.cli.exits import Streams
+        from gnnscale.cli.streams import Streams
 
         Streams()
         with open("file", "w") as file:
