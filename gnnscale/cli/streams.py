@@ -1,4 +1,4 @@
-"""Standard output and standard error: readers that go away, and silence until something is said.
+"""Standard output and standard error: readers that go away, and silence until something is written.
 
 Importing this is quick: it is the first thing that a command does.
 """
