@@ -5,8 +5,9 @@ What is exported here is imported when first used, so that the command line star
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from gnnscale.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnnscale.api.results import Result, evaluate, load, train
@@ -41,17 +42,19 @@ __all__ = [
     "train",
 ]
 
-_MODULES = {
-    "gnnscale.api.results": ("Result", "evaluate", "load", "train"),
-    "gnnscale.core.errors": ("ConfigError", "GraphError"),
-    "gnnscale.dataset": ("from_arrays", "from_dgl", "from_pyg"),
-    "gnnscale.graph": ("Graph",),
-    "gnnscale.model.adapters": ("DGLModel", "PyGModel"),
-    "gnnscale.loader.neighbor_loader": ("NeighborLoader",),
-    "gnnscale.runtime.telemetry.records": ("Observer",),
-    "gnnscale.sampler": ("Block", "LayerSampler", "MiniBatch", "NeighborSampler"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_find = lazy_names(
+    __name__,
+    {
+        "gnnscale.api.results": "Result evaluate load train",
+        "gnnscale.core.errors": "ConfigError GraphError",
+        "gnnscale.dataset": "from_arrays from_dgl from_pyg",
+        "gnnscale.graph": "Graph",
+        "gnnscale.loader.neighbor_loader": "NeighborLoader",
+        "gnnscale.model.adapters": "DGLModel PyGModel",
+        "gnnscale.runtime.telemetry.records": "Observer",
+        "gnnscale.sampler": "Block LayerSampler MiniBatch NeighborSampler",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -59,12 +62,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("gnnscale")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'gnnscale' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    return _find(name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "__version__"])
+    return sorted({*globals(), *__all__, "__version__"})

@@ -3,6 +3,8 @@
 import ast
 import re
 from graphlib import TopologicalSorter
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import gnnscale
@@ -20,6 +22,20 @@ def test_only_ops_imports_the_native_extension() -> None:
         if importing.search(path.read_text())
     }
     assert {user.split("/")[0] for user in users} == {"ops"}
+
+
+def test_what_is_imported_exists() -> None:
+    """In functions as well: packages that look names up hide a wrong one from type checkers."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gnnscale"):
+                package = import_module(node.module)
+                if node.module == "gnnscale.ops._native":
+                    continue  # its stub also has types
+                for each in node.names:
+                    inner = f"{node.module}.{each.name}"
+                    found = each.name == "*" or hasattr(package, each.name) or find_spec(inner)
+                    assert found, f"{path}: {inner}"
 
 
 def test_imports_go_in_no_circle() -> None:

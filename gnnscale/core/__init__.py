@@ -3,9 +3,11 @@
 A name is imported when it is first used: a command that only asks has no NumPy.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gnnscale.core.lazy import lazy_names
+
+# Type checkers see all of each module; what a program finds is below.
 if TYPE_CHECKING:
     from gnnscale.core.arrays import *  # noqa: F403
     from gnnscale.core.errors import *  # noqa: F403
@@ -18,27 +20,27 @@ if TYPE_CHECKING:
     from gnnscale.core.records import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
 
-_NAMES = {
-    "arrays": "Array BoolArray Float32Array Float64Array Int16Array Int32Array Int64Array IntArray "
-    "StructArray UInt32Array UInt64Array UInt8Array",
-    "errors": "ConfigError GraphError MAX_COUNT MAX_SEED UserError check_choice check_range "
-    "explain nearest one_line printable shown",
-    "files": "check_private unfinished_folder write_atomically",
-    "hardware": "cache_bytes find_machine find_memory home installed let_idle_threads_sleep "
-    "multiplies_bfloat16 torchrun_rank usable_cores",
-    "metrics": "QUALITY better mteps",
-    "prefetch": "Pipeline",
-    "progress": "track",
-    "python_process": "python_command",
-    "records": "Count Positive decode",
-    "stages": "Access SPAN STAGES StageTimes Traffic",
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'gnnscale.core' has no attribute {name!r}")
-    value = getattr(import_module(f"gnnscale.core.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "gnnscale.core.arrays": (
+            "Array BoolArray Float32Array Float64Array Int16Array Int32Array Int64Array "
+            "IntArray StructArray UInt32Array UInt64Array UInt8Array"
+        ),
+        "gnnscale.core.errors": (
+            "ConfigError GraphError MAX_COUNT MAX_SEED UserError check_choice check_range "
+            "explain nearest one_line printable shown"
+        ),
+        "gnnscale.core.files": "check_private unfinished_folder write_atomically",
+        "gnnscale.core.hardware": (
+            "cache_bytes find_machine find_memory home installed let_idle_threads_sleep "
+            "multiplies_bfloat16 torchrun_rank usable_cores"
+        ),
+        "gnnscale.core.metrics": "QUALITY better mteps",
+        "gnnscale.core.prefetch": "Pipeline",
+        "gnnscale.core.progress": "track",
+        "gnnscale.core.python_process": "python_command",
+        "gnnscale.core.records": "Count Positive decode",
+        "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
+    },
+)

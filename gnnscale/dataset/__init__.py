@@ -5,8 +5,9 @@ Graphs from other libraries' tensors need torch, which is imported when one of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gnnscale.core.lazy import lazy_names
 from gnnscale.dataset.base import Dataset, ExistingStore, GraphSource, random_split
 from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
@@ -27,12 +28,4 @@ from gnnscale.dataset.tables.ids import read_classes, read_ids
 if TYPE_CHECKING:
     from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 
-
-def __getattr__(name: str) -> Any:
-    if name not in ("from_arrays", "from_dgl", "from_pyg"):
-        raise AttributeError(f"module 'gnnscale.dataset' has no attribute {name!r}")
-    from gnnscale.dataset import interop
-
-    value = getattr(interop, name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, {"gnnscale.dataset.interop": "from_arrays from_dgl from_pyg"})

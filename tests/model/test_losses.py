@@ -19,24 +19,25 @@ from gnnscale.model.losses import (
 )
 
 CLASSES = np.array([0, 1, 1])
-SEVERAL = np.array([[0, 1], [1, 1], [0, 0]], np.uint8)
-NUMBERS = np.array([0.5, np.nan, -2.0], np.float32)
+MULTILABEL = np.array([[0, 1], [1, 1], [0, 0]], np.uint8)
+REGRESSION = np.array([0.5, np.nan, -2.0], np.float32)
 
 
 def test_kinds_of_labels() -> None:
-    kinds = [label_kind(each) for each in (CLASSES, SEVERAL, NUMBERS, NUMBERS.reshape(-1, 1))]
+    given = (CLASSES, MULTILABEL, REGRESSION, REGRESSION.reshape(-1, 1))
+    kinds = [label_kind(each) for each in given]
     assert kinds == ["classes", "multilabel", "regression", "regression"]
 
 
 @pytest.mark.parametrize(
     ("loss", "labels", "message"),
     [
-        (CrossEntropy(), SEVERAL, "loss=cross_entropy: needs one label a vertex, and tiny has"),
-        (CrossEntropy(), NUMBERS, "tiny has numbers for labels"),
+        (CrossEntropy(), MULTILABEL, "loss=cross_entropy: needs one label a vertex, and tiny has"),
+        (CrossEntropy(), REGRESSION, "tiny has numbers for labels"),
         (BinaryCrossEntropy(), CLASSES, "loss=binary_cross_entropy: needs several labels a vertex"),
         (MeanSquaredError(), CLASSES, "loss=mean_squared_error: needs numbers for labels"),
         (CrossEntropy(class_weights=[1, 2, 3]), CLASSES, "has 3 numbers, and tiny has 2 cl"),
-        (BinaryCrossEntropy(pos_weight=[1]), SEVERAL, "has 1 numbers, and tiny has 2 cl"),
+        (BinaryCrossEntropy(pos_weight=[1]), MULTILABEL, "has 1 numbers, and tiny has 2 cl"),
         (CrossEntropy(class_weights=[0, 1]), np.array([0, 0]), "no training vertex of tiny has a"),
     ],
 )

@@ -128,7 +128,7 @@ def _named(
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
     if not layered or isinstance(model, links.LinkGNN):
-        return model.state_dict(), "", "the model of a program's own is needed to load them"
+        return model.state_dict(), "", "they load into the model of your program"
     return model.state_dict(), _own_snippet(options, model.widths, file), ""
 
 
