@@ -59,17 +59,18 @@ class BackgroundWriter:
     def begin(self, job: Job) -> None:
         """Begin ``job``; nothing may be in flight."""
         assert self.idle, "one write at a time"
-        self.follow(job)
+        self.check()
+        self._last = self._pool.submit(self._run, job)
 
     def follow(self, job: Job) -> None:
         """Begin ``job`` after the one in flight, in place of what was to follow it; or now."""
-        self.check()
+        if self._last is None or self._last.done():
+            self.begin(job)
+            return
+        # Only what follows waits here: a job in flight may not have reached its thread yet, and
+        # must not be taken for one that waits.
         self._waiting.append(job)
-        try:
-            self._last = self._pool.submit(self._run, self._last)
-        except RuntimeError:  # no thread can begin
-            self._waiting.clear()
-            raise
+        self._last = self._pool.submit(self._run_waiting, self._last)
 
     def wait(self) -> None:
         """Wait until all is written, and raise what a job has failed with."""
@@ -82,12 +83,14 @@ class BackgroundWriter:
         self._pool.shutdown()
 
     @running("checkpoint")
-    def _run(self, before: futures.Future[None] | None) -> None:
+    def _run(self, job: Job) -> None:
+        job()
+
+    def _run_waiting(self, before: futures.Future[None]) -> None:
         """Run the job that waits, unless a newer one took its place."""
-        if before is not None:
-            before.result()  # what was to follow a failure would continue from what is not there
+        before.result()  # what was to follow a failure would continue from what is not there
         if self._waiting:
-            self._waiting.popleft()()
+            self._run(self._waiting.popleft())
 
 
 log = logging.getLogger(__name__)

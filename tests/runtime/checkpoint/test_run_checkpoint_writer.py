@@ -76,6 +76,19 @@ def test_of_those_behind_a_write_the_last_one_is_done(writer: BackgroundWriter, 
     assert disk.done == ["a", "d", "e"]
 
 
+def test_a_write_is_not_replaced_before_its_thread_gets_to_it(writer, disk) -> None:
+    busy = threading.Event()
+    writer._pool.submit(busy.wait, SOON)
+    writer.begin(disk.job("a"))
+    for name in ("b", "c"):
+        writer.follow(disk.job(name))
+    busy.set()
+    for _ in range(2):
+        disk.go_on.release()
+    writer.wait()
+    assert disk.done == ["a", "c"]
+
+
 def test_a_failure_is_told_once_and_ends_what_was_to_follow(writer, disk) -> None:
     writer.check()
     writer.begin(disk.job("a", OSError(28, "No space left on device")))
