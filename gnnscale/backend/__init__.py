@@ -7,6 +7,7 @@ from gnnscale.backend.base import (
     DeviceError,
     DeviceMemoryError,
     HostParts,
+    Sample,
     open_backend,
 )
 from gnnscale.backend.cpu import CpuBackend

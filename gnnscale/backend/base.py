@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -15,6 +15,7 @@ from gnnscale.core import Array, ConfigError, errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel, trainable
 from gnnscale.plan import Accelerator, Device, Threads, registry
+from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import MiniBatch, Sampler
 
 
@@ -42,11 +43,16 @@ class HostParts:
     counters: Callable[[], Mapping[str, float]] = dict
 
 
+#: A mini-batch as its backend has sampled it: a ``MiniBatch`` if the host samples. Others lie on
+#: the device, and even their sizes may be known only once they are done.
+Sample: TypeAlias = Any
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceBatch:
     """A mini-batch in the memory in which its device computes."""
 
-    batch: MiniBatch  #: its topology
+    batch: Sample  #: its topology
     inputs: Inputs  #: the first layer's input
     traffic: stages.Traffic  #: what bringing it here moved
     num_bytes: int = 0  #: device memory that it takes until it is finished; 0 on the host
@@ -57,14 +63,23 @@ class BatchOutcome:
     """What a device reports of a mini-batch that is done."""
 
     loss: float  #: the slice's weighted loss
-    num_edges: int  #: over all layers
-    num_vertices: int  #: over all layers
+    size: BatchSize  #: vertices and edges of each layer, which may be known no sooner
     traffic: stages.Traffic  #: what the mini-batch moved
     #: seconds of stages, by the device's own clock; the host times the others
     seconds: Mapping[str, float] = field(default_factory=dict)
     #: figures that only this kind of device has, such as ``late_s``; reports add them up over an
     #: epoch
     counters: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges over all layers."""
+        return int(self.size.num_edges)
+
+    @property
+    def num_vertices(self) -> int:
+        """Vertices over all layers."""
+        return int(self.size.num_vertices)
 
 
 class Backend(Protocol):
@@ -82,15 +97,22 @@ class Backend(Protocol):
         """The device of the plan that this is."""
         ...
 
-    def sample(self, seeds: Array, step: int) -> MiniBatch:
+    def sample(self, seeds: Array, step: int) -> Sample:
         """Return the mini-batch of ``seeds`` at ``step``."""
         ...
 
-    def load(self, batch: MiniBatch) -> Inputs:
+    def on_host(self, batch: Sample) -> MiniBatch:
+        """Return the host's form of a sample, for those who read its arrays.
+
+        A device that samples by itself may have it drawn again: sampling is a pure function.
+        """
+        ...
+
+    def load(self, batch: Sample) -> Inputs:
         """Read the first layer's input from feature storage."""
         ...
 
-    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
+    def transfer(self, batch: Sample, inputs: Inputs) -> DeviceBatch:
         """Bring a mini-batch to the device.
 
         Raises:

@@ -6,6 +6,7 @@ from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.core import Array
 from gnnscale.model import Inputs
 from gnnscale.plan import Device, Threads
+from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import MiniBatch
 
 
@@ -28,6 +29,10 @@ class CpuBackend:
     def load(self, batch: MiniBatch) -> Inputs:
         """Read the first layer's input from feature storage."""
         return self._loader.load(batch)
+
+    def on_host(self, batch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch: it is the host's."""
+        return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Hand the mini-batch over; it is where it is needed."""
@@ -52,8 +57,7 @@ class CpuBackend:
         """Return the outcome of the batch that was propagated last."""
         return BatchOutcome(
             loss=self._loss,
-            num_edges=batch.batch.num_edges,
-            num_vertices=batch.batch.num_vertices,
+            size=BatchSize.of(batch.batch),
             traffic=batch.traffic,
         )
 

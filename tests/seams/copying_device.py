@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator, Device, Threads, register_device
+from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import MiniBatch
 
 #: What the device's clock says of every propagation.
@@ -60,6 +61,9 @@ class CopyingBackend:
     def load(self, batch: MiniBatch) -> Inputs:
         return self._host.loader.load(batch)
 
+    def on_host(self, batch: MiniBatch) -> MiniBatch:
+        return batch
+
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         traffic = inputs.traffic.with_link(
             row_bytes=inputs.x.nbytes,
@@ -95,8 +99,7 @@ class CopyingBackend:
         self._running = None
         return BatchOutcome(
             loss=loss,
-            num_edges=batch.batch.num_edges,
-            num_vertices=batch.batch.num_vertices,
+            size=BatchSize.of(batch.batch),
             traffic=batch.traffic,
             seconds={"propagate": PROPAGATE_S},
             counters={"launches": 1.0},

@@ -17,7 +17,7 @@ from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.core import Array, ConfigError, Traffic, find_memory
 from gnnscale.model import GNN, Inputs, TrainableModel, losses
 from gnnscale.plan import Fpga, Threads
-from gnnscale.plan.perf.equations import transfer_seconds
+from gnnscale.plan.perf.equations import BatchSize, transfer_seconds
 from gnnscale.sampler import MiniBatch
 
 #: Mini-batches that are on their way or on the card.
@@ -25,6 +25,7 @@ _SLOTS = 4096
 _WORD = 64
 #: Of the kernel's flags.
 _TRAIN, _MULTILABEL = 1, 4
+_NOTHING = BatchSize(vertices=(), edges=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class FpgaBackend:
         self._slots = list(range(_SLOTS))
         self._memory = base.DeviceMemory(device)
         self._running: _Sent | None = None
-        self._result = base.BatchOutcome(loss=0.0, num_edges=0, num_vertices=0, traffic=Traffic())
+        self._result = base.BatchOutcome(loss=0.0, size=_NOTHING, traffic=Traffic())
         self._gradients: dict[torch.Tensor, torch.Tensor] = {}
         self._threads = 1
         header = lowering.kernel_header(model)
@@ -78,6 +79,10 @@ class FpgaBackend:
     def load(self, batch: MiniBatch) -> Inputs:
         """Read the first layer's input from feature storage."""
         return self._host.loader.load(batch)
+
+    def on_host(self, batch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch: the host has sampled it."""
+        return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
         """Arrange the mini-batch for the compute units, and send each its part.
@@ -254,8 +259,7 @@ class FpgaBackend:
         counters |= {"arranging_s": batch.arranging_s, **self._host.counters()}
         self._result = base.BatchOutcome(
             loss=loss,
-            num_edges=batch.batch.num_edges,
-            num_vertices=batch.batch.num_vertices,
+            size=BatchSize.of(batch.batch),
             traffic=batch.traffic,
             seconds={**batch.seconds, **seconds},
             counters=counters,

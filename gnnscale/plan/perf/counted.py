@@ -6,7 +6,6 @@ from gnnscale.core import StageTimes
 from gnnscale.plan import device_plan, platform
 from gnnscale.plan.perf import equations, predict
 from gnnscale.plan.perf.workload import Workload
-from gnnscale.sampler import MiniBatch
 
 #: Rates of one core, rounded from those that ``calibrate`` found for an AMD EPYC (Zen 4). That they
 #: are far off elsewhere makes a run slower, and changes nothing of its being repeatable. They are
@@ -65,14 +64,15 @@ class CountedWork:
         self._rank = rank
         self._processor = nominal_platform(cores).processor
 
-    def stage_times(self, plan: device_plan.DevicePlan, batch: MiniBatch | None) -> StageTimes:
-        """Return the seconds of each stage of ``batch`` under ``plan``, None for no seeds."""
-        if batch is None or not batch.num_seeds:
+    def stage_times(
+        self, plan: device_plan.DevicePlan, size: equations.BatchSize | None
+    ) -> StageTimes:
+        """Return the seconds of each stage of a mini-batch under ``plan``, None for no seeds."""
+        if size is None or not size.num_seeds:
             return StageTimes()
-        share = replace(plan.shares[self._rank], num_seeds=batch.num_seeds)
+        share = replace(plan.shares[self._rank], num_seeds=int(size.num_seeds))
         machine = [each for each in plan.shares if each.machine == share.machine]
         threads = float(sum(each.host_threads for each in machine))
         host = predict.Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
         active = dict.fromkeys(("sample", "load", "propagate"), threads)
-        size = equations.BatchSize.of(batch)
         return predict.device_times(host, share, self._workload, size, active, {}).stages

@@ -41,6 +41,21 @@ class BatchSize:
         """Edges over all layers, the numerator of eq. 5."""
         return sum(self.edges)
 
+    @property
+    def num_vertices(self) -> float:
+        """Vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
+        return sum(self.vertices)
+
+    @property
+    def num_seeds(self) -> float:
+        """Vertices whose output rows are computed; 0 if there are no layers."""
+        return self.vertices[-1] if self.vertices else 0
+
+    @property
+    def rows(self) -> dict[int, int]:
+        """Rows that each layer writes, by its number from the inputs on."""
+        return {layer: int(count) for layer, count in enumerate(self.vertices[1:])}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:

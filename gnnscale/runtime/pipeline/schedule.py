@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
-from gnnscale.backend import BatchOutcome, DeviceBatch
+from gnnscale.backend import BatchOutcome, DeviceBatch, Sample
 from gnnscale.core import IntArray, StageTimes
 from gnnscale.model import Inputs
 from gnnscale.plan import DevicePlan
-from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
+from gnnscale.sampler import SeedOrder, StepSeeds
 
 #: Plans that are remembered; the schedule is never further ahead of the trainer.
 MAX_PLANS = 8
@@ -27,7 +27,7 @@ class BatchSlice:
     plan: DevicePlan  #: applies to this step
     counts: tuple[int, ...]  #: seeds of each device in this step
     seeds: IntArray  #: this worker's seeds, perhaps none
-    batch: MiniBatch | None = None
+    batch: Sample | None = None
     inputs: Inputs | None = None
     device_batch: DeviceBatch | None = None
     outcome: BatchOutcome | None = None

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import get_ident
 
 from gnnscale.backend import Backend, DeviceMemoryError
-from gnnscale.core import STAGES
+from gnnscale.core import STAGES, Array
 from gnnscale.core.prefetch import Pipeline, StageGroup
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
@@ -41,6 +41,10 @@ class Stages:
             with measured(batch, "sample"):
                 batch.batch = self._backend.sample(batch.seeds, batch.step)
 
+    def input_vertices(self, batch: BatchSlice) -> Array | None:
+        """Return the vertices whose rows a sampled slice reads, None if it has no seeds."""
+        return None if batch.batch is None else self._backend.on_host(batch.batch).input_vertices
+
     def load(self, batch: BatchSlice) -> None:
         """Read their features."""
         if batch.batch is not None:
@@ -53,7 +57,8 @@ class Stages:
             assert batch.batch is not None
             assert batch.inputs is not None
             with measured(batch, "exchange"):
-                batch.inputs = self._exchange.trade(batch.batch, batch.inputs)
+                sampled = self._backend.on_host(batch.batch)
+                batch.inputs = self._exchange.trade(sampled, batch.inputs)
 
     def end(self) -> None:
         """Bring nothing more to the device: what is still on its way is not trained."""

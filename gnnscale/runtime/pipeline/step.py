@@ -110,8 +110,6 @@ class TrainStep:
 
     def propagate(self, batch: BatchSlice) -> None:
         """Compute the gradients of the slice; a device may still be at it afterwards."""
-        if batch.batch is not None:
-            self.rows.update({i: each.num_dst for i, each in enumerate(batch.batch.blocks)})
         if batch.device_batch is not None:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
@@ -131,7 +129,8 @@ class TrainStep:
         # How long this synchronisation takes is not known yet: the previous one is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)
         work = self._work
-        counted = None if work is None else work.stage_times(batch.plan, batch.batch)
+        size = None if batch.outcome is None else batch.outcome.size
+        counted = None if work is None else work.stage_times(batch.plan, size)
         with measured(batch, "sync"):
             return self._synchronizer.synchronize(
                 batch.outcome, stages, counted, checkpoint=checkpoint
@@ -167,6 +166,7 @@ class TrainStep:
         with running("propagate"):
             batch.outcome = self._backend.finish(batch.device_batch)
         batch.stages.propagate += time.perf_counter() - start
+        self.rows.update(batch.outcome.size.rows)
         for stage, seconds in batch.outcome.seconds.items():
             assert stage in STAGES
             setattr(batch.stages, stage, seconds)

@@ -49,7 +49,7 @@ def look_ahead(
     waiting: deque[BatchSlice] = deque()
     for batch in slices:
         stages.sample(batch)
-        expect(None if batch.batch is None else batch.batch.input_vertices)
+        expect(stages.input_vertices(batch))
         waiting.append(batch)
         if len(waiting) > window:
             yield waiting.popleft()

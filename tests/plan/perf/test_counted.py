@@ -11,7 +11,7 @@ from gnnscale.plan.perf import counted
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import KnownSlices
-from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.sampler import NeighborSampler
 
 
 def beside(device: Emulated) -> DevicePlan:
@@ -20,16 +20,16 @@ def beside(device: Emulated) -> DevicePlan:
 
 
 @pytest.fixture
-def batch(tiny_graph: Graph) -> MiniBatch:
+def size(tiny_graph: Graph) -> BatchSize:
     """The seed 0 reaches 1 and 2, and these reach 0 and 3: 4, 3 and 1 vertices, 5 and 2 edges."""
-    return NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
+    return BatchSize.of(NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0))
 
 
-def test_work_is_counted_by_hand(batch: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatch) -> None:
     # A thread samples a million edges a second; the link brings a gigabyte a second.
     monkeypatch.setattr(counted, "nominal_platform", platform)
     plan = beside(accelerator(launch_s=0.5))
-    found = [CountedWork(workload(), rank=i, cores=4).stage_times(plan, batch) for i in (0, 1)]
+    found = [CountedWork(workload(), rank=i, cores=4).stage_times(plan, size) for i in (0, 1)]
     assert [each.sample for each in found] == pytest.approx([7e-6, 7e-6])
     # 4 rows of 20 floats; offsets of 3 + 1 and 1 + 1 vertices, and 5 + 2 edges.
     sent = 4 * 20 * 4 + 8 * (3 + 1) + 4 * 5 + 8 * (1 + 1) + 4 * 2
@@ -42,18 +42,19 @@ def test_work_is_counted_by_hand(batch: MiniBatch, monkeypatch: pytest.MonkeyPat
 def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
     work, plan = CountedWork(workload(), rank=0, cores=4), beside(accelerator())
     empty = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([], np.int64), 0)
-    assert work.stage_times(plan, None) == work.stage_times(plan, empty) == StageTimes()
+    for size in (None, BatchSize.of(empty)):
+        assert work.stage_times(plan, size) == StageTimes()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("cores", [2, 8])
-def test_what_is_counted_is_what_the_planner_expects(batch, rank, cores) -> None:
+def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
-    known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(BatchSize.of(batch),)))
+    known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(size,)))
     plan = beside(accelerator())
     work = CountedWork(known, rank=rank, cores=cores)
-    found = work.stage_times(plan, batch)
-    assert found == work.stage_times(plan, batch)
+    found = work.stage_times(plan, size)
+    assert found == work.stage_times(plan, size)
     expected = predicted(plan, nominal_platform(cores), known).devices[rank]
     for stage in ("sample", "load", "transfer", "propagate"):
         told = getattr(expected, stage)

@@ -1,7 +1,6 @@
 """A training step of a device that is not there, by a clock that the test winds."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import nn
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
 from gnnscale.core.stages import Traffic
+from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.sync.group import ALONE
@@ -28,6 +28,7 @@ class Slow:
         self._model = model
         self._clock = clock
         self._own_clock = own_clock
+        self.size = BatchSize(vertices=(1, 1), edges=(3,))
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         self.calls.append(("propagate", weight))
@@ -41,9 +42,7 @@ class Slow:
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         self.calls.append("finish")
         self._clock.advance(2.0)
-        return BatchOutcome(
-            loss=0.5, num_edges=3, num_vertices=2, traffic=Traffic(), seconds=self._own_clock
-        )
+        return BatchOutcome(loss=0.5, size=self.size, traffic=Traffic(), seconds=self._own_clock)
 
     def update_weights(self) -> None:
         self.calls.append(["update_weights", *(p.tolist() for p in self._model.parameters())])
@@ -164,16 +163,13 @@ def test_gradients_are_clipped_before_the_update(training: Any, model: Any) -> N
 
 
 def test_statistics_are_combined_by_the_rows_since_the_last_time(training: Any) -> None:
-    step, _ = training()
+    step, device = training()
     found: list[dict[int, int]] = []
     synchronizer: Any = step._synchronizer
     synchronizer.combine_statistics = lambda rows: found.append(dict(rows))
     for num_dst in ((30, 6), (20, 4), None):  # a slice without seeds writes no rows
-        batch = a_slice(6 if num_dst else 0)
-        blocks = [SimpleNamespace(num_dst=each) for each in num_dst or ()]
-        written: Any = SimpleNamespace(blocks=blocks)
-        batch.batch = written if num_dst else None
-        synchronized(step, batch)
+        device.size = BatchSize(vertices=(90, *(num_dst or ())), edges=(3, 2))
+        synchronized(step, a_slice(6 if num_dst else 0))
     step.combine_statistics()
     step.combine_statistics()
     assert found == [{0: 50, 1: 10}, {}]

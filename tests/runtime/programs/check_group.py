@@ -9,6 +9,7 @@ import torch
 from gnnscale.backend import BatchOutcome, CpuBackend, HostParts
 from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.plan import Cpu
+from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 
@@ -86,8 +87,7 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
             model.first.grad = torch.full((2, 3), rank + 1.0)
             outcome = BatchOutcome(
                 loss=0.125 * (rank + 1),
-                num_edges=edges[step // 2],
-                num_vertices=2**24 + rank,
+                size=BatchSize(vertices=(2**24 + rank,), edges=(edges[step // 2],)),
                 traffic=Traffic(rows=Access(link_bytes=2**40 + rank), lists=Access(misses=rank)),
             )
         if rank == 0 and step == 2:
