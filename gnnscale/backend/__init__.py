@@ -7,7 +7,10 @@ from gnnscale.backend.base import (
     DeviceError,
     DeviceMemoryError,
     HostParts,
+    OwnSteps,
+    PendingOutcome,
     Sample,
+    StepOwner,
     open_backend,
 )
 from gnnscale.backend.cpu import CpuBackend

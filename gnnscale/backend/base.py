@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 import torch
+from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache.cached_features import CachedLists
@@ -28,6 +29,18 @@ class DeviceMemoryError(DeviceError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnSteps:
+    """What a device needs beside the host's parts to do whole steps by itself."""
+
+    #: makes an optimizer of the device's own copy of the weights
+    build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    #: the host's, whose state checkpoints keep and resumptions restore
+    host_optimizer: torch.optim.Optimizer
+    #: scale gradients down to this global L2 norm; None leaves them
+    clip_norm: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostParts:
     """What a backend is opened with."""
 
@@ -41,6 +54,7 @@ class HostParts:
     cache_bytes: int = 0  #: device memory that the cache of rows and lists takes
     #: returns figures of the cache since it was last called, by name
     counters: Callable[[], Mapping[str, float]] = dict
+    own_steps: OwnSteps | None = None  #: None if the host sums gradients and updates weights
 
 
 #: A mini-batch as its backend has sampled it: a ``MiniBatch`` if the host samples. Others lie on
@@ -165,6 +179,47 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release the device's memory, and wake all that wait for it."""
+        ...
+
+
+class PendingOutcome(Protocol):
+    """The outcome of a step that a device may still be at."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``read`` would return at once."""
+        ...
+
+    def read(self) -> BatchOutcome:
+        """Wait for the step, and return its outcome, with the seconds of all stages.
+
+        Raises:
+            DeviceError: the step failed.
+        """
+        ...
+
+
+class StepOwner(Backend, Protocol):
+    """A backend whose device does whole steps by itself (``Device.owns_step``).
+
+    It has copies of the weights and of the optimizer's state, which ``load_state`` overwrites with
+    the host's and ``state_out`` copies to the host's.
+    """
+
+    def train(self, seeds: Array, step: int, *, rate: float, updates: bool) -> PendingOutcome:
+        """Start the step of ``seeds``: sample, load, propagate, and update the weights.
+
+        It does not wait for the device.
+
+        Args:
+            rate: learning rate of the update.
+            updates: whether the weights are updated; gradients count for the next update otherwise,
+                each mini-batch by its seeds.
+        """
+        ...
+
+    def state_out(self) -> None:
+        """Copy weights, buffers and the optimizer's state to the host's, after all steps so far."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated, Fpga
 from gnnscale.plan.device_plan import (
+    BY_DEVICE,
     MAX_THREADS,
     PREFETCH,
     DevicePlan,

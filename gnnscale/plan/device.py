@@ -53,6 +53,9 @@ class Device:
     trains_host_weights: ClassVar[bool] = False
     #: Whether it minimises the loss that it is given, and not a built-in one.
     takes_loss: ClassVar[bool] = True
+    #: Whether it can do whole steps by itself, from sampling to the update of its own weights, and
+    #: overlap them; see ``owns_steps``.
+    owns_step: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with when all devices of a run have the same, as
     #: in ``cuda:nccl``; None when gradients are summed in host memory.
     collective: ClassVar[str | None] = None
@@ -276,6 +279,14 @@ def shared_collective(devices: Sequence[Device]) -> str | None:
     """
     found = {device.collective for device in devices}
     return found.pop() if len(found) == 1 else None
+
+
+def owns_steps(devices: Sequence[Device]) -> bool:
+    """Whether the device of a run does its steps by itself.
+
+    The host sums the gradients of several devices, and updates the weights.
+    """
+    return len(devices) == 1 and devices[0].owns_step
 
 
 def process_group_backend(devices: Sequence[Device]) -> str:

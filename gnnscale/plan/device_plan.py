@@ -14,6 +14,8 @@ from gnnscale.plan.registry import device_options, parse_devices
 #: How far stages run ahead: not at all; as one stage before propagation; load and transfer
 #: separately (two-stage feature prefetching, HyScale-GNN section IV-B).
 PREFETCH = ("none", "one_stage", "two_stage")
+#: The device that owns its steps overlaps them; the host prepares nothing.
+BY_DEVICE = "device"
 #: Threads beyond which no machine has cores.
 MAX_THREADS = 4096
 
@@ -39,7 +41,7 @@ class DeviceShare:
         device: the device.
         num_seeds: its slice of every full mini-batch; may be 0.
         threads: host threads of its stages.
-        prefetch: one of ``PREFETCH``.
+        prefetch: one of ``PREFETCH``, or ``BY_DEVICE``.
         max_seeds: as many as fit into the device's memory, None if that is no matter.
         machine: which machine its worker runs on; threads are shared out within one.
         depth: mini-batches that it may prepare ahead, as its memory has room; None for as many as
@@ -55,7 +57,7 @@ class DeviceShare:
     depth: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice("prefetch", self.prefetch, PREFETCH)
+        check_choice("prefetch", self.prefetch, (*PREFETCH, BY_DEVICE))
         check_range("num_seeds", self.num_seeds, 0)
         check_range("machine", self.machine, 0, MAX_DEVICES)
         if self.depth is not None:
@@ -65,6 +67,8 @@ class DeviceShare:
     def host_threads(self) -> int:
         """Host threads that can compute at once: stages that take turns share theirs."""
         threads = self.threads
+        if self.prefetch == BY_DEVICE:
+            return 1  # that starts its steps
         if self.prefetch == "none":
             return max(threads.sample, threads.load, threads.propagate)
         if self.prefetch == "one_stage":

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from gnnscale.core import ConfigError, StageTimes, check_choice
 from gnnscale.plan import device_plan
-from gnnscale.plan.device import Accelerator, Device
+from gnnscale.plan.device import Accelerator, Device, owns_steps
 from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.workload import Workload
@@ -183,7 +183,8 @@ def plan_devices(
     names a mode that needs more.
 
     Args:
-        prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each.
+        prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each; a device
+            that owns its steps overlaps them whatever it says.
         split: seeds of each device; None to make the devices finish together, eq. 6 and 9.
         in_flight: mini-batches that a device may hold at once; fewer if its memory is short.
 
@@ -241,6 +242,10 @@ def _choices(
     devices: Sequence[Device], cores: int, prefetch: str, seconds: StageTimes
 ) -> Iterator[list[_Choice]]:
     """Yield threads and prefetching of all devices; devices of a group get the same."""
+    if owns_steps(devices):
+        threads = device_plan.Threads(sample=cores, load=cores, propagate=0)
+        yield [(threads, device_plan.BY_DEVICE)]
+        return
     for on_cores, elsewhere in _grants(devices, cores):
         processors = [_modes(each, True, prefetch, seconds) for each in on_cores]
         shared = set.intersection(*(set(each) for each in processors)) if processors else {""}

@@ -86,7 +86,7 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
     The stages of later steps go on meanwhile.
     """
     state.learning.join()
-    state.device.backend.buffers_out()
+    state.step.state_out()
     part = saved_run.WorkerPart(
         buffers=dict(state.learning.trained.named_buffers()),
         rows=dict(state.step.rows),

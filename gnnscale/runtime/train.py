@@ -11,6 +11,7 @@ from gnnscale.core import ConfigError
 from gnnscale.runtime import opening, saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.evaluate import Validator
+from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.pulse import OWN, TRAINS
@@ -65,19 +66,32 @@ def train(
             OWN.begin(TRAINS)
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
                 state.step.propagate(batch)
-                totals = state.step.synchronize(batch, checkpoint=state.wants_checkpoint)
-                _check_loss(state, totals)
+                wanted = state.wants_checkpoint(batch.step)
+                finished = state.step.synchronize(batch, checkpoint=wanted)
                 state.step.update_weights(batch)
-                decision = state.rebalance(batch, totals)  # dynamic resource management
-                record = recorder.add(batch, totals, decision)
-                OWN.steps += 1
-                if group.is_rank0:
-                    with OWN.at("reporting"):
-                        observer.stepped(record)
-                if totals.checkpoint:
-                    saving.save_inside_epoch(state, recorder.sums())
+                for each, totals in finished:  # this step, or those of which a device reports late
+                    _finish_step(state, recorder, observer, each, totals)
             _end_epoch(state, recorder, validator, observer)
         return _test(state, validator)
+
+
+def _finish_step(
+    state: TrainState,
+    recorder: StepRecorder,
+    observer: Observer,
+    batch: BatchSlice,
+    totals: StepTotals,
+) -> None:
+    """Manage resources after a step, report it, and write a checkpoint if rank 0 wants one."""
+    _check_loss(state, totals)
+    decision = state.rebalance(batch, totals)  # dynamic resource management
+    record = recorder.add(batch, totals, decision)
+    OWN.steps += 1
+    if state.group.is_rank0:
+        with OWN.at("reporting"):
+            observer.stepped(record)
+    if totals.checkpoint:
+        saving.save_inside_epoch(state, recorder.sums())
 
 
 def _check_loss(state: TrainState, totals: StepTotals) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from owning_device import Owning
 from round_figures import accelerator, plan_of, platform, predicted, share, workload
 
 from gnnscale.core.errors import ConfigError
@@ -241,3 +242,18 @@ def test_sampling_is_slowed_where_only_bytes_have_a_rate() -> None:
     known = workload(sampled=True)
     alone, beside = (host.sample(known, 100, known.size(100), 1, active) for active in (1, 2))
     assert beside == pytest.approx(2 * alone)
+
+
+@pytest.mark.parametrize("prefetch", ["auto", "none", "two_stage"])
+def test_a_device_that_owns_its_steps_overlaps_them_by_itself(prefetch: str) -> None:
+    figures = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1 << 40}
+    owning = Owning(link_bandwidth=1e9, **figures)
+    plan, predicted = planned([owning], platform(4), prefetch=prefetch)
+    (found,) = plan.shares
+    assert (found.prefetch, found.num_seeds, found.host_threads) == ("device", 1000, 1)
+    (stages,) = predicted.devices
+    slowest = max(stages.sample, stages.load, stages.transfer, stages.propagate + stages.sync)
+    assert predicted.step_s == pytest.approx(slowest)
+    # Beside another device the host sums the gradients, and prepares its mini-batches.
+    plan, _ = planned([*cpus(1), owning], platform(4), prefetch=prefetch)
+    assert "device" not in {each.prefetch for each in plan.shares}

@@ -130,8 +130,9 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     """Seconds of a step on one device: stages that overlap count as the longest, eq. 6 and 9.
 
     Args:
-        prefetch: one of ``PREFETCH``. Without prefetching all stages take turns; with one stage of
-            it, propagation overlaps with all before it; with two, every stage overlaps.
+        prefetch: one of ``PREFETCH``, or ``BY_DEVICE``. Without prefetching all stages take turns;
+            with one stage of it, propagation overlaps with all before it; with two, and on a device
+            that overlaps them by itself, every stage overlaps.
     """
     propagate = stages.propagate + stages.sync
     prepare = (stages.sample, stages.load, stages.exchange, stages.transfer)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.core import STAGES
-from gnnscale.plan import DevicePlan
+from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.report.figures import ABSENT, count, gib, percent
 from gnnscale.report.fpga import SIMULATED, simulating
 from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, stacked_chart
@@ -26,6 +26,7 @@ _TURNS = {
     "none": "Prefetch none: stages take turns, and so do their threads.",
     "one_stage": "Prefetch one_stage: sample and load take turns, beside propagate.",
     "two_stage": "Prefetch two_stage: all stages run side by side.",
+    BY_DEVICE: "The device overlaps its stages by itself; a thread of the host starts its steps.",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gnnscale.plan import DevicePlan, DeviceShare, Threads
+from gnnscale.plan import BY_DEVICE, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.drm.task_times import T_SC, T_TC
 
 
@@ -54,7 +54,7 @@ class Move:
 def num_threads(share: DeviceShare, task: str) -> int:
     """Host threads of a device's task; 0 if it has no thread to trade."""
     threads = share.threads
-    if share.prefetch == "none":
+    if share.prefetch in ("none", BY_DEVICE):
         return 0
     if task == T_TC:
         return threads.propagate

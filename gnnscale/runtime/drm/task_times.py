@@ -28,10 +28,11 @@ class TaskTimes:
     one_stage   --                      sample + load + transfer      propagate
     two_stage   sample                  load (on the host: and        propagate
                                         transfer, which takes none)
+    device      as two_stage, by the device's own clock
     ==========  ======================  ============================  ==================
 
-    T_Tran is an accelerator's transfer with ``two_stage``. Synchronisation is in none of them: it
-    is mostly waiting for the slowest device.
+    T_Tran is an accelerator's transfer with ``two_stage`` and ``device``. Synchronisation is in
+    none of them: it is mostly waiting for the slowest device.
     """
 
     sample_accel: float | None = None  #: T_SA, sampling on an accelerator

@@ -8,6 +8,7 @@ from threading import get_ident
 from gnnscale.backend import Backend, DeviceMemoryError
 from gnnscale.core import STAGES, Array
 from gnnscale.core.prefetch import Pipeline, StageGroup
+from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.pulse import OWN
@@ -114,6 +115,11 @@ def running(name: str) -> Iterator[None]:
         del RUNNING[get_ident()]
 
 
+def runs_ahead(plan: DevicePlan) -> bool:
+    """Whether the host prepares mini-batches ahead for a device of ``plan``."""
+    return any(each.prefetch not in ("none", BY_DEVICE) for each in plan.shares)
+
+
 def build_pipeline(
     stages: Stages, source: Iterator[BatchSlice], *, prefetch: str, has_link: bool, limit: int
 ) -> Pipeline[BatchSlice]:
@@ -125,9 +131,10 @@ def build_pipeline(
     Args:
         stages: the stages.
         source: slices in the order of steps.
-        prefetch: one of ``PREFETCH``. ``two_stage`` loads and transfers in groups of their own, so
-            that while a batch propagates the next is on the link and the one after it is being
-            loaded (figure 7); without a link there is nothing to transfer, and no group for it.
+        prefetch: one of ``PREFETCH``, or ``BY_DEVICE`` for no stage at all. ``two_stage`` loads and
+            transfers in groups of their own, so that while a batch propagates the next is on the
+            link and the one after it is being loaded (figure 7); without a link there is nothing to
+            transfer, and no group for it.
         has_link: whether anything is transferred.
         limit: batches that may be on their way.
     """
@@ -137,6 +144,8 @@ def build_pipeline(
         stages.exchange,
         stages.transfer,
     ]
+    if prefetch == BY_DEVICE:
+        return Pipeline(source, [], limit=limit)
     if prefetch == "none":
         return Pipeline(source, [], limit=limit, inline=ahead)
     if prefetch == "one_stage":

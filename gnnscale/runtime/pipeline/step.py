@@ -5,7 +5,9 @@ Gradients of several mini-batches, of which one update is made.
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,60 @@ from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
+
+#: A slice whose step is done, and what all workers know of the step.
+Finished: TypeAlias = tuple[BatchSlice, StepTotals]
+
+
+class Step(Protocol):
+    """What a run and a rehearsal do with a slice after the stages that run ahead."""
+
+    #: Rows that each layer wrote since statistics were combined.
+    rows: Counter[int]
+
+    def propagate(self, batch: BatchSlice) -> None:
+        """Compute the gradients of the slice; a device may still be at it afterwards."""
+        ...
+
+    def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterable[Finished]:
+        """Sum the gradients of all workers.
+
+        Args:
+            batch: this worker's slice.
+            checkpoint: whether rank 0 wants a checkpoint after the step, of which all learn so.
+
+        Returns:
+            The steps that are done. An outcome may come some steps late, but not at a checkpoint
+            and at the end of an epoch.
+        """
+        ...
+
+    def update_weights(self, batch: BatchSlice) -> None:
+        """Apply the gradients to the weights, if their mini-batch is the last of an update."""
+        ...
+
+    def updates_after(self, step: int) -> bool:
+        """Whether weights are updated after ``step``, counted over all epochs from 0."""
+        ...
+
+    def combine_statistics(self) -> None:
+        """Make running statistics those of all devices, by the rows of each since the last time."""
+        ...
+
+    def state_out(self) -> None:
+        """Bring what the device learns by itself to the host's model."""
+        ...
+
+
+def last_of_updates(step: int, num_batches: int, steps_per_epoch: int) -> bool:
+    """Whether ``step``, counted over all epochs from 0, is the last of its update.
+
+    Args:
+        num_batches: mini-batches of an update.
+        steps_per_epoch: mini-batches of an epoch; an update has none of two epochs.
+    """
+    place = step % steps_per_epoch + 1
+    return place % num_batches == 0 or place == steps_per_epoch
 
 
 class Accumulated:
@@ -42,8 +98,7 @@ class Accumulated:
 
     def ends_with(self, step: int) -> bool:
         """Whether ``step``, counted over all epochs from 0, is the last of its update."""
-        place = step % self._steps_per_epoch + 1
-        return place % self._num_batches == 0 or place == self._steps_per_epoch
+        return last_of_updates(step, self._num_batches, self._steps_per_epoch)
 
     def complete(self, batch: BatchSlice) -> bool:
         """Take the gradients of a mini-batch in ``parameter.grad``, its mean over the seeds.
@@ -70,7 +125,7 @@ class Accumulated:
 
 
 class TrainStep:
-    """Propagation, synchronisation and update: what a run and a rehearsal do with a slice."""
+    """Propagation on the device; synchronisation and update on the host."""
 
     def __init__(
         self,
@@ -118,8 +173,8 @@ class TrainStep:
             batch.stages.propagate -= waited_s
             batch.stages.exchange += waited_s
 
-    def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> StepTotals:
-        """Sum the gradients of all workers, and return what all of them did in the step.
+    def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> list[Finished]:
+        """Sum the gradients of all workers, and return the step, which is done.
 
         Args:
             batch: this worker's slice.
@@ -132,11 +187,12 @@ class TrainStep:
         size = None if batch.outcome is None else batch.outcome.size
         counted = None if work is None else work.stage_times(batch.plan, size)
         with measured(batch, "sync"):
-            return self._synchronizer.synchronize(
+            totals = self._synchronizer.synchronize(
                 batch.outcome, stages, counted, checkpoint=checkpoint
             )
+        return [(batch, totals)]
 
-    def updates_behind(self, step: int) -> bool:
+    def updates_after(self, step: int) -> bool:
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
         return self._accumulated.ends_with(step)
 
@@ -157,6 +213,10 @@ class TrainStep:
         """Make running statistics those of all devices, by the rows of each since the last time."""
         self._synchronizer.combine_statistics(self.rows)
         self.rows.clear()
+
+    def state_out(self) -> None:
+        """Bring the device's buffers to the host's model, whose weights are up to date."""
+        self._backend.buffers_out()
 
     def _finish(self, batch: BatchSlice) -> None:
         """Wait for the device; what its own clock says takes the place of the host's."""

@@ -18,9 +18,10 @@ from gnnscale.core import StageTimes
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.perf.equations import pipeline_seconds
 from gnnscale.runtime.drm.rebalancer import medians
+from gnnscale.runtime.pipeline.owned_step import max_late
 from gnnscale.runtime.pipeline.schedule import Schedule
-from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
-from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.pipeline.stages import Stages, build_pipeline, runs_ahead
+from gnnscale.runtime.pipeline.step import Step
 from gnnscale.sampler import SeedOrder, StepSeeds
 
 #: Steps that do not count: memory is touched for the first time, and stages fill.
@@ -67,7 +68,7 @@ def profile_plan(
     model: nn.Module,
     backend: Backend,
     stages: Stages,
-    step: TrainStep,
+    step: Step,
 ) -> PlanProfile:
     """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
@@ -79,7 +80,7 @@ def profile_plan(
     """
     share, measured = plan.shares[rank], _Measured(plan)
     backend.set_threads(share.threads)
-    lead_steps = 1 + _DEPTH * any(each.prefetch != "none" for each in plan.shares)
+    lead_steps = 1 + _DEPTH * runs_ahead(plan) + max_late(plan)
     schedule = Schedule(
         _FullSteps(order),
         plan,
@@ -99,16 +100,17 @@ def profile_plan(
         with restored(model):
             for batch in batches:
                 step.propagate(batch)
-                totals = step.synchronize(batch)
+                finished = step.synchronize(batch)
                 step.update_weights(batch)
-                if measured.done:
-                    continue
-                measured.add(batch.stages, totals.stages)
-                if measured.done:
-                    # The device's memory is free once all that is on its way is trained.
-                    schedule.end_at(batch.step + lead_steps)
-                else:
-                    schedule.commit_plan(batch.step + 1 + lead_steps, plan)
+                for done, totals in finished:
+                    if measured.done:
+                        break
+                    measured.add(done.stages, totals.stages)
+                    if measured.done:
+                        # The device's memory is free once all that is on its way is trained.
+                        schedule.end_at(done.step + lead_steps)
+                    else:
+                        schedule.commit_plan(done.step + 1 + lead_steps, plan)
     finally:
         schedule.close()
         batches.close()

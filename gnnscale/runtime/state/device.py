@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
-from gnnscale.backend import Backend, HostParts, loading, open_backend
+from gnnscale.backend import Backend, HostParts, OwnSteps, StepOwner, loading, open_backend
 from gnnscale.feature import FeatureStore
+from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
-from gnnscale.plan.device import shared_collective
+from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.runtime.cache.open import OpenedCache, devices_with_caches, open_caches
 from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import open_aggregated
+from gnnscale.runtime.pipeline.owned_step import OwnedStep
 from gnnscale.runtime.pipeline.stages import Stages
-from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.pipeline.step import Step, TrainStep
 from gnnscale.runtime.planning.plan_model import counted_work
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.learning import Data, Learning
@@ -35,7 +38,7 @@ class WorkerDevice:
     backend: Backend  #: the device
     stages: Stages  #: what becomes of a slice before it is propagated
     synchronizer: Synchronizer  #: sums gradients over all workers
-    step: TrainStep  #: what a training step does after the stages
+    step: Step  #: what a training step does after the stages
 
     @classmethod
     def open(
@@ -64,16 +67,27 @@ class WorkerDevice:
         synchronizer = Synchronizer(
             learning.trained, backend, group, own_collective=shared_collective(devices) is not None
         )
-        step = TrainStep(
-            learning.trained,
-            backend,
-            synchronizer,
-            learning.optimizer,
-            clip_norm=config.runtime.clip_norm,
-            work=counted_work(config, graph, learning.model, devices, plan, rank=group.rank),
-            accumulate=config.runtime.accumulate,
-            steps_per_epoch=order.steps_per_epoch,
-        )
+        work = counted_work(config, graph, learning.model, devices, plan, rank=group.rank)
+        step: Step
+        if owns_steps(devices):
+            step = OwnedStep(
+                cast(StepOwner, backend),
+                learning.optimizer,
+                work=work,
+                accumulate=config.runtime.accumulate,
+                steps_per_epoch=order.steps_per_epoch,
+            )
+        else:
+            step = TrainStep(
+                learning.trained,
+                backend,
+                synchronizer,
+                learning.optimizer,
+                clip_norm=config.runtime.clip_norm,
+                work=work,
+                accumulate=config.runtime.accumulate,
+                steps_per_epoch=order.steps_per_epoch,
+            )
         return cls(
             devices=devices,
             store=host,
@@ -86,6 +100,12 @@ class WorkerDevice:
             synchronizer=synchronizer,
             step=step,
         )
+
+    def rehearsal(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> Step:
+        """Return what a rehearsal does with a slice; it throws ``optimizer`` away."""
+        if owns_steps(self.devices):
+            return OwnedStep(cast(StepOwner, self.backend), optimizer)
+        return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
 def _store(data: Data, host: FeatureStore, cache: OpenedCache | None) -> FeatureStore:
@@ -114,6 +134,13 @@ def _host_parts(
         objective=task.objective,
         sampler=sampler,
         loader=loader,
+        own_steps=OwnSteps(
+            build_optimizer=config.optimizer.build,
+            host_optimizer=learning.optimizer,
+            clip_norm=config.runtime.clip_norm,
+        )
+        if owns_steps(config.device_plan.parsed())
+        else None,
     )
     if cache is None:
         return parts

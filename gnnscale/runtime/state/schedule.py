@@ -16,9 +16,9 @@ from gnnscale.core import Array, Pipeline
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
+from gnnscale.runtime.pipeline.owned_step import max_late
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
-from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
-from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.pipeline.stages import Stages, build_pipeline, runs_ahead
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
@@ -96,7 +96,7 @@ def plan_layout(
             model=learning.trained,
             backend=device.backend,
             stages=device.stages,
-            step=TrainStep(learning.trained, device.backend, device.synchronizer, optimizer),
+            step=device.rehearsal(learning.trained, optimizer),
         )
 
     plan = agree_on_plan(search, device.devices, group, profile)
@@ -163,7 +163,8 @@ class WorkerSchedule:
     ) -> WorkerSchedule:
         """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
-        lead_steps = (depth + 1 if _runs_ahead(plan) else 1) + _window(data.caches)
+        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + _window(data.caches)
+        lead_steps += max_late(plan)
         managed = manages(config, plan)
         slices = Schedule(
             data.order,
@@ -230,11 +231,7 @@ class WorkerSchedule:
 
 def manages(config: TrainConfig, plan: DevicePlan) -> bool:
     """Return whether resource management has anything to decide under ``plan``."""
-    return config.runtime.drm and (len(plan.shares) > 1 or _runs_ahead(plan))
-
-
-def _runs_ahead(plan: DevicePlan) -> bool:
-    return any(each.prefetch != "none" for each in plan.shares)
+    return config.runtime.drm and (len(plan.shares) > 1 or runs_ahead(plan))
 
 
 def _sampled_ahead(slices: Schedule, device: WorkerDevice) -> Iterator[BatchSlice]:

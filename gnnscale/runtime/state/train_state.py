@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.pipeline.schedule import BatchSlice
-from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.pipeline.step import Step
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Data, Learning
@@ -61,7 +61,7 @@ class TrainState:
     schedule: WorkerSchedule = field(init=False)  #: what is trained when
 
     @property
-    def step(self) -> TrainStep:
+    def step(self) -> Step:
         """What a training step does after the stages."""
         return self.device.step
 
@@ -75,9 +75,8 @@ class TrainState:
         """Whether an epoch is trained that is not done: the run continues from its checkpoint."""
         return self.progress.steps_left <= 0
 
-    @property
-    def wants_checkpoint(self) -> bool:
-        """Whether a checkpoint is due after the step to be synchronised; rank 0 says so for all.
+    def wants_checkpoint(self, step: int) -> bool:
+        """Whether a checkpoint is due after ``step``; rank 0 says so for all.
 
         It must be a step after which weights are updated, since no gradients are kept, and not the
         last one of an epoch, which ends with a separate decision.
@@ -88,8 +87,8 @@ class TrainState:
         if not self.group.is_rank0:
             return False
         self.checkpoint.check()
-        progress = self.progress
-        updates = progress.steps_left > 1 and self.step.updates_behind(progress.steps_done)
+        ends_epoch = (step + 1) % self.progress.steps_per_epoch == 0
+        updates = not ends_epoch and self.step.updates_after(step)
         return updates and self.checkpoint.is_due_inside
 
     @property

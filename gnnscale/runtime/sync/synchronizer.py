@@ -1,5 +1,7 @@
 """The synchronizer (HyScale-GNN, section III-A): gradients of all trainers, summed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -114,6 +116,26 @@ class StepTotals:
     counted: tuple[StageTimes, ...] | None = None
     checkpoint: bool = False  #: whether rank 0 wants a checkpoint after this step
 
+    @classmethod
+    def of_one(
+        cls,
+        outcome: BatchOutcome | None,
+        stages: StageTimes,
+        counted: tuple[StageTimes] | None,
+        *,
+        checkpoint: bool,
+    ) -> StepTotals:
+        """Return the totals of a step that one device alone did, None if it had no seeds."""
+        return cls(
+            loss=outcome.loss if outcome else 0.0,
+            num_edges=outcome.num_edges if outcome else 0,
+            num_vertices=outcome.num_vertices if outcome else 0,
+            stages=(stages,),
+            traffic=(outcome.traffic if outcome else _NO_TRAFFIC,),
+            counted=counted,
+            checkpoint=checkpoint,
+        )
+
     @property
     def managed(self) -> tuple[StageTimes, ...]:
         """The times that resource management uses."""
@@ -173,7 +195,8 @@ class Synchronizer:
         """Sum all devices' gradients into ``parameter.grad``; rank 0 may want a ``checkpoint``."""
         self._backend.gradients_out(self._gradients)
         if self._group.size == 1:
-            totals = self._alone(outcome, stages, counted, checkpoint=checkpoint)
+            of_one = None if counted is None else (counted,)
+            totals = StepTotals.of_one(outcome, stages, of_one, checkpoint=checkpoint)
         else:
             self._write_control(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
             if self._own_collective:
@@ -212,24 +235,6 @@ class Synchronizer:
         self._backend.buffers_out()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()
-
-    def _alone(
-        self,
-        outcome: BatchOutcome | None,
-        stages: StageTimes,
-        counted: StageTimes | None,
-        *,
-        checkpoint: bool,
-    ) -> StepTotals:
-        return StepTotals(
-            loss=outcome.loss if outcome else 0.0,
-            num_edges=outcome.num_edges if outcome else 0,
-            num_vertices=outcome.num_vertices if outcome else 0,
-            stages=(stages,),
-            traffic=(outcome.traffic if outcome else _NO_TRAFFIC,),
-            counted=None if counted is None else (counted,),
-            checkpoint=checkpoint,
-        )
 
     def _write_control(
         self,

@@ -93,7 +93,9 @@ def training(model: Any, clock: Any) -> Callable[..., tuple[TrainStep, Slow]]:
 
 def synchronized(step: TrainStep, batch: BatchSlice) -> StepTotals:
     step.propagate(batch)
-    return step.synchronize(batch)
+    ((done, totals),) = step.synchronize(batch)
+    assert done is batch
+    return totals
 
 
 def test_one_step_after_the_other(training: Any, model: Any) -> None:

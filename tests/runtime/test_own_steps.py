@@ -1,0 +1,115 @@
+"""A device that owns its steps: the runtime starts them, and reads the outcomes late.
+
+It is ``tests/seams/owning_device.py``: it learns what a processor does, bit for bit, whatever its
+pauses, and goes on from every checkpoint.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from devices import ROWS, accelerator, plan_of
+from learnt import same, weights
+from losses import At, Losses
+from owning_device import SECONDS
+
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+from gnnscale.runtime.pipeline.owned_step import MAX_LATE
+
+pytestmark = pytest.mark.timeout(120)
+
+OWNING = accelerator("owning", pause_s=0.01)
+ALONE, HYBRID = plan_of(OWNING), plan_of("cpu", OWNING)
+STEPS = 6
+LEARNING = ("model.norm=batch", "model.dropout=0.5", "optimizer.schedule=plateau")
+ALWAYS = "runtime.checkpoint_every_s=0"
+
+
+def learnt(directory: Path) -> list[dict[str, torch.Tensor]]:
+    """The weights, the statistics, and what the optimizer keeps."""
+    last, best = (load_checkpoint(directory / file) for file in (LAST, BEST))
+    return [last["model"], best["model"], *last["optimizer"].values()]
+
+
+def all_same(left: Path, right: Path) -> bool:
+    return all(same(*pair) for pair in zip(learnt(left), learnt(right), strict=True))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        (*LEARNING, "runtime.clip_norm=0.1"),
+        (*LEARNING, "runtime.accumulate=4"),
+        ("optimizer=sgd", "optimizer.momentum=0.9", "optimizer.warmup_epochs=1"),
+        ("runtime.deterministic=true", "model=gat"),
+    ],
+)
+def test_it_learns_what_a_processor_does(run: Any, tmp_path: Path, overrides: Any) -> None:
+    known, found = Losses(), Losses()
+    run(tmp_path / "cpu", *overrides, plan_of(ROWS), watched=known)
+    result = run(tmp_path / "own", *overrides, ALONE, watched=found)
+    assert found.steps == known.steps
+    assert all_same(tmp_path / "own", tmp_path / "cpu")
+    assert result.steps_done == 3 * STEPS
+    assert sum(each.num_edges for each in result.history) > 0
+
+
+def test_what_is_reported_is_by_its_own_clock(launched: Any, tmp_path: Path) -> None:
+    reported = launched(tmp_path, ALONE, "runtime.drm=true")
+    assert [step["global_step"] for step in reported.steps] == list(range(3 * STEPS))
+    for step in reported.of_device(0):
+        assert {name: step["stage_s"][name] for name in SECONDS} == SECONDS
+        assert step["traffic"]["rows"]["link_bytes"] > 0
+    (device,) = reported.summary["devices"]
+    assert device["counters"] == {"launches": 3 * STEPS}
+    assert reported.result.layout.plan.shares[0].prefetch == "device"
+    assert "overlaps its stages by itself" in reported.page
+
+
+def test_the_host_reads_outcomes_late(run: Any, tmp_path: Path) -> None:
+    started: list[int] = []
+
+    class Watching(Losses):
+        def stepped(self, record: Any) -> None:
+            super().stepped(record)
+            started.append(len(self.steps))
+
+    run(tmp_path, plan_of(accelerator("owning", pause_s=0.05)), "epochs=2", watched=Watching())
+    assert started == list(range(1, 2 * STEPS + 1))
+    assert MAX_LATE < STEPS
+
+
+@pytest.mark.parametrize("step", [1, 4, 6, 9])
+def test_a_run_goes_on_from_any_step(run: Any, tmp_path: Path, step: int) -> None:
+    options = (*LEARNING, "runtime.clip_norm=1", ALWAYS, ALONE)
+    run(tmp_path / "whole", *options)
+    part = tmp_path / "part"
+    with pytest.raises(KeyboardInterrupt):
+        run(part, *options, watched=At(step))
+    run(part, *options, f"resume={part}")
+    assert all_same(part, tmp_path / "whole")
+
+
+def test_beside_a_processor_the_host_updates_the_weights(launched: Any, tmp_path: Path) -> None:
+    options = ("runtime.drm=false", "device_plan.split=[40,24]", "num_threads=2", *LEARNING)
+    found = launched(tmp_path / "own", HYBRID, *options)
+    assert found.result.layout.plan.shares[1].prefetch != "device"
+    known = launched(tmp_path / "cpu", "device_plan=cpu_x2", *options)
+    assert found.losses == pytest.approx(known.losses, rel=1e-5)
+
+
+def test_a_step_that_fails_ends_the_run(run: Any, tmp_path: Path) -> None:
+    failing = plan_of(accelerator("owning", fails_at=8))
+    found = Losses()
+    with pytest.raises(RuntimeError, match="out of memory in step 8"):
+        run(tmp_path, failing, watched=found)
+    assert len(found.steps) == 8
+
+
+def test_weights_are_those_of_the_host_after_a_rehearsal(run: Any, tmp_path: Path) -> None:
+    once = run(tmp_path / "once", ALONE, "epochs=1")
+    long = run(tmp_path / "long", ALONE, "epochs=1", "runtime.prefetch=none")
+    assert once.history[0].train_loss == long.history[0].train_loss
+    assert same(weights(tmp_path / "once"), weights(tmp_path / "long"))
