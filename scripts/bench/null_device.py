@@ -1,0 +1,99 @@
+"""A device that costs nothing: what is left of a step is the host's own work."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gnnscale.backend import BatchOutcome, DeviceBatch
+from gnnscale.core.stages import Traffic
+from gnnscale.plan import Accelerator, register_device
+from gnnscale.plan.perf.equations import BatchSize
+
+_SECONDS = {"sample": 1e-5, "load": 1e-5, "transfer": 1e-5, "propagate": 1e-5, "sync": 1e-5}
+OUTCOME = BatchOutcome(
+    loss=1.0,
+    size=BatchSize(vertices=(3, 2, 1), edges=(1, 1)),
+    traffic=Traffic(),
+    seconds=_SECONDS,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Null(Accelerator):
+    """Does nothing, whenever the host asks it to."""
+
+    kind: ClassVar[str] = "nothing"
+    figures: ClassVar[str] = "pretended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwningNull(Null):
+    """Does whole steps of nothing by itself."""
+
+    kind: ClassVar[str] = "owned_nothing"
+    owns_step: ClassVar[bool] = True
+
+
+class Done:
+    """An outcome that is there."""
+
+    ready = True
+
+    def read(self) -> BatchOutcome:
+        return OUTCOME
+
+
+class NullBackend:
+    """Samples and reads one mini-batch, and hands it out ever after."""
+
+    def __init__(self, device: Any, host: Any) -> None:
+        self.device, self._host = device, host
+        self._batch = self._inputs = None
+        self._done = Done()
+
+    def sample(self, seeds: Any, step: int) -> Any:
+        if self._batch is None:
+            self._batch = self._host.sampler.sample(seeds, step)
+        return self._batch
+
+    def on_host(self, batch: Any) -> Any:
+        return batch
+
+    def load(self, batch: Any) -> Any:
+        if self._inputs is None:
+            self._inputs = self._host.loader.load(batch)
+        return self._inputs
+
+    def transfer(self, batch: Any, inputs: Any) -> DeviceBatch:
+        return DeviceBatch(batch=batch, inputs=inputs, traffic=Traffic())
+
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+        pass
+
+    def gradients_out(self, into: list[Any]) -> None:
+        for target in into:
+            target.zero_()
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        return OUTCOME
+
+    def train(self, seeds: Any, step: int, *, rate: float, updates: bool) -> Done:
+        return self._done
+
+    def load_state(self) -> None:
+        pass
+
+    state_out = update_weights = buffers_out = close = load_state
+
+    def set_threads(self, threads: Any) -> None:
+        pass
+
+
+register_device(Null, "bench.null_device:NullBackend")
+register_device(OwningNull, "bench.null_device:NullBackend")
+FIGURES = {"macs_per_s": 1e12, "memory_bandwidth": 1e12, "memory_bytes": 1 << 40}
+
+
+def plan(kind: str) -> str:
+    """Return the option of a plan of one such device."""
+    figures = ",".join(f"{name}:{value}" for name, value in FIGURES.items())
+    return f"device_plan.devices=[{{kind:{kind},link_bandwidth:1e11,{figures}}}]"
