@@ -23,6 +23,8 @@ OWNING = accelerator("owning", pause_s=0.01)
 ALONE, HYBRID = plan_of(OWNING), plan_of("cpu", OWNING)
 STEPS = 6
 LEARNING = ("model.norm=batch", "model.dropout=0.5", "optimizer.schedule=plateau")
+#: A module that draws from torch's generator: it is seeded anew in every step, wherever it computes.
+DRAWING = ("model=custom", "model.module=own_modules:OwnBlocks", "model.dropout=0.5")
 ALWAYS = "runtime.checkpoint_every_s=0"
 
 
@@ -82,8 +84,9 @@ def test_the_host_reads_outcomes_late(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 4, 6, 9])
-def test_a_run_goes_on_from_any_step(run: Any, tmp_path: Path, step: int) -> None:
-    options = (*LEARNING, "runtime.clip_norm=1", ALWAYS, ALONE)
+@pytest.mark.parametrize("learning", [(*LEARNING, "runtime.clip_norm=1"), DRAWING])
+def test_a_run_goes_on_from_any_step(run: Any, tmp_path: Path, step: int, learning: Any) -> None:
+    options = (*learning, ALWAYS, ALONE)
     run(tmp_path / "whole", *options)
     part = tmp_path / "part"
     with pytest.raises(KeyboardInterrupt):
