@@ -169,6 +169,9 @@ __device__ void sample_relabel(const SamplePlan& plan, SampleState& state, int h
   const auto* picked = static_cast<const Vertex*>(plan.picked);
   const auto base = static_cast<uint32_t>(state.base);
   reset_tiles(plan.vertex_tiles, &state.vertex_ticket, state.num_vertices[hop + 1]);
+  if (plan.left_sources != nullptr) {
+    reset_tiles(plan.edge_tiles, &state.edge_ticket, state.num_edges[hop]);
+  }
   for (int64_t edge = blockIdx.x * int64_t{kThreads} + threadIdx.x; edge < state.num_edges[hop];
        edge += gridDim.x * int64_t{kThreads}) {
     const Vertex u = picked[edge];

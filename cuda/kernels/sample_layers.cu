@@ -186,6 +186,9 @@ __device__ void sample_relabel_kept(const SamplePlan& plan, SampleState& state, 
   const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   const int64_t num_threads = gridDim.x * int64_t{kThreads};
   reset_tiles(plan.vertex_tiles, &state.vertex_ticket, state.num_vertices[hop + 1]);
+  if (plan.left_sources != nullptr) {
+    reset_tiles(plan.edge_tiles, &state.edge_ticket, state.num_edges[hop]);
+  }
   for (int64_t edge = thread; edge < state.num_edges[hop]; edge += num_threads) {
     out.indices[edge] = static_cast<int32_t>(plan.stamps[kept[edge]] - base);
   }

@@ -63,6 +63,10 @@ struct SamplePlan {
   uint64_t* edge_tiles;
 
   SampleHop hops[kMaxHops];
+
+  // Of samples without some edges: see sample_without.cu.
+  void* left_sources;  // [most edges of a hop] of the edges that are left, as vertices of the graph
+  SampleHop left[kMaxHops];
 };
 
 struct SampleState {
@@ -73,6 +77,10 @@ struct SampleState {
   int64_t num_edges[kMaxHops];
   int64_t num_listed[kMaxHops];  // edges that a layer chooses from
   uint64_t keys[kMaxHops];
+
+  int64_t num_left[kMaxHops];  // edges of each hop that are left of num_edges
+  int64_t num_excluded;
+  const int64_t *excluded_sources, *excluded_destinations;
 };
 
 // What can be wrong, in the order in which it is found within a hop.

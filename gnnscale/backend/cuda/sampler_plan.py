@@ -5,13 +5,14 @@ The order of words is that of ``cuda/include/gnnscale_cuda/sample.hpp``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import torch
 
-from gnnscale.core import MAX_COUNT, ConfigError, Float32Array
+from gnnscale.core import MAX_COUNT, ConfigError, Float32Array, check_range
 from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 from gnnscale.sampler.minibatch import MAX_HOPS
@@ -26,8 +27,18 @@ _HISTOGRAM = 8 * 256
 _SLOTS = 2
 #: Fan-outs up to this are picked by the lanes of a warp.
 MAX_LANES = 32
-#: Words of the state before its arrays, see ``State``.
-_SCALARS = 7
+
+
+class State:
+    """Words of the state of a batch: single ones, then arrays with an entry for each hop."""
+
+    ERROR, LOWEST, GREATEST = 2, 3, 4
+    NUM_VERTICES = 7  #: and one more for the end
+    NUM_EDGES = NUM_VERTICES + MAX_HOPS + 1
+    NUM_LISTED = NUM_EDGES + MAX_HOPS
+    KEYS = NUM_LISTED + MAX_HOPS
+    NUM_LEFT = KEYS + MAX_HOPS
+    NUM_WORDS = NUM_LEFT + MAX_HOPS + 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +77,11 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Vertices and edges that a batch has room for.
+    """What a batch has room for.
 
     Attributes:
         num_vertices: before each hop, and after the last one.
-        num_edges: of each hop, those that a layer chooses from included.
+        num_edges: of each hop; layer-wise, of all that a layer chooses from.
     """
 
     num_vertices: tuple[int, ...]
@@ -80,15 +91,24 @@ class Room:
     def of(
         cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
     ) -> Room:
-        """Return the most that ``max_seeds`` seeds can reach, ``max_edges`` a hop at most."""
+        """Return what ``max_seeds`` seeds reach at most, with ``max_edges`` a hop at most.
+
+        Raises:
+            ConfigError: one of the two is not a positive number, or too large.
+        """
+        check_range("max_seeds", max_seeds, 1)
+        if max_edges is not None:
+            check_range("max_edges", max_edges, 1)
         vertices, edges = [max_seeds], []
-        for fanout in fanouts_of(sampling):
-            # A destination is there once, so that all lists together are the graph.
-            most = graph.num_edges if fanout < 0 else vertices[-1] * fanout
-            if not sampling_replaces(sampling) or fanout < 0:
-                most = min(most, graph.num_edges)
-            edges.append(min(most, MAX_COUNT if max_edges is None else max_edges))
-            new = layer_size(sampling, len(edges) - 1, edges[-1])
+        for hop, fanout in enumerate(fanouts_of(sampling)):
+            # A vertex is expanded once a hop, so that all lists together are the graph.
+            drawn = graph.num_edges if fanout < 0 else vertices[-1] * fanout
+            if not replaces(sampling, fanout):
+                drawn = min(drawn, graph.num_edges)
+            edges.append(min(drawn, max_edges or MAX_COUNT, MAX_COUNT))
+            new = edges[-1]
+            if isinstance(sampling, LayerSampling):
+                new = min(new, sampling.layer_sizes[hop])
             vertices.append(min(vertices[-1] + new, max(graph.num_vertices, max_seeds)))
         return cls(num_vertices=tuple(vertices), num_edges=tuple(edges))
 
@@ -102,86 +122,135 @@ class Room:
         """Vertices of a batch."""
         return self.num_vertices[-1]
 
+    @property
+    def num_stamps(self) -> int:
+        """Stamps that a batch uses: of vertices, and of edges that claim them."""
+        return self.max_vertices + self.max_edges
+
 
 def fanouts_of(sampling: Sampling) -> list[int]:
-    """Return the edges a destination of each hop; a layer chooses from all neighbours."""
+    """Return the fan-out of each hop; a layer chooses from all neighbours."""
     if isinstance(sampling, LayerSampling):
         return [-1] * len(sampling.layer_sizes)
     return list(sampling.fanouts)
 
 
-def layer_size(sampling: Sampling, hop: int, num_edges: int) -> int:
-    """Return how many vertices ``num_edges`` edges of a hop lead to at most."""
-    if isinstance(sampling, LayerSampling):
-        return min(sampling.layer_sizes[hop], num_edges)
-    return num_edges
-
-
-def sampling_replaces(sampling: Sampling) -> bool:
-    """Return whether neighbours are drawn with replacement."""
-    return not isinstance(sampling, LayerSampling) and sampling.replace
+def replaces(sampling: Sampling, fanout: int) -> bool:
+    """Return whether a hop draws with replacement."""
+    return not isinstance(sampling, LayerSampling) and sampling.replace and fanout >= 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class HopArrays:
-    """A block of a sample on the device, with room at its ends; from the seeds outwards."""
+    """A block of a sample on the device; arrays are longer than what counts of them."""
 
     indptr: torch.Tensor  #: int64 offsets
     indices: torch.Tensor  #: int32 local ids of sources
-    positions: torch.Tensor | None  #: int64 places in the graph's indices
-    edge_weights: torch.Tensor | None  #: float32
+    positions: torch.Tensor | None  #: int64 places in the graph's indices, if they are asked for
+    edge_weights: torch.Tensor | None  #: float32, if edges have weights that do not decide
     importance: torch.Tensor | None  #: float32, of layer-wise sampling
+
+    @classmethod
+    def empty(
+        cls, num_dst: int, num_edges: int, device: torch.device, *, names: Sequence[str]
+    ) -> HopArrays:
+        """Make them, of the optional ones those of ``names``."""
+
+        def make(name: str, dtype: torch.dtype) -> torch.Tensor | None:
+            wanted = name in names
+            return torch.empty(num_edges, dtype=dtype, device=device) if wanted else None
+
+        return cls(
+            indptr=torch.empty(num_dst + 1, dtype=torch.int64, device=device),
+            indices=torch.empty(num_edges, dtype=torch.int32, device=device),
+            positions=make("positions", torch.int64),
+            edge_weights=make("edge_weights", torch.float32),
+            importance=make("importance", torch.float32),
+        )
 
     def words(self, fanout: int) -> list[int]:
         """Return what the plan says of the hop."""
-        optional = (self.positions, self.edge_weights, self.importance)
-        return [
-            fanout,
-            len(self.indices),
-            self.indptr.data_ptr(),
-            self.indices.data_ptr(),
-            *(0 if each is None else each.data_ptr() for each in optional),
-        ]
+        arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
+        return [fanout, len(self.indices), *map(_address, arrays)]
 
 
 class Scratch:
     """Buffers that the batches of a sampler share, one after the other."""
 
     def __init__(
-        self, graph: DeviceGraph, sampling: Sampling, room: Room, device: torch.device
+        self,
+        graph: DeviceGraph,
+        sampling: Sampling,
+        room: Room,
+        device: torch.device,
+        *,
+        leaves_out: bool,
     ) -> None:
         """Make them as large as the largest batch needs."""
 
-        def ints(count: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        def make(count: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
             return torch.empty(max(count, 1), dtype=dtype, device=device)
 
         layerwise = isinstance(sampling, LayerSampling)
+        many = max(fanouts_of(sampling)) > MAX_LANES
         edges = room.max_edges
-        many = not sampling_replaces(sampling) and max(fanouts_of(sampling)) > MAX_LANES
         #: of each vertex; all ones is above every stamp
-        self.stamps = torch.full(
-            (max(graph.num_vertices, 1),), -1, dtype=torch.int32, device=device
+        self.stamps = make(graph.num_vertices, torch.int32).fill_(-1)
+        self.candidates = make(graph.num_vertices if layerwise else 1, torch.int32).fill_(-1)
+        self._others = (
+            make(edges if layerwise else 1, graph.indices.dtype),
+            make(edges + 1 if layerwise or leaves_out else 1, torch.int32),
+            make(edges if layerwise else 1),
+            make(MAX_HOPS * _HISTOGRAM if layerwise else 1, torch.int32),
+            make(room.max_vertices // _TILE + 1),
+            make(edges // _TILE + 1),
         )
-        self.candidates = torch.full_like(self.stamps, -1) if layerwise else self.stamps[:1]
-        self.begins = ints(room.max_vertices)
-        self.degrees = ints(room.max_vertices)
-        self.slots = ints(_SLOTS * edges if many else 0, torch.int32)
-        self.kept = ints(edges if layerwise else 0, graph.indices.dtype)
-        self.kept_before = ints(edges + 1 if layerwise else 0, torch.int32)
-        self.priorities = ints(edges if layerwise else 0)
-        self.histograms = ints(MAX_HOPS * _HISTOGRAM if layerwise else 0, torch.int32)
-        self.vertex_tiles = ints(room.max_vertices // _TILE + 1)
-        self.edge_tiles = ints(edges // _TILE + 1)
+        self._lists = (make(room.max_vertices), make(room.max_vertices))
+        self._slots = make(_SLOTS * edges if many else 1, torch.int32)
+
+    def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
+        """Return what the plan says of them, and of two buffers of each sample."""
+        first = (vertices, self.stamps, *self._lists, picked, self._slots, self.candidates)
+        return [_address(each) for each in (*first, *self._others)]
 
 
-class State:
-    """Where a batch's sizes, and what is wrong with it, lie in its state."""
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The arrays of a sample, by local id of a vertex or by edge."""
 
-    STEP, BASE, ERROR, LOWEST, GREATEST = range(5)
-    NUM_VERTICES = _SCALARS
-    NUM_EDGES = NUM_VERTICES + MAX_HOPS + 1
-    NUM_LISTED = NUM_EDGES + MAX_HOPS
-    NUM_WORDS = NUM_LISTED + 2 * MAX_HOPS
+    vertices: torch.Tensor
+    picked: torch.Tensor  #: sources of the last hop's edges as vertices of the graph
+    hops: tuple[HopArrays, ...]
+    #: the last two without the edges that are left out, if any are
+    left_sources: torch.Tensor | None
+    left: tuple[HopArrays, ...]
+
+    @classmethod
+    def empty(
+        cls,
+        room: Room,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        names: Sequence[str],
+        leaves_out: bool,
+    ) -> Outputs:
+        """Make them for vertices of ``dtype``."""
+
+        def hops() -> tuple[HopArrays, ...]:
+            sizes = zip(room.num_vertices, room.num_edges, strict=False)
+            return tuple(HopArrays.empty(*each, device, names=names) for each in sizes)
+
+        def sources() -> torch.Tensor:
+            return torch.empty(max(room.max_edges, 1), dtype=dtype, device=device)
+
+        return cls(
+            vertices=torch.empty(room.max_vertices, dtype=dtype, device=device),
+            picked=sources(),
+            hops=hops(),
+            left_sources=sources() if leaves_out else None,
+            left=hops() if leaves_out else (),
+        )
 
 
 def plan_words(
@@ -191,56 +260,45 @@ def plan_words(
     seed: int,
     room: Room,
     scratch: Scratch,
-    vertices: torch.Tensor,
-    picked: torch.Tensor,
+    outputs: Outputs,
     weight_sums: torch.Tensor | None,
-    hops: list[HopArrays],
 ) -> torch.Tensor:
-    """Return the plan on the host, int64."""
-    weights = graph.edge_weights
+    """Return the plan, int64, on the host."""
     layerwise = isinstance(sampling, LayerSampling)
+    sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
+    arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_sums)
+    unused = [0] * (len(HopArrays.__dataclass_fields__) + 2) * (MAX_HOPS - len(sizes))
+
+    def words_of(hops: tuple[HopArrays, ...]) -> list[int]:
+        return list(chain.from_iterable(map(HopArrays.words, hops, sizes)))
+
     words = [
-        graph.num_vertices,
-        graph.num_edges,
-        graph.indptr.data_ptr(),
-        graph.indices.data_ptr(),
-        0 if weights is None else weights.data_ptr(),
-        0 if weight_sums is None else weight_sums.data_ptr(),
-        len(hops),
-        int(sampling_replaces(sampling)),
-        int(isinstance(sampling, WeightedSampling)),
-        int(layerwise),
+        *(graph.num_vertices, graph.num_edges, *map(_address, arrays), len(sizes)),
+        not layerwise and sampling.replace,
+        isinstance(sampling, WeightedSampling),
+        layerwise,
         int(np.uint64(seed).astype(np.int64)),
         room.max_vertices,
+        *scratch.words(outputs.vertices, outputs.picked),
+        *(*words_of(outputs.hops), *unused),
+        _address(outputs.left_sources),
+        *(*words_of(outputs.left), *unused),
     ]
-    buffers = (
-        vertices,
-        scratch.stamps,
-        scratch.begins,
-        scratch.degrees,
-        picked,
-        scratch.slots,
-        scratch.candidates,
-        scratch.kept,
-        scratch.kept_before,
-        scratch.priorities,
-        scratch.histograms,
-        scratch.vertex_tiles,
-        scratch.edge_tiles,
-    )
-    words += [each.data_ptr() for each in buffers]
-    sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
-    words += chain.from_iterable(hop.words(size) for hop, size in zip(hops, sizes, strict=True))
     return torch.tensor(words, dtype=torch.int64)
 
 
-def check_room(room: Room, max_seeds: int) -> None:
-    """Refuse batches whose stamps would not fit into 32 bits.
+def check_weights(graph: DeviceGraph, sampling: Sampling) -> None:
+    """Refuse to draw by weights that are not there.
 
     Raises:
-        ConfigError: there is no room for a seed, or more than local ids can count.
+        ConfigError: neighbours are drawn by weight, and the edges have no weights.
     """
-    if max_seeds < 1 or max_seeds > MAX_COUNT:
-        raise ConfigError(f"max_seeds={max_seeds}, allowed are 1 to {MAX_COUNT:,}")
-    if room.max_edges < 1 and any(room.num_edges):
-        raise ConfigError(f"max_edges={room.max_edges}, allowed is a positive number")
+    if isinstance(sampling, WeightedSampling) and graph.edge_weights is None:
+        raise ConfigError(
+            f"sampler=weighted: edges of {graph.name} have no weights to draw neighbours by; "
+            "sampler=neighbor draws all alike"
+        )
+
+
+def _address(array: torch.Tensor | None) -> int:
+    return 0 if array is None else array.data_ptr()
