@@ -9,7 +9,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.backend.cuda.sampler_plan import DeviceGraph, HopArrays, Room, State
-from gnnscale.core import MAX_COUNT, Array, Int64Array
+from gnnscale.core import MAX_COUNT, Array, Float32Array, Int64Array
 from gnnscale.sampler import minibatch
 
 #: What can be wrong, in the order of ``SampleError`` in sample.hpp.
@@ -70,8 +70,11 @@ class DeviceSample:
             num_edges=tuple(words[first_edges:][: len(self.num_edges)].tolist()),
         )
 
-    def to_minibatch(self) -> minibatch.MiniBatch:
+    def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
         """Return the sample as the host's record.
+
+        Args:
+            weight_sums: ``[num_vertices]`` of the graph, if its edges have weights.
 
         Raises:
             ValueError, GraphError: as ``sizes`` does.
@@ -98,7 +101,7 @@ class DeviceSample:
             (vertices, hops, sources),
             seed=self.seed,
             step=self.step,
-            weight_sums=self.graph.weight_sums,
+            weight_sums=weight_sums,
         )
 
     def _refuse(self, words: Int64Array) -> None:
@@ -109,7 +112,7 @@ class DeviceSample:
         if kind == _SEED:
             raise ValueError(self._wrong_seed(int(self.seeds[place])))
         if kind in (_EDGES, _VERTICES):
-            raise ValueError(self._too_large(hop, kind, place))
+            self._refuse_size(hop, kind, place)
         if kind == _NEIGHBOR:
             raise ops.damaged(self.graph.name, self._wrong_neighbor(place, words))
         vertex = place if kind == _CANDIDATE else int(self.vertices[place])
@@ -133,16 +136,23 @@ class DeviceSample:
             vertex = int(self.picked[edge])
         return f"indices: {vertex} is no vertex, the graph has {self.graph.num_vertices}"
 
-    def _too_large(self, hop: int, kind: int, found: int) -> str:
+    def _refuse_size(self, hop: int, kind: int, found: int) -> None:
         room = self.room.num_edges[hop] if kind == _EDGES else self.room.max_vertices
+        if kind == _EDGES and room == self.graph.num_edges:
+            # A vertex is expanded once, so that lists which do not overlap cannot have more.
+            raise ops.damaged(
+                self.graph.name, f"indptr: {found} edges lead to a hop's vertices, there are {room}"
+            )
         if room >= MAX_COUNT:
             option = "layer_sizes" if self.edge_vertices is None else "fanouts"
-            return (
-                f"{option}: a hop has more than {MAX_COUNT} vertices or edges; smaller ones or "
+            raise ValueError(
+                f"{option}: a hop has more than {MAX_COUNT} vertices or edges; smaller fan-outs or "
                 "fewer seeds are needed"
             )
         what = "edges" if kind == _EDGES else "vertices"
-        return f"max_edges: hop {hop + 1} has {found:,} {what}, there is room for {room:,}"
+        raise ValueError(
+            f"max_edges: hop {hop + 1} has {found:,} {what}, there is room for {room:,}"
+        )
 
 
 def _first(array: torch.Tensor, size: int) -> Array:

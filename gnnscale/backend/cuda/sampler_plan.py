@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import torch
 
-from gnnscale.core import MAX_COUNT, ConfigError, Float32Array, check_range
+from gnnscale.core import MAX_COUNT, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 from gnnscale.sampler.minibatch import MAX_HOPS
@@ -49,8 +49,6 @@ class DeviceGraph:
     indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
     indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
     edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
-    #: ``[num_vertices]`` float32 on the host, sums of all weights of in-edges, if edges have any
-    weight_sums: Float32Array | None = None
 
     @classmethod
     def copy_of(cls, graph: Graph, device: torch.device) -> DeviceGraph:
@@ -61,7 +59,6 @@ class DeviceGraph:
             indptr=torch.tensor(np.asarray(graph.indptr), device=device),
             indices=torch.tensor(np.asarray(graph.indices), device=device),
             edge_weights=None if weights is None else torch.tensor(weights, device=device),
-            weight_sums=graph.weight_sums,
         )
 
     @property
