@@ -123,7 +123,8 @@ __device__ void sample_rank(const SamplePlan &plan, SampleState &state,
                             int hop_and_pass) {
   __shared__ uint32_t counts[256];
   const int hop = hop_and_pass % kMaxHops, pass = hop_and_pass / kMaxHops;
-  if (blockIdx.x * int64_t{kThreads} >= state.num_listed[hop]) return;
+  if (blockIdx.x * int64_t{kThreads} >= state.num_listed[hop])
+    return;
   const Found found = find_prefix(plan, hop, pass);
   counts[threadIdx.x] = 0;
   __syncthreads();
@@ -153,7 +154,8 @@ __device__ void sample_keep(const SamplePlan &plan, SampleState &state,
   const int64_t known = state.num_vertices[hop],
                 num_listed = state.num_listed[hop];
   const auto base = static_cast<uint32_t>(state.base);
-  if (blockIdx.x != 0 && blockIdx.x * int64_t{kThreads} >= num_listed) return;
+  if (blockIdx.x != 0 && blockIdx.x * int64_t{kThreads} >= num_listed)
+    return;
   const Found found = find_prefix(plan, hop, kPasses);
   scan_tiles<4>(
       plan.edge_tiles, &state.edge_ticket, num_listed,

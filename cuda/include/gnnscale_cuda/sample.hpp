@@ -49,7 +49,7 @@ struct SamplePlan {
                              // with replacement
 
   int64_t num_hops;
-  int64_t replace, by_weight, layerwise;
+  int64_t replace, by_weight, layerwise; // a fan-out of -1 replaces nothing
   uint64_t seed;
 
   int64_t max_vertices; // of a batch

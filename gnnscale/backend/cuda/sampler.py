@@ -199,7 +199,7 @@ class CudaSampler:
         )
 
     def _kernels_of(self, hop: int, fanout: int) -> list[tuple[str, int]]:
-        """Return the kernels of a hop, and the number that each is given: the hop, but for ranks."""
+        """Return the kernels of a hop, and the number that each is given."""
         left_out = ("leave_out", "place_left") if self._leaves_out else ()
         if isinstance(self._sampling, LayerSampling):
             ranks = [("rank", hop + MAX_HOPS * number) for number in range(_BYTES)]

@@ -63,12 +63,12 @@ class DeviceGraph:
 
     @property
     def num_vertices(self) -> int:
-        """Number of vertices."""
+        """Vertices of the graph."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
-        """Number of edges."""
+        """Edges of the graph."""
         return len(self.indices)
 
 
@@ -261,7 +261,6 @@ def plan_words(
     weight_sums: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return the plan, int64, on the host."""
-    layerwise = isinstance(sampling, LayerSampling)
     sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
     arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_sums)
     unused = [0] * (len(HopArrays.__dataclass_fields__) + 2) * (MAX_HOPS - len(sizes))
@@ -271,9 +270,9 @@ def plan_words(
 
     words = [
         *(graph.num_vertices, graph.num_edges, *map(_address, arrays), len(sizes)),
-        not layerwise and sampling.replace,
-        isinstance(sampling, WeightedSampling),
-        layerwise,
+        int(any(replaces(sampling, fanout) for fanout in fanouts_of(sampling))),
+        int(isinstance(sampling, WeightedSampling)),
+        int(isinstance(sampling, LayerSampling)),
         int(np.uint64(seed).astype(np.int64)),
         room.max_vertices,
         *scratch.words(outputs.vertices, outputs.picked),
