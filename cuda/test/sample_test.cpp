@@ -23,9 +23,11 @@ constexpr uint64_t kSeed = 17;
 
 // Buffers are as large as a batch needs, so that nothing is written past one
 // unseen.
-template <typename T> using Buffer = std::vector<T>;
+template <typename T>
+using Buffer = std::vector<T>;
 
-template <typename Vertex> struct Graph {
+template <typename Vertex>
+struct Graph {
   std::vector<int64_t> indptr{0};
   std::vector<Vertex> indices;
   std::vector<float> weights;
@@ -34,20 +36,16 @@ template <typename Vertex> struct Graph {
   // weights are 0.
   explicit Graph(int64_t num_vertices) {
     for (int64_t v = 0; v < num_vertices; ++v) {
-      const auto degree =
-          v == 0 ? 3000 : static_cast<int64_t>(below(draw(7, v), 21));
+      const auto degree = v == 0 ? 3000 : static_cast<int64_t>(below(draw(7, v), 21));
       for (int64_t i = 0; i < degree; ++i) {
         const uint64_t random = draw(combine(7, v), i);
         indices.push_back(static_cast<Vertex>(below(random, num_vertices)));
-        weights.push_back(
-            random % 3 == 0 ? 0.0F : static_cast<float>(random % 1000) + 1.0F);
+        weights.push_back(random % 3 == 0 ? 0.0F : static_cast<float>(random % 1000) + 1.0F);
       }
       indptr.push_back(static_cast<int64_t>(indices.size()));
     }
   }
-  int64_t num_vertices() const {
-    return static_cast<int64_t>(indptr.size()) - 1;
-  }
+  int64_t num_vertices() const { return static_cast<int64_t>(indptr.size()) - 1; }
   int64_t num_edges() const { return static_cast<int64_t>(indices.size()); }
 };
 
@@ -62,8 +60,11 @@ struct HopBuffers {
   Buffer<float> edge_weights, importance;
 
   HopBuffers(int64_t num_dst, int64_t num_edges)
-      : indptr(num_dst + 1), positions(num_edges), indices(num_edges),
-        edge_weights(num_edges), importance(num_edges) {}
+      : indptr(num_dst + 1),
+        positions(num_edges),
+        indices(num_edges),
+        edge_weights(num_edges),
+        importance(num_edges) {}
   SampleHop of(int64_t fanout) {
     return {fanout,           static_cast<int64_t>(indices.size()),
             indptr.data(),    indices.data(),
@@ -72,24 +73,32 @@ struct HopBuffers {
   }
 };
 
-#define LAUNCH(NAME, ...)                                                      \
-  launch(kGrid, 256, [&] {                                                     \
-    if constexpr (sizeof(Vertex) == 4)                                         \
-      NAME##_int32(__VA_ARGS__);                                               \
-    if constexpr (sizeof(Vertex) == 8)                                         \
-      NAME##_int64(__VA_ARGS__);                                               \
+#define LAUNCH(NAME, ...)                                         \
+  launch(kGrid, 256, [&] {                                        \
+    if constexpr (sizeof(Vertex) == 4) NAME##_int32(__VA_ARGS__); \
+    if constexpr (sizeof(Vertex) == 8) NAME##_int64(__VA_ARGS__); \
   })
 
-template <typename Vertex> class DeviceSampler {
-public:
-  DeviceSampler(const Graph<Vertex> &graph, const Options &options)
-      : options_(options), most_(std::max(graph.num_edges(), int64_t{1200})),
-        ids_(graph.num_vertices()), picked_(most_), kept_(most_),
-        left_sources_(most_), stamps_(ids_.size(), ~0U),
-        candidates_(ids_.size(), ~0U), slots_(2 * most_),
-        histograms_(kMaxHops * 8 * 256), begins_(ids_.size()),
-        degrees_(ids_.size()), kept_before_(most_ + 1), priorities_(most_),
-        vertex_tiles_(ids_.size() / 256 + 1), edge_tiles_(most_ / 256 + 1),
+template <typename Vertex>
+class DeviceSampler {
+ public:
+  DeviceSampler(const Graph<Vertex>& graph, const Options& options)
+      : options_(options),
+        most_(std::max(graph.num_edges(), int64_t{1200})),
+        ids_(graph.num_vertices()),
+        picked_(most_),
+        kept_(most_),
+        left_sources_(most_),
+        stamps_(ids_.size(), ~0U),
+        candidates_(ids_.size(), ~0U),
+        slots_(2 * most_),
+        histograms_(kMaxHops * 8 * 256),
+        begins_(ids_.size()),
+        degrees_(ids_.size()),
+        kept_before_(most_ + 1),
+        priorities_(most_),
+        vertex_tiles_(ids_.size() / 256 + 1),
+        edge_tiles_(most_ / 256 + 1),
         sums_(graph.num_edges()) {
     plan_.num_vertices = graph.num_vertices();
     plan_.num_edges = graph.num_edges();
@@ -111,18 +120,18 @@ public:
       plan_.left[hops_.size() - 1] = left_.back().of(fanout);
     }
     launch(kGrid, 256, [&] {
-      sample_sum_weights(graph.indptr.data(), graph.weights.data(),
-                         sums_.data(), graph.num_vertices(), graph.num_edges());
+      sample_sum_weights(graph.indptr.data(), graph.weights.data(), sums_.data(),
+                         graph.num_vertices(), graph.num_edges());
     });
   }
 
   // Edges to leave out ascend by destination, then source.
-  void sample(const std::vector<int64_t> &seeds, uint64_t step,
-              const std::vector<int64_t> &sources = {},
-              const std::vector<int64_t> &destinations = {}) {
+  void sample(const std::vector<int64_t>& seeds, uint64_t step,
+              const std::vector<int64_t>& sources = {},
+              const std::vector<int64_t>& destinations = {}) {
     base_ -= static_cast<uint32_t>(plan_.max_vertices + most_);
-    LAUNCH(sample_begin, &plan_, &state_, seeds.data(), 1,
-           static_cast<int64_t>(seeds.size()), step, base_);
+    LAUNCH(sample_begin, &plan_, &state_, seeds.data(), 1, static_cast<int64_t>(seeds.size()), step,
+           base_);
     launch(kGrid, 256, [&] {
       sample_exclude(&state_, sources.data(), destinations.data(),
                      static_cast<int64_t>(sources.size()));
@@ -140,34 +149,29 @@ public:
     }
   }
 
-  bool is(const SampledBatch<Vertex> &expected) const {
+  bool is(const SampledBatch<Vertex>& expected) const {
     const int64_t end = state_.num_vertices[plan_.num_hops];
-    bool same = state_.error == ~uint64_t{0} &&
-                equal(expected.input_vertices, ids_, end);
+    bool same = state_.error == ~uint64_t{0} && equal(expected.input_vertices, ids_, end);
     for (int64_t hop = 0; hop < plan_.num_hops; ++hop) {
-      const BlockArrays &block = expected.blocks[hop];
+      const BlockArrays& block = expected.blocks[hop];
       const int64_t num_edges = state_.num_edges[hop];
       same = same && block.num_src == state_.num_vertices[hop + 1] &&
-             equal(block.indptr, hops_[hop].indptr,
-                   state_.num_vertices[hop] + 1) &&
+             equal(block.indptr, hops_[hop].indptr, state_.num_vertices[hop] + 1) &&
              equal(block.indices, hops_[hop].indices, num_edges) &&
              equal(block.positions, hops_[hop].positions, num_edges) &&
              equal(block.edge_weights, hops_[hop].edge_weights, num_edges) &&
-             (!options_.layerwise ||
-              equal(block.importance, hops_[hop].importance, num_edges));
+             (!options_.layerwise || equal(block.importance, hops_[hop].importance, num_edges));
     }
     return same;
   }
 
-  const SampleState &state() const { return state_; }
+  const SampleState& state() const { return state_; }
 
-private:
+ private:
   template <typename T>
-  static bool equal(const Array<T> &expected, const Buffer<T> &found,
-                    int64_t size) {
+  static bool equal(const Array<T>& expected, const Buffer<T>& found, int64_t size) {
     return expected.size == size &&
-           std::equal(expected.data.get(), expected.data.get() + size,
-                      found.begin());
+           std::equal(expected.data.get(), expected.data.get() + size, found.begin());
   }
 
   void point_at_buffers() {
@@ -199,8 +203,7 @@ private:
   }
 
   void pick(int hop, int64_t fanout) {
-    if (options_.by_weight)
-      LAUNCH(sample_weigh, &plan_, &state_, hop);
+    if (options_.by_weight) LAUNCH(sample_weigh, &plan_, &state_, hop);
     LAUNCH(sample_count, &plan_, &state_, hop);
     const bool replaced = options_.replace && fanout >= 0;
     if (options_.by_weight && replaced) {
@@ -220,7 +223,7 @@ private:
   }
 
   Options options_;
-  int64_t most_; // edges of a hop
+  int64_t most_;  // edges of a hop
   Buffer<Vertex> ids_, picked_, kept_, left_sources_;
   Buffer<uint32_t> stamps_, candidates_, slots_, histograms_;
   Buffer<int64_t> begins_, degrees_;
@@ -235,26 +238,24 @@ private:
 
 std::vector<int64_t> some_seeds(int64_t count) {
   std::vector<int64_t> seeds;
-  for (int64_t i = 0; i < count; ++i)
-    seeds.push_back(i * 7 % 300);
+  for (int64_t i = 0; i < count; ++i) seeds.push_back(i * 7 % 300);
   return seeds;
 }
 
 template <typename Vertex>
-SampledBatch<Vertex>
-native_sample(const Graph<Vertex> &graph, const Options &options,
-              const std::vector<int64_t> &seeds, uint64_t step) {
-  Sampler<Vertex> sampler({graph.num_vertices(), graph.num_edges(),
-                           graph.indptr.data(), graph.indices.data()});
+SampledBatch<Vertex> native_sample(const Graph<Vertex>& graph, const Options& options,
+                                   const std::vector<int64_t>& seeds, uint64_t step) {
+  Sampler<Vertex> sampler(
+      {graph.num_vertices(), graph.num_edges(), graph.indptr.data(), graph.indices.data()});
   const Seeds from{seeds.data(), true, static_cast<int64_t>(seeds.size())};
   const EdgeAsk ask{graph.weights.data(), options.by_weight, true, true};
-  if (options.layerwise)
-    return sampler.sample_layers(from, options.fanouts, kSeed, step, ask);
-  return sampler.sample_neighbors(from, options.fanouts, options.replace, kSeed,
-                                  step, 1, false, ask);
+  if (options.layerwise) return sampler.sample_layers(from, options.fanouts, kSeed, step, ask);
+  return sampler.sample_neighbors(from, options.fanouts, options.replace, kSeed, step, 1, false,
+                                  ask);
 }
 
-template <typename Vertex> void test_samples() {
+template <typename Vertex>
+void test_samples() {
   const Graph<Vertex> graph(300);
   const std::vector<Options> all{
       {.fanouts = {25, 10}},
@@ -266,7 +267,7 @@ template <typename Vertex> void test_samples() {
       {.fanouts = {60, 200}, .layerwise = true},
   };
   const std::vector<int64_t> seeds = some_seeds(30);
-  for (const Options &options : all) {
+  for (const Options& options : all) {
     DeviceSampler<Vertex> sampler(graph, options);
     for (const uint64_t step : {0, 1, 2}) {
       sampler.sample(seeds, step);
@@ -283,8 +284,7 @@ void test_edges_are_left_out() {
   std::vector<int64_t> sources(graph.indices.begin() + graph.indptr[7],
                                graph.indices.begin() + graph.indptr[8]);
   std::sort(sources.begin(), sources.end());
-  sampler.sample(some_seeds(3), 0, sources,
-                 std::vector<int64_t>(sources.size(), 7));
+  sampler.sample(some_seeds(3), 0, sources, std::vector<int64_t>(sources.size(), 7));
   CHECK(!sources.empty());
   CHECK(sampler.state().num_left[0] ==
         sampler.state().num_edges[0] - static_cast<int64_t>(sources.size()));
@@ -296,8 +296,8 @@ void test_damage() {
   graph.indptr[8] = -5;
   graph.indices[3] = 300;
   graph.indices[4] = -1;
-  for (const Options &options : {Options{.fanouts = {-1, 5}},
-                                 Options{.fanouts = {10}, .layerwise = true}}) {
+  for (const Options& options :
+       {Options{.fanouts = {-1, 5}}, Options{.fanouts = {10}, .layerwise = true}}) {
     DeviceSampler<int32_t> sampler(graph, options);
     sampler.sample({0}, 0);
     CHECK(sampler.state().error == ((uint64_t{3} << 48) | 3));
@@ -310,7 +310,7 @@ void test_damage() {
   }
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_samples<int32_t>();

@@ -19,12 +19,8 @@ __device__ inline double of_bits(uint64_t bits) {
 // The host's compiler is told not to fuse them.
 inline double product(double a, double b) { return a * b; }
 inline double sum(double a, double b) { return a + b; }
-inline uint64_t bits_of(double value) {
-  return __builtin_bit_cast(uint64_t, value);
-}
-inline double of_bits(uint64_t bits) {
-  return __builtin_bit_cast(double, bits);
-}
+inline uint64_t bits_of(double value) { return __builtin_bit_cast(uint64_t, value); }
+inline double of_bits(uint64_t bits) { return __builtin_bit_cast(double, bits); }
 #endif
 
-} // namespace gnnscale
+}  // namespace gnnscale

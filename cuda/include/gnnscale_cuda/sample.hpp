@@ -30,81 +30,79 @@ constexpr int kMaxHops = 16;
 // All members have 64 bits, so that the host writes them as an array of words:
 // see gnnscale/backend/cuda/sampler.py.
 struct SampleHop {
-  int64_t fanout;    // or the number of vertices of a layer
-  int64_t max_edges; // room in the arrays that follow
-  int64_t *indptr;
-  int32_t *indices;
-  int64_t *positions;  // null unless they are asked for
-  float *edge_weights; // likewise
-  float *importance;   // of layer-wise sampling
+  int64_t fanout;     // or the number of vertices of a layer
+  int64_t max_edges;  // room in the arrays that follow
+  int64_t* indptr;
+  int32_t* indices;
+  int64_t* positions;   // null unless they are asked for
+  float* edge_weights;  // likewise
+  float* importance;    // of layer-wise sampling
 };
 
 // Written once.
 struct SamplePlan {
-  int64_t num_vertices, num_edges; // of the graph
-  const int64_t *indptr;
-  const void *indices;
-  const float *weights;      // of edges, null if nobody asks for them
-  const double *weight_sums; // of each list up to each edge, to draw by weight
-                             // with replacement
+  int64_t num_vertices, num_edges;  // of the graph
+  const int64_t* indptr;
+  const void* indices;
+  const float* weights;       // of edges, null if nobody asks for them
+  const double* weight_sums;  // of each list up to each edge, to draw by weight
+                              // with replacement
 
   int64_t num_hops;
-  int64_t replace, by_weight, layerwise; // a fan-out of -1 replaces nothing
+  int64_t replace, by_weight, layerwise;  // a fan-out of -1 replaces nothing
   uint64_t seed;
 
-  int64_t max_vertices; // of a batch
-  void *vertices;       // [max_vertices]
-  uint32_t *stamps;     // of each vertex of the graph
-  int64_t *begins;      // [max_vertices] of the lists of a hop's destinations
-  int64_t *degrees;     // [max_vertices]
-  void *picked;         // [most edges of a hop]
-  uint32_t
-      *slots; // [2 * most edges of a hop] of large fan-outs, see sample_many.cu
-  uint32_t *candidates; // of each vertex, as stamps: see sample_layers.cu
-  void *kept;           // [most edges of a hop] likewise
-  int32_t *kept_before; // [most edges of a hop + 1] likewise
-  uint64_t *priorities; // [most edges of a hop] likewise
-  uint32_t *histograms; // [kMaxHops, 8, 256] likewise
-  uint64_t *vertex_tiles;
-  uint64_t *edge_tiles;
+  int64_t max_vertices;  // of a batch
+  void* vertices;        // [max_vertices]
+  uint32_t* stamps;      // of each vertex of the graph
+  int64_t* begins;       // [max_vertices] of the lists of a hop's destinations
+  int64_t* degrees;      // [max_vertices]
+  void* picked;          // [most edges of a hop]
+  uint32_t* slots;       // [2 * most edges of a hop] of large fan-outs, see sample_many.cu
+  uint32_t* candidates;  // of each vertex, as stamps: see sample_layers.cu
+  void* kept;            // [most edges of a hop] likewise
+  int32_t* kept_before;  // [most edges of a hop + 1] likewise
+  uint64_t* priorities;  // [most edges of a hop] likewise
+  uint32_t* histograms;  // [kMaxHops, 8, 256] likewise
+  uint64_t* vertex_tiles;
+  uint64_t* edge_tiles;
 
   SampleHop hops[kMaxHops];
 
   // Of samples without some edges: see sample_without.cu.
-  void *left_sources; // [most edges of a hop] of the edges that are left, as
-                      // vertices of the graph
+  void* left_sources;  // [most edges of a hop] of the edges that are left, as
+                       // vertices of the graph
   SampleHop left[kMaxHops];
 };
 
 struct SampleState {
   uint64_t step, base, error;
-  int64_t lowest, greatest; // ids that are no vertices, of layer-wise sampling
+  int64_t lowest, greatest;  // ids that are no vertices, of layer-wise sampling
   int64_t vertex_ticket, edge_ticket;
-  int64_t num_vertices[kMaxHops + 1]; // before each hop, and after the last one
+  int64_t num_vertices[kMaxHops + 1];  // before each hop, and after the last one
   int64_t num_edges[kMaxHops];
-  int64_t num_listed[kMaxHops]; // edges that a layer chooses from
+  int64_t num_listed[kMaxHops];  // edges that a layer chooses from
   uint64_t keys[kMaxHops];
 
-  int64_t num_left[kMaxHops]; // edges of each hop that are left of num_edges
+  int64_t num_left[kMaxHops];  // edges of each hop that are left of num_edges
   int64_t num_excluded;
   const int64_t *excluded_sources, *excluded_destinations;
 };
 
 // What can be wrong, in the order in which it is found within a hop.
 enum class SampleError : uint64_t {
-  seed,      // at the place of a seed: it is no vertex, or comes twice
-  list,      // at a destination: its list is not within the edges
-  edges,     // at a hop's number of edges: there is no room for them
-  neighbor,  // at an edge: it leads to what is no vertex
-  candidate, // at a vertex: the list of one that may be kept
-  vertices   // there is no room for them
+  seed,       // at the place of a seed: it is no vertex, or comes twice
+  list,       // at a destination: its list is not within the edges
+  edges,      // at a hop's number of edges: there is no room for them
+  neighbor,   // at an edge: it leads to what is no vertex
+  candidate,  // at a vertex: the list of one that may be kept
+  vertices    // there is no room for them
 };
 
 // Of several errors the first is kept.
-__device__ inline void note(SampleState &state, int hop, SampleError error,
-                            int64_t place) {
+__device__ inline void note(SampleState& state, int hop, SampleError error, int64_t place) {
   const uint64_t kind = uint64_t(hop) * 8 + uint64_t(error);
-  atomicMin(reinterpret_cast<unsigned long long *>(&state.error),
+  atomicMin(reinterpret_cast<unsigned long long*>(&state.error),
             static_cast<unsigned long long>(kind << 48 | uint64_t(place)));
 }
 
@@ -113,14 +111,12 @@ struct List {
 };
 
 template <typename Vertex>
-__device__ inline bool is_vertex(const SamplePlan &plan, Vertex v) {
-  return static_cast<uint64_t>(static_cast<int64_t>(v)) <
-         static_cast<uint64_t>(plan.num_vertices);
+__device__ inline bool is_vertex(const SamplePlan& plan, Vertex v) {
+  return static_cast<uint64_t>(static_cast<int64_t>(v)) < static_cast<uint64_t>(plan.num_vertices);
 }
 
 // The list of a vertex; empty, and false, if it is damaged.
-__device__ inline bool find_list(const SamplePlan &plan, int64_t v,
-                                 List &list) {
+__device__ inline bool find_list(const SamplePlan& plan, int64_t v, List& list) {
   const int64_t begin = plan.indptr[v], end = plan.indptr[v + 1];
   const bool good = begin >= 0 && end >= begin && end <= plan.num_edges;
   list = good ? List{begin, end - begin} : List{0, 0};
@@ -130,12 +126,10 @@ __device__ inline bool find_list(const SamplePlan &plan, int64_t v,
 // The list of destination i of a hop. Seeds are looked at here, when all have
 // been stamped.
 template <typename Vertex>
-__device__ inline List open_list(const SamplePlan &plan, SampleState &state,
-                                 int hop, int64_t i) {
-  const Vertex v = static_cast<const Vertex *>(plan.vertices)[i];
+__device__ inline List open_list(const SamplePlan& plan, SampleState& state, int hop, int64_t i) {
+  const Vertex v = static_cast<const Vertex*>(plan.vertices)[i];
   List list{0, 0};
-  if (hop == 0 &&
-      (!is_vertex(plan, v) || plan.stamps[v] != uint32_t(state.base + i))) {
+  if (hop == 0 && (!is_vertex(plan, v) || plan.stamps[v] != uint32_t(state.base + i))) {
     note(state, hop, SampleError::seed, i);
   } else if (!find_list(plan, v, list)) {
     note(state, hop, SampleError::list, i);
@@ -147,15 +141,13 @@ __device__ inline List open_list(const SamplePlan &plan, SampleState &state,
 
 // Takes the neighbour at `place` as edge `edge` of a hop.
 template <typename Vertex>
-__device__ inline void take(const SamplePlan &plan, SampleState &state, int hop,
-                            int64_t edge, int64_t place) {
-  const Vertex u = static_cast<const Vertex *>(plan.indices)[place];
-  static_cast<Vertex *>(plan.picked)[edge] = u;
-  const SampleHop &out = plan.hops[hop];
-  if (out.positions != nullptr)
-    out.positions[edge] = place;
-  if (out.edge_weights != nullptr)
-    out.edge_weights[edge] = plan.weights[place];
+__device__ inline void take(const SamplePlan& plan, SampleState& state, int hop, int64_t edge,
+                            int64_t place) {
+  const Vertex u = static_cast<const Vertex*>(plan.indices)[place];
+  static_cast<Vertex*>(plan.picked)[edge] = u;
+  const SampleHop& out = plan.hops[hop];
+  if (out.positions != nullptr) out.positions[edge] = place;
+  if (out.edge_weights != nullptr) out.edge_weights[edge] = plan.weights[place];
   if (is_vertex(plan, u)) {
     atomicMin(&plan.stamps[u], uint32_t(state.base + plan.max_vertices + edge));
   } else {
@@ -165,8 +157,8 @@ __device__ inline void take(const SamplePlan &plan, SampleState &state, int hop,
 
 // The first of [first, last) whose offset is above `edge`, less one: whose list
 // has it.
-__device__ inline int64_t owner_of(const int64_t *indptr, int64_t first,
-                                   int64_t last, int64_t edge) {
+__device__ inline int64_t owner_of(const int64_t* indptr, int64_t first, int64_t last,
+                                   int64_t edge) {
   while (last - first > 1) {
     const int64_t middle = first + (last - first) / 2;
     if (indptr[middle] <= edge) {
@@ -181,16 +173,14 @@ __device__ inline int64_t owner_of(const int64_t *indptr, int64_t first,
 // Calls use(edge, destination) for every edge of a hop, a thread an edge: long
 // lists are shared.
 template <typename Use>
-__device__ inline void for_edges(const int64_t *indptr, int64_t num_dst,
-                                 int64_t num_edges, Use &&use) {
+__device__ inline void for_edges(const int64_t* indptr, int64_t num_dst, int64_t num_edges,
+                                 Use&& use) {
   constexpr int64_t kTile = 4 * kThreads;
   __shared__ int64_t ends[2];
-  for (int64_t tile = blockIdx.x * kTile; tile < num_edges;
-       tile += gridDim.x * kTile) {
+  for (int64_t tile = blockIdx.x * kTile; tile < num_edges; tile += gridDim.x * kTile) {
     const int64_t last = tile + kTile < num_edges ? tile + kTile : num_edges;
     if (threadIdx.x < 2) {
-      ends[threadIdx.x] =
-          owner_of(indptr, 0, num_dst, threadIdx.x == 0 ? tile : last - 1);
+      ends[threadIdx.x] = owner_of(indptr, 0, num_dst, threadIdx.x == 0 ? tile : last - 1);
     }
     __syncthreads();
     const int64_t first_dst = ends[0], last_dst = ends[1];
@@ -201,19 +191,17 @@ __device__ inline void for_edges(const int64_t *indptr, int64_t num_dst,
   }
 }
 
-} // namespace gnnscale
+}  // namespace gnnscale
 
 // A kernel for vertex ids of 32 and one for those of 64 bits. Without the
 // second bound the compiler aims at twice as many blocks, and spills registers
 // for that.
-#define GNNSCALE_SAMPLE_KERNEL(NAME)                                           \
-  extern "C" __global__ void __launch_bounds__(256, 4)                         \
-      NAME##_int32(const gnnscale::SamplePlan *plan,                           \
-                   gnnscale::SampleState *state, int hop) {                    \
-    gnnscale::NAME<int32_t>(*plan, *state, hop);                               \
-  }                                                                            \
-  extern "C" __global__ void __launch_bounds__(256, 4)                         \
-      NAME##_int64(const gnnscale::SamplePlan *plan,                           \
-                   gnnscale::SampleState *state, int hop) {                    \
-    gnnscale::NAME<int64_t>(*plan, *state, hop);                               \
+#define GNNSCALE_SAMPLE_KERNEL(NAME)                                                          \
+  extern "C" __global__ void __launch_bounds__(256, 3)                                        \
+      NAME##_int32(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state, int hop) { \
+    gnnscale::NAME<int32_t>(*plan, *state, hop);                                              \
+  }                                                                                           \
+  extern "C" __global__ void __launch_bounds__(256, 3)                                        \
+      NAME##_int64(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state, int hop) { \
+    gnnscale::NAME<int64_t>(*plan, *state, hop);                                              \
   }
