@@ -1,4 +1,11 @@
 // Neighbour sampling and its relabelling: see gnnscale_cuda/sample.hpp.
+//
+// An edge, with ids of 32 bits, costs `pick` a read of its neighbour (a sector of 32 bytes if lists
+// are short), a write of 4 bytes and an atomic whose result nobody waits for; `number` and `relabel`
+// read those 4 bytes and a stamp each, and `relabel` writes 4 bytes. That is 48 bytes of device
+// memory, and three sectors of the second-level cache while the stamps of a graph, 4 bytes a vertex,
+// stay there. A destination costs 60 bytes more, a new vertex 8. A batch of 261,000 edges moves 13
+// MB: less time than its nine launches take, which are the limit.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {

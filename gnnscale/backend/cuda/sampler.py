@@ -40,6 +40,8 @@ class _Slot:
     outputs: Outputs
     state: torch.Tensor
     plan: torch.Tensor
+    num_vertices: torch.Tensor  #: parts of the state, as in ``DeviceSample``
+    num_edges: torch.Tensor
     #: ends of the edges that are left out; kept until kernels have read them
     excluded: tuple[torch.Tensor, torch.Tensor]
 
@@ -180,9 +182,8 @@ class CudaSampler:
         self._launch("sample_exclude", slot.state, *slot.excluded, size, stream=stream)
 
     def _sample_of(self, slot: _Slot, seeds: torch.Tensor, step: int) -> DeviceSample:
-        outputs, num_hops = slot.outputs, len(slot.outputs.hops)
+        outputs = slot.outputs
         sources = outputs.left_sources if self._leaves_out else outputs.picked
-        edges = State.NUM_LEFT if self._leaves_out else State.NUM_EDGES
         return DeviceSample(
             seed=self._seed,
             step=step,
@@ -191,8 +192,8 @@ class CudaSampler:
             picked=outputs.picked,
             hops=outputs.left or outputs.hops,
             edge_vertices=None if isinstance(self._sampling, LayerSampling) else sources,
-            num_vertices=slot.state[State.NUM_VERTICES :][: num_hops + 1],
-            num_edges=slot.state[edges:][:num_hops],
+            num_vertices=slot.num_vertices,
+            num_edges=slot.num_edges,
             state=slot.state,
             graph=self._graph,
             room=self.room,
@@ -246,10 +247,14 @@ class CudaSampler:
             outputs=outputs,
             weight_sums=self._weight_sums,
         )
+        state = torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device)
+        first_edges = State.NUM_LEFT if self._leaves_out else State.NUM_EDGES
         return _Slot(
             outputs=outputs,
-            state=torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device),
+            state=state,
             plan=plan.to(self._device),
+            num_vertices=state[State.NUM_VERTICES :][: len(outputs.hops) + 1],
+            num_edges=state[first_edges:][: len(outputs.hops)],
             excluded=_no_edges(self._device),
         )
 
