@@ -2,8 +2,8 @@
 // counters, such as (seed, step, hop, vertex, index) for neighbours.
 //
 // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence and a 64-bit finaliser. It
-// needs no state, so the answer does not depend on threads, workers or devices, and it is short
-// enough to be repeated in a GPU kernel bit for bit.
+// needs no state, so the answer does not depend on threads, workers or devices. GPU kernels include
+// this file: all functions are constexpr, which lets NVRTC compile them for a device.
 #pragma once
 
 #include <cstdint>
@@ -45,12 +45,12 @@ constexpr uint64_t stream_key(Stream stream, uint64_t seed, uint64_t first, uint
 constexpr uint64_t draw(uint64_t key, uint64_t index) { return mix(key + (index + 1) * kGolden); }
 
 // Uniform integer in [0, n), by the high half of a 128-bit product: bias at most n / 2^64.
-inline uint64_t below(uint64_t random, uint64_t n) {
+constexpr uint64_t below(uint64_t random, uint64_t n) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(random) * n) >> 64);
 }
 
 // Uniform double in (0, 1).
-inline double unit(uint64_t random) {
+constexpr double unit(uint64_t random) {
   return (static_cast<double>(random >> 11) + 0.5) * 0x1.0p-53;
 }
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
-import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import gnnscale
+from gnnscale.backend import compiling
 from gnnscale.backend.fpga.csim.library import Library, seal
-from gnnscale.core import ConfigError, check_private, check_range, home, track, write_atomically
+from gnnscale.core import ConfigError, check_range, home, track, write_atomically
 
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000
@@ -24,7 +22,6 @@ _PREBUILT = Path("csim") / "gnnscale_step_n2_m512.so"
 _SOURCE = Path("csim") / "library.cpp"
 _FOLDERS = ("csim", "include", "kernels")
 _SUFFIXES = (".cpp", ".hpp")
-_COMPILERS = ("g++", "c++", "clang++")
 _OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-pthread")
 #: Characters that no ``#include`` can hold.
 _NOT_IN_HEADER = ('"', "\\", "\n")
@@ -89,13 +86,7 @@ def sources() -> Path:
     Raises:
         ConfigError: there is none.
     """
-    # In an editable installation the package has two folders: of what was built, and its sources.
-    folders = [Path(folder).parent / "fpga" for folder in gnnscale.__path__]
-    folders += [Path(folder) / "fpga" for folder in gnnscale.__path__]
-    for folder in folders:
-        if (folder / _SOURCE).is_file():
-            return folder
-    raise ConfigError("the sources of the FPGA kernels are not installed; install gnnscale again")
+    return compiling.find_sources("fpga", _SOURCE, "FPGA")
 
 
 def library(design: Design) -> Path:
@@ -111,27 +102,16 @@ def library(design: Design) -> Path:
     installed = prebuilt(design)
     if installed is not None:
         return installed
-    compiling = _Compiler.find()
+    compiler = _compiler()
     folder = home() / "csim"
-    found = folder / f"{_digest(design, compiling)}.so"
+    found = folder / f"{_digest(design, compiler)}.so"
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    _check_ours(folder)
+    compiling.check_ours(folder)
     if not found.is_file():
         with track("compiling the FPGA kernels for simulation"):
-            _compile(design, compiling, found)
-    _check_ours(found)
+            _compile(design, compiler, found)
+    compiling.check_ours(found)
     return found
-
-
-def _check_ours(kept: Path) -> None:
-    """Refuse to execute what another user of this machine may have written."""
-    try:
-        check_private(kept)
-    except OSError as error:
-        raise ConfigError(
-            f"{kept}: not used, {error.strerror}; compiled kernels are loaded only if nobody but "
-            "you and root can have written them"
-        ) from None
 
 
 def prebuilt(design: Design) -> Path | None:
@@ -146,36 +126,19 @@ def compiler() -> str:
     Raises:
         ConfigError: there is none.
     """
-    return shlex.join(_Compiler.find().command)
+    return shlex.join(_compiler().command)
 
 
-@dataclass(frozen=True)
-class _Compiler:
-    """A C++ compiler: how it is called, and the first line of its version."""
+def _compiler() -> compiling.Compiler:
+    return compiling.Compiler.find(
+        "simulating this FPGA design",
+        "the wheel holds the library of the default design, which takes none",
+    )
 
-    command: tuple[str, ...]
-    version: str
 
-    @classmethod
-    def find(cls) -> _Compiler:
-        """Return what ``CXX`` names, or the first of the usual ones."""
-        chosen = os.environ.get("CXX", "").strip()
-        candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
-        for command in candidates:
-            if shutil.which(command[0]) is not None:
-                said = _output([*command, "--version"])[1].splitlines()
-                return cls(command, said[0] if said else "")
-        looked_for = f"CXX={chosen}" if chosen else ", ".join(_COMPILERS)
-        raise ConfigError(
-            f"simulating this FPGA design takes a C++ compiler, and there is none: looked for "
-            f"{looked_for}; the wheel holds the library of the default design, which takes none"
-        )
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        # GCC would let all designs of a process share the static variables of inline functions.
-        unique = () if "clang" in self.version else ("-fno-gnu-unique",)
-        return (*_OPTIONS, *unique)
+def _options(compiler: compiling.Compiler) -> tuple[str, ...]:
+    # GCC would let all designs of a process share the static variables of inline functions.
+    return _OPTIONS if compiler.is_clang else (*_OPTIONS, "-fno-gnu-unique")
 
 
 def _fits(design: Design, prebuilt: Path) -> bool:
@@ -191,72 +154,38 @@ def _fits(design: Design, prebuilt: Path) -> bool:
 
 def _digest_of_sources() -> str:
     """Return a hash of the kernels' sources, as ``native/CMakeLists.txt`` makes it."""
-    root = sources()
-    files = {
-        each.relative_to(root).as_posix(): each
-        for folder in _FOLDERS
-        for each in (root / folder).rglob("*")
-        if each.suffix in _SUFFIXES
-    }
-    hashes = (hashlib.sha256(files[name].read_bytes()).hexdigest() for name in sorted(files))
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+    return compiling.digest_of_files(sources(), _FOLDERS, _SUFFIXES)
 
 
-def _digest(design: Design, compiler: _Compiler) -> str:
+def _digest(design: Design, compiler: compiling.Compiler) -> str:
     """Return a hash of all that the library depends on."""
     parts = [_digest_of_sources().encode()]
     if design.header is not None and design.header.is_file():
         parts.append(design.header.read_bytes())
-    said = (*compiler.command, compiler.version, *compiler.options, *design.definitions())
-    parts += [each.encode(errors="surrogateescape") for each in said]
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()[:32]
+    words = (*compiler.command, compiler.version, *_options(compiler), *design.definitions())
+    return compiling.digest([*parts, *(each.encode(errors="surrogateescape") for each in words)])
 
 
-def _compile(design: Design, compiler: _Compiler, into: Path) -> None:
+def _compile(design: Design, compiler: compiling.Compiler, into: Path) -> None:
     """Compile the library, and rename it to ``into`` once it is whole."""
     root = sources()
     handle, unfinished = tempfile.mkstemp(prefix=f".{into.stem}.", suffix=".so", dir=into.parent)
     os.close(handle)
-    options = (*compiler.options, f"-I{root / 'include'}", f"-I{root}", *design.definitions())
+    options = (*_options(compiler), f"-I{root / 'include'}", f"-I{root}", *design.definitions())
     command = [*compiler.command, *options, str(root / _SOURCE), "-o", unfinished]
     try:
-        status, output = _output(command)
+        status, output = compiling.output(command)
         if status != 0:
             log = into.with_suffix(".log")
             write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-            raise ConfigError(f"{_first_error(output, status)}; all that was said is in {log}")
+            raise ConfigError(
+                f"{compiling.first_error(output, status)}; all that was said is in {log}"
+            )
         Path(unfinished).write_bytes(seal(Path(unfinished).read_bytes()))
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, into)
     finally:
         Path(unfinished).unlink(missing_ok=True)
-
-
-def _output(command: list[str]) -> tuple[int, str]:
-    """Run a compiler; return its exit status and its output, in English."""
-    try:
-        ran = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=os.environ | {"LC_ALL": "C"},
-            check=False,
-        )
-    except OSError as error:
-        raise ConfigError(f"{command[0]}: {error.strerror}") from None
-    return ran.returncode, ran.stdout
-
-
-def _first_error(output: str, status: int) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    last = lines[-1] if lines else f"the compiler ended with status {status}"
-    return next((line for line in lines if "error:" in line), last)
 
 
 def load_pyxrt() -> Any:

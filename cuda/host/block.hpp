@@ -1,0 +1,90 @@
+// A block of CUDA threads on one thread of the host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/fiber.hpp"
+
+namespace gnnscale::cuda_host {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kMaxThreads = 1024;
+
+// What the lanes of a warp do together.
+enum class Collective : uint8_t { none, shuffle, ballot, match, meet };
+
+// What a CUDA thread is at.
+struct Lane {
+  enum class At : uint8_t { running, spinning, block_barrier, collective, done };
+
+  At at = At::done;
+  Collective kind = Collective::none;
+  uint32_t mask = 0;    // the lanes that take part
+  unsigned source = 0;  // the lane whose value it gets
+  uint64_t value = 0;   // what it gives
+  uint64_t result = 0;  // what it gets
+};
+
+// What ThreadSanitizer orders a block's threads by. Those that have left a barrier may come to the
+// next one before others leave it: two points take turns.
+struct Order {
+  struct Meeting {
+    char points[2] = {};
+    unsigned number = 0;  // of those before
+
+    void* point() { return &points[number % 2]; }
+  };
+
+  char begin = 0, end = 0;
+  Meeting block;
+  Meeting lanes[kMaxThreads];  // by the first of the lanes that take part
+};
+
+// Runs the threads of one block after the other in turn, each until it waits. The same threads
+// serve one block after the other.
+class Block {
+ public:
+  explicit Block(unsigned threads);
+
+  unsigned threads() const { return threads_; }
+
+  // Runs `call(arguments)` in every thread. Throws std::runtime_error if threads wait for each
+  // other in vain, or if one of them throws; the block is of no use afterwards.
+  void run(unsigned block, unsigned grid, void (*call)(void**), void** arguments);
+
+  // Called by the thread that runs.
+  void sync_threads();
+  uint64_t collective(Collective kind, uint32_t mask, uint64_t value, unsigned source);
+  void spin();
+
+ private:
+  static void main(void* self, unsigned thread);
+  void leave(Lane::At at);
+  bool pass();
+  void release_block();
+  void finish_warp(unsigned warp);
+  void finish(unsigned first, uint32_t mask);
+  uint32_t alike(unsigned first, uint32_t mask, uint64_t value) const;
+  std::string stuck() const;
+
+  unsigned threads_;
+  std::unique_ptr<Lane[]> lanes_;
+  Fibers fibers_;
+  void (*call_)(void**) = nullptr;
+  void** arguments_ = nullptr;
+  std::string error_;
+  unsigned live_ = 0, waiting_ = 0;
+  Order order_;
+};
+
+// Where the thread that runs stands.
+struct Place {
+  Block* block = nullptr;
+  unsigned thread = 0, block_index = 0, block_size = 0, grid = 0;
+};
+extern constinit thread_local Place here;
+
+}  // namespace gnnscale::cuda_host

@@ -1,0 +1,90 @@
+#include "host/launch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "host/block.hpp"
+
+namespace gnnscale::cuda_host {
+namespace {
+
+// Blocks' threads that are not in use: to make their stacks takes longer than most kernels.
+class IdleBlocks {
+ public:
+  std::unique_ptr<Block> take(unsigned threads) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                      [&](const auto& each) { return each->threads() == threads; });
+      if (found != blocks_.end()) {
+        auto block = std::move(*found);
+        blocks_.erase(found);
+        return block;
+      }
+    }
+    return std::make_unique<Block>(threads);
+  }
+  void give(std::unique_ptr<Block> block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back(std::move(block));
+  }
+  // Keeps one whose threads have not come to their end: others of them may be in the middle of what
+  // they do.
+  void abandon(std::unique_ptr<Block> block) {
+    const std::lock_guard lock(mutex_);
+    abandoned_.push_back(std::move(block));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Block>> blocks_, abandoned_;
+};
+
+IdleBlocks& idle_blocks() {
+  static auto* const blocks = new IdleBlocks;  // as long as any thread may use them
+  return *blocks;
+}
+
+}  // namespace
+
+std::vector<Kernel>& kernels() {
+  static std::vector<Kernel> found;
+  return found;
+}
+
+void launch(const Kernel& kernel, unsigned grid, unsigned block, void** arguments,
+            unsigned host_threads) {
+  if (grid == 0 || block == 0 || block > kMaxThreads) {
+    throw std::runtime_error(kernel.name + ": " + std::to_string(grid) + " blocks of " +
+                             std::to_string(block) + " threads");
+  }
+  std::atomic<unsigned> next{0};
+  std::mutex mutex;
+  std::string error;
+  const auto run_blocks = [&] {
+    std::unique_ptr<Block> mine;
+    try {
+      mine = idle_blocks().take(block);
+      for (unsigned number; (number = next++) < grid;) {
+        mine->run(number, grid, kernel.call, arguments);
+      }
+      idle_blocks().give(std::move(mine));
+    } catch (const std::exception& thrown) {
+      next = grid;
+      const std::lock_guard lock(mutex);
+      if (error.empty()) error = thrown.what();
+      if (mine != nullptr) idle_blocks().abandon(std::move(mine));
+    }
+  };
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < std::min(host_threads, grid); ++i) others.emplace_back(run_blocks);
+  run_blocks();
+  for (std::thread& each : others) each.join();
+  if (!error.empty()) throw std::runtime_error(kernel.name + ": " + error);
+}
+
+}  // namespace gnnscale::cuda_host

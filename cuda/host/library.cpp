@@ -1,0 +1,67 @@
+// All kernels and what runs them on the host, as one library: see gnnscale/backend/cuda/host.py,
+// which includes the kernels in front of this file.
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include "host/launch.hpp"
+
+namespace {
+
+using gnnscale::cuda_host::Kernel;
+
+// Writes a message and its end, cut if there is less room. Returns the status of a failure.
+int fail(const std::string& message, char* error, size_t room) {
+  const size_t size = message.size() < room - 1 ? message.size() : room - 1;
+  std::memcpy(error, message.data(), size);
+  error[size] = 0;
+  return 1;
+}
+
+const Kernel* find(const std::string& name) {
+  for (const Kernel& each : gnnscale::cuda_host::kernels()) {
+    if (each.name == name) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+// Returns 0, or 1 and writes why.
+__attribute__((visibility("default"))) int gnnscale_cuda_launch(
+    const char* name, unsigned grid, unsigned block, void** arguments, const unsigned* sizes,
+    unsigned num_arguments, unsigned host_threads, char* error, size_t room) {
+  const Kernel* kernel = find(name);
+  if (kernel == nullptr) return fail("no kernel is called " + std::string(name), error, room);
+  if (kernel->sizes.size() != num_arguments) {
+    return fail(kernel->name + ": takes " + std::to_string(kernel->sizes.size()) + " arguments, " +
+                    std::to_string(num_arguments) + " given",
+                error, room);
+  }
+  for (unsigned i = 0; i < num_arguments; ++i) {
+    if (kernel->sizes[i] == sizes[i]) continue;
+    return fail(kernel->name + ": argument " + std::to_string(i) + " has " +
+                    std::to_string(kernel->sizes[i]) + " bytes, " + std::to_string(sizes[i]) +
+                    " given",
+                error, room);
+  }
+  try {
+    gnnscale::cuda_host::launch(*kernel, grid, block, arguments, host_threads);
+    return 0;
+  } catch (const std::exception& thrown) {
+    return fail(thrown.what(), error, room);
+  }
+}
+
+// The names of all kernels, a line each; they last as long as the library.
+__attribute__((visibility("default"))) const char* gnnscale_cuda_kernels() {
+  static const std::string names = [] {
+    std::string joined;
+    for (const Kernel& each : gnnscale::cuda_host::kernels()) joined += each.name + "\n";
+    return joined;
+  }();
+  return names.c_str();
+}
+}

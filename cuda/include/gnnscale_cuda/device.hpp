@@ -1,0 +1,46 @@
+// What every kernel includes: CUDA's own, or what stands for it on the host.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <cstdint>
+
+namespace gnnscale {
+
+// Loads and stores that order what stands before and after them, between blocks.
+__device__ inline uint64_t load_acquire(const uint64_t* place) {
+  uint64_t value;
+  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(place) : "memory");
+  return value;
+}
+__device__ inline void store_release(uint64_t* place, uint64_t value) {
+  asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(place), "l"(value) : "memory");
+}
+// Loads and stores that others may do at the same place, which order nothing.
+template <typename T>
+__device__ inline T load_relaxed(const T* place) {
+  return *static_cast<const volatile T*>(place);
+}
+template <typename T>
+__device__ inline void store_relaxed(T* place, T value) {
+  *static_cast<volatile T*>(place) = value;
+}
+// Called while another block is waited for.
+__device__ inline void spin() { __nanosleep(20); }
+
+}  // namespace gnnscale
+
+#define GNNSCALE_EXPORT(name) static_assert(true)
+
+#else
+#include "host/cuda_on_host.hpp"
+#endif
+
+namespace gnnscale {
+
+constexpr unsigned kAllLanes = ~0u;
+// Threads of a block, of every kernel.
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+
+}  // namespace gnnscale

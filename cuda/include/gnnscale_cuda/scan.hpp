@@ -1,0 +1,101 @@
+// Prefix sums over a whole grid, in one kernel: decoupled look-back (Merrill and Garland, 2016).
+//
+// Tiles are handed out in their order by a ticket, so that the tiles before one are done or being
+// done. A tile's word is 0, its own sum with the flag `kOwn`, or that of all tiles up to it with
+// the flag `kUpTo`.
+#pragma once
+
+#include "gnnscale_cuda/device.hpp"
+
+namespace gnnscale {
+
+constexpr uint64_t kOwn = uint64_t{1} << 62;
+constexpr uint64_t kUpTo = uint64_t{2} << 62;
+
+// Readies the tiles of a scan of up to n numbers, kThreads a tile at least; another kernel scans.
+__device__ inline void reset_tiles(uint64_t* tiles, int64_t* ticket, int64_t n) {
+  const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  for (int64_t tile = thread; tile * kThreads < n; tile += gridDim.x * int64_t{kThreads}) {
+    tiles[tile] = 0;
+  }
+  if (thread == 0) *ticket = 0;
+}
+
+// Inclusive sum over the lanes of a warp.
+__device__ inline int64_t warp_sum_up_to(int64_t value) {
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned distance = 1; distance < 32; distance *= 2) {
+    const int64_t other = __shfl_up_sync(kAllLanes, value, distance);
+    if (lane >= distance) value += other;
+  }
+  return value;
+}
+
+// Sum of the tiles before `tile`, whose own is `total`. One thread of the block calls it.
+__device__ inline int64_t look_back(uint64_t* tiles, int64_t tile, int64_t total) {
+  int64_t before = 0;
+  if (tile > 0) {
+    store_release(&tiles[tile], kOwn | static_cast<uint64_t>(total));
+    for (int64_t other = tile - 1;;) {
+      const uint64_t word = load_acquire(&tiles[other]);
+      if (word == 0) {
+        spin();
+        continue;
+      }
+      before += static_cast<int64_t>(word & (kOwn - 1));
+      if ((word & kUpTo) != 0) break;
+      --other;
+    }
+  }
+  store_release(&tiles[tile], kUpTo | static_cast<uint64_t>(before + total));
+  return before;
+}
+
+// Adds up n numbers that are not negative, kItems a thread. Calls use(i, sum before i, value(i))
+// for each of them, and done(sum of all) once. Tiles must have been readied.
+template <int kItems, class Value, class Use, class Done>
+__device__ inline void scan_tiles(uint64_t* tiles, int64_t* ticket, int64_t n, Value&& value,
+                                  Use&& use, Done&& done) {
+  __shared__ int64_t sums[kWarps];
+  __shared__ int64_t shared_tile, shared_before;
+  constexpr int64_t kTile = int64_t{kItems} * kThreads;
+  if (n <= 0) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) done(int64_t{0});
+    return;
+  }
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (;;) {
+    if (threadIdx.x == 0) {
+      auto* next = reinterpret_cast<unsigned long long*>(ticket);
+      shared_tile = static_cast<int64_t>(atomicAdd(next, 1ULL));
+    }
+    __syncthreads();
+    const int64_t tile = shared_tile;
+    if (tile * kTile >= n) return;
+    const int64_t first = tile * kTile + threadIdx.x * int64_t{kItems};
+    int64_t own[kItems], sum = 0;
+    for (int item = 0; item < kItems; ++item) {
+      own[item] = first + item < n ? value(first + item) : 0;
+      sum += own[item];
+    }
+    const int64_t up_to = warp_sum_up_to(sum);
+    if (lane == 31) sums[warp] = up_to;
+    __syncthreads();
+    int64_t before = up_to - sum, total = 0;
+    for (unsigned other = 0; other < kWarps; ++other) {
+      if (other < warp) before += sums[other];
+      total += sums[other];
+    }
+    if (threadIdx.x == 0) shared_before = look_back(tiles, tile, total);
+    __syncthreads();
+    before += shared_before;
+    for (int item = 0; item < kItems && first + item < n; ++item) {
+      use(first + item, before, own[item]);
+      before += own[item];
+      if (first + item == n - 1) done(before);
+    }
+    __syncthreads();  // the next tile overwrites what is shared
+  }
+}
+
+}  // namespace gnnscale

@@ -1,0 +1,1 @@
+"""GPUs: kernels, and what samples, reads and computes with them."""
