@@ -1,11 +1,11 @@
 // Neighbour sampling and its relabelling: see gnnscale_cuda/sample.hpp.
 //
 // An edge, with ids of 32 bits, costs `pick` a read of its neighbour (a sector of 32 bytes if lists
-// are short), a write of 4 bytes and an atomic whose result nobody waits for; `number` and `relabel`
-// read those 4 bytes and a stamp each, and `relabel` writes 4 bytes. That is 48 bytes of device
-// memory, and three sectors of the second-level cache while the stamps of a graph, 4 bytes a vertex,
-// stay there. A destination costs 60 bytes more, a new vertex 8. A batch of 261,000 edges moves 13
-// MB: less time than its nine launches take, which are the limit.
+// are short), a write of 4 bytes and an atomic whose result nobody waits for; `number` and
+// `relabel` read those 4 bytes and a stamp each, and `relabel` writes 4 bytes. That is 48 bytes of
+// device memory, and three sectors of the second-level cache while the stamps of a graph, 4 bytes a
+// vertex, stay there. A destination costs 60 bytes more, a new vertex 8. A batch of 261,000 edges
+// moves 13 MB: less time than its nine launches take, which are the limit.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
@@ -82,12 +82,12 @@ __device__ inline uint64_t pick_few(uint64_t key, uint64_t n, unsigned k, unsign
   const bool draws = i < k && k < n;
   // No position is as large as those of lanes that draw nothing.
   const uint64_t candidate = draws ? below(draw(key, i), last + 1) : ~uint64_t{lane};
-  const unsigned same = __match_any_sync(~0U, candidate) >> first_lane;
+  const unsigned same = __match_any_sync(kAllLanes, candidate) >> first_lane;
   const uint64_t given = candidate - (n - k);
   bool gives_way = draws && (same & ((1U << i) - 1)) != 0;
   const bool asks = draws && !gives_way && candidate >= n - k && given < i;
   for (unsigned before = 0;;) {
-    const unsigned now = __ballot_sync(~0U, gives_way ? 1 : 0);
+    const unsigned now = __ballot_sync(kAllLanes, gives_way ? 1 : 0);
     if (now == before) break;
     if (asks) gives_way = (now >> (first_lane + unsigned(given)) & 1) != 0;
     before = now;
@@ -194,11 +194,11 @@ __device__ void sample_relabel(const SamplePlan& plan, SampleState& state, int h
 }  // namespace
 }  // namespace gnnscale
 
-GNNSCALE_SAMPLE_KERNEL(sample_count)
-GNNSCALE_SAMPLE_KERNEL(sample_pick)
-GNNSCALE_SAMPLE_KERNEL(sample_pick_each)
-GNNSCALE_SAMPLE_KERNEL(sample_number)
-GNNSCALE_SAMPLE_KERNEL(sample_relabel)
+GNNSCALE_SAMPLE_KERNEL(sample_count);
+GNNSCALE_SAMPLE_KERNEL(sample_pick);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_each);
+GNNSCALE_SAMPLE_KERNEL(sample_number);
+GNNSCALE_SAMPLE_KERNEL(sample_relabel);
 
 extern "C" __global__ void __launch_bounds__(256)
     sample_begin_int32(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state,
@@ -206,12 +206,14 @@ extern "C" __global__ void __launch_bounds__(256)
                        uint32_t base) {
   gnnscale::sample_begin<int32_t>(*plan, *state, seeds, wide, num_seeds, step, base);
 }
+GNNSCALE_EXPORT(sample_begin_int32);
 extern "C" __global__ void __launch_bounds__(256)
     sample_begin_int64(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state,
                        const void* seeds, int wide, int64_t num_seeds, uint64_t step,
                        uint32_t base) {
   gnnscale::sample_begin<int64_t>(*plan, *state, seeds, wide, num_seeds, step, base);
 }
+GNNSCALE_EXPORT(sample_begin_int64);
 
 // Above all stamps: 32 bits of ones.
 extern "C" __global__ void __launch_bounds__(256) sample_forget(uint32_t* stamps, int64_t size) {
@@ -220,3 +222,4 @@ extern "C" __global__ void __launch_bounds__(256) sample_forget(uint32_t* stamps
     stamps[i] = ~uint32_t{0};
   }
 }
+GNNSCALE_EXPORT(sample_forget);

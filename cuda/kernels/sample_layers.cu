@@ -207,8 +207,8 @@ __device__ void sample_relabel_kept(const SamplePlan& plan, SampleState& state, 
 }  // namespace
 }  // namespace gnnscale
 
-GNNSCALE_SAMPLE_KERNEL(sample_gather)
-GNNSCALE_SAMPLE_KERNEL(sample_rank)
-GNNSCALE_SAMPLE_KERNEL(sample_keep)
-GNNSCALE_SAMPLE_KERNEL(sample_place)
-GNNSCALE_SAMPLE_KERNEL(sample_relabel_kept)
+GNNSCALE_SAMPLE_KERNEL(sample_gather);
+GNNSCALE_SAMPLE_KERNEL(sample_rank);
+GNNSCALE_SAMPLE_KERNEL(sample_keep);
+GNNSCALE_SAMPLE_KERNEL(sample_place);
+GNNSCALE_SAMPLE_KERNEL(sample_relabel_kept);

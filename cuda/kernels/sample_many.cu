@@ -95,6 +95,6 @@ __device__ void sample_pick_many(const SamplePlan& plan, SampleState& state, int
 }  // namespace
 }  // namespace gnnscale
 
-GNNSCALE_SAMPLE_KERNEL(sample_clear_slots)
-GNNSCALE_SAMPLE_KERNEL(sample_draw_many)
-GNNSCALE_SAMPLE_KERNEL(sample_pick_many)
+GNNSCALE_SAMPLE_KERNEL(sample_clear_slots);
+GNNSCALE_SAMPLE_KERNEL(sample_draw_many);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_many);

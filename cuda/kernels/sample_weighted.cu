@@ -54,7 +54,7 @@ __device__ inline int64_t num_below(const Race& race, uint64_t bound) {
   const unsigned lane = threadIdx.x & 31, warp = kWarps == 1 ? 0 : threadIdx.x >> 5;
   int64_t count = 0;
   for (int64_t first = warp * 32; first < race.n; first += kWarps * 32) {
-    count += __popc(__ballot_sync(~0U, race.time(first + lane) < bound ? 1 : 0));
+    count += __popc(__ballot_sync(kAllLanes, race.time(first + lane) < bound ? 1 : 0));
   }
   if constexpr (kWarps > 1) {
     __syncthreads();
@@ -96,10 +96,10 @@ __device__ inline void take_finished(const SamplePlan& plan, SampleState& state,
   for (int64_t first = 0; first < race.n && edge < end; first += 32) {
     const int64_t i = first + lane;
     const uint64_t time = race.time(i);
-    const unsigned equal = __ballot_sync(~0U, i < race.n && time == finish.bound ? 1 : 0);
+    const unsigned equal = __ballot_sync(kAllLanes, i < race.n && time == finish.bound ? 1 : 0);
     const bool wins = i < race.n && (time < finish.bound ||
                                      (time == finish.bound && __popc(equal & earlier) < ties));
-    const unsigned winners = __ballot_sync(~0U, wins ? 1 : 0);
+    const unsigned winners = __ballot_sync(kAllLanes, wins ? 1 : 0);
     const int64_t mine = edge + __popc(winners & earlier);
     if (wins && mine < end) take<Vertex>(plan, state, hop, mine, plan.begins[dst] + i);
     edge += __popc(winners);
@@ -119,14 +119,14 @@ __device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop
        dst < state.num_vertices[hop]; dst += num_warps) {
     List list{0, 0};
     if (lane == 0) list = open_list<Vertex>(plan, state, hop, dst);
-    list.begin = __shfl_sync(~0U, list.begin, 0);
-    list.degree = __shfl_sync(~0U, list.degree, 0);
+    list.begin = __shfl_sync(kAllLanes, list.begin, 0);
+    list.degree = __shfl_sync(kAllLanes, list.degree, 0);
     const int64_t most = out.fanout < 0 ? list.degree : replace ? 1 : out.fanout;
     int64_t found = 0;
     for (int64_t first = 0; first < list.degree && found < most; first += 32) {
       const int64_t i = first + lane;
       const bool drawn = i < list.degree && plan.weights[list.begin + i] > 0;
-      found += __popc(__ballot_sync(~0U, drawn ? 1 : 0));
+      found += __popc(__ballot_sync(kAllLanes, drawn ? 1 : 0));
     }
     if (found > most) found = most;
     if (lane == 0) out.indptr[dst] = replace && found > 0 ? out.fanout : found;
@@ -203,10 +203,10 @@ __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& s
 }  // namespace
 }  // namespace gnnscale
 
-GNNSCALE_SAMPLE_KERNEL(sample_weigh)
-GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted)
-GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long)
-GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each)
+GNNSCALE_SAMPLE_KERNEL(sample_weigh);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each);
 
 // Of each list, the sums of its weights up to each edge: one after the other,
 // as the native sampler adds them up. Once for a graph, a thread a list.
@@ -224,3 +224,4 @@ extern "C" __global__ void __launch_bounds__(256)
     }
   }
 }
+GNNSCALE_EXPORT(sample_sum_weights);

@@ -64,8 +64,8 @@ __device__ void sample_place_left(const SamplePlan& plan, SampleState& state, in
 }  // namespace
 }  // namespace gnnscale
 
-GNNSCALE_SAMPLE_KERNEL(sample_leave_out)
-GNNSCALE_SAMPLE_KERNEL(sample_place_left)
+GNNSCALE_SAMPLE_KERNEL(sample_leave_out);
+GNNSCALE_SAMPLE_KERNEL(sample_place_left);
 
 // Begins a batch without some edges, after sample_begin.
 extern "C" __global__ void __launch_bounds__(256)
@@ -76,3 +76,4 @@ extern "C" __global__ void __launch_bounds__(256)
   state->excluded_destinations = destinations;
   state->num_excluded = num_excluded;
 }
+GNNSCALE_EXPORT(sample_exclude);

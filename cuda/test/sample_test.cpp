@@ -2,23 +2,22 @@
 // those of the native sampler; sanitizers see what their kernels read and
 // write.
 #include <algorithm>
-#include <cstring>
+#include <string>
 #include <vector>
 
 #include "check.hpp"
 #include "gnnscale/sampler.hpp"
-#include "launch.hpp"
-#include "sample.cu"
-#include "sample_layers.cu"
-#include "sample_many.cu"
-#include "sample_weighted.cu"
-#include "sample_without.cu"
+#include "kernels/sample.cu"
+#include "kernels/sample_layers.cu"
+#include "kernels/sample_many.cu"
+#include "kernels/sample_weighted.cu"
+#include "kernels/sample_without.cu"
 
 using namespace gnnscale;
 
 namespace {
 
-constexpr int kGrid = 5;
+constexpr unsigned kGrid = 5, kHostThreads = 3;
 constexpr uint64_t kSeed = 17;
 
 // Buffers are as large as a batch needs, so that nothing is written past one
@@ -73,11 +72,15 @@ struct HopBuffers {
   }
 };
 
-#define LAUNCH(NAME, ...)                                         \
-  launch(kGrid, 256, [&] {                                        \
-    if constexpr (sizeof(Vertex) == 4) NAME##_int32(__VA_ARGS__); \
-    if constexpr (sizeof(Vertex) == 8) NAME##_int64(__VA_ARGS__); \
-  })
+// Arguments have the types of the kernel's parameters.
+template <typename... Arguments>
+void run(const std::string& name, Arguments... arguments) {
+  void* cells[] = {&arguments...};
+  for (const cuda_host::Kernel& each : cuda_host::kernels()) {
+    if (each.name == name) return cuda_host::launch(each, kGrid, kThreads, cells, kHostThreads);
+  }
+  CHECK(false);
+}
 
 template <typename Vertex>
 class DeviceSampler {
@@ -119,10 +122,8 @@ class DeviceSampler {
       plan_.hops[hops_.size() - 1] = hops_.back().of(fanout);
       plan_.left[hops_.size() - 1] = left_.back().of(fanout);
     }
-    launch(kGrid, 256, [&] {
-      sample_sum_weights(graph.indptr.data(), graph.weights.data(), sums_.data(),
-                         graph.num_vertices(), graph.num_edges());
-    });
+    run("sample_sum_weights", graph.indptr.data(), graph.weights.data(), sums_.data(),
+        graph.num_vertices(), graph.num_edges());
   }
 
   // Edges to leave out ascend by destination, then source.
@@ -130,22 +131,19 @@ class DeviceSampler {
               const std::vector<int64_t>& sources = {},
               const std::vector<int64_t>& destinations = {}) {
     base_ -= static_cast<uint32_t>(plan_.max_vertices + most_);
-    LAUNCH(sample_begin, &plan_, &state_, seeds.data(), 1, static_cast<int64_t>(seeds.size()), step,
-           base_);
-    launch(kGrid, 256, [&] {
-      sample_exclude(&state_, sources.data(), destinations.data(),
-                     static_cast<int64_t>(sources.size()));
-    });
+    run_of("sample_begin", seeds.data(), 1, static_cast<int64_t>(seeds.size()), step, base_);
+    run("sample_exclude", &state_, sources.data(), destinations.data(),
+        static_cast<int64_t>(sources.size()));
     for (int hop = 0; hop < plan_.num_hops; ++hop) {
       if (options_.layerwise) {
         sample_layer(hop);
       } else {
         pick(hop, options_.fanouts[hop]);
-        LAUNCH(sample_number, &plan_, &state_, hop);
-        LAUNCH(sample_relabel, &plan_, &state_, hop);
+        run_of("sample_number", hop);
+        run_of("sample_relabel", hop);
       }
-      LAUNCH(sample_leave_out, &plan_, &state_, hop);
-      LAUNCH(sample_place_left, &plan_, &state_, hop);
+      run_of("sample_leave_out", hop);
+      run_of("sample_place_left", hop);
     }
   }
 
@@ -191,34 +189,40 @@ class DeviceSampler {
     plan_.left_sources = left_sources_.data();
   }
 
+  // Runs the kernel for ids of this size.
+  template <typename... Arguments>
+  void run_of(const std::string& name, Arguments... arguments) {
+    run(name + (sizeof(Vertex) == 4 ? "_int32" : "_int64"), &plan_, &state_, arguments...);
+  }
+
   void sample_layer(int hop) {
-    LAUNCH(sample_count, &plan_, &state_, hop);
-    LAUNCH(sample_gather, &plan_, &state_, hop);
+    run_of("sample_count", hop);
+    run_of("sample_gather", hop);
     for (int pass = 0; pass < 8; ++pass) {
-      LAUNCH(sample_rank, &plan_, &state_, hop + kMaxHops * pass);
+      run_of("sample_rank", hop + kMaxHops * pass);
     }
-    LAUNCH(sample_keep, &plan_, &state_, hop);
-    LAUNCH(sample_place, &plan_, &state_, hop);
-    LAUNCH(sample_relabel_kept, &plan_, &state_, hop);
+    run_of("sample_keep", hop);
+    run_of("sample_place", hop);
+    run_of("sample_relabel_kept", hop);
   }
 
   void pick(int hop, int64_t fanout) {
-    if (options_.by_weight) LAUNCH(sample_weigh, &plan_, &state_, hop);
-    LAUNCH(sample_count, &plan_, &state_, hop);
+    if (options_.by_weight) run_of("sample_weigh", hop);
+    run_of("sample_count", hop);
     const bool replaced = options_.replace && fanout >= 0;
     if (options_.by_weight && replaced) {
-      LAUNCH(sample_pick_weighted_each, &plan_, &state_, hop);
+      run_of("sample_pick_weighted_each", hop);
     } else if (options_.by_weight) {
-      LAUNCH(sample_pick_weighted, &plan_, &state_, hop);
-      LAUNCH(sample_pick_weighted_long, &plan_, &state_, hop);
+      run_of("sample_pick_weighted", hop);
+      run_of("sample_pick_weighted_long", hop);
     } else if (replaced || fanout < 0) {
-      LAUNCH(sample_pick_each, &plan_, &state_, hop);
+      run_of("sample_pick_each", hop);
     } else if (fanout <= 32) {
-      LAUNCH(sample_pick, &plan_, &state_, hop);
+      run_of("sample_pick", hop);
     } else {
-      LAUNCH(sample_clear_slots, &plan_, &state_, hop);
-      LAUNCH(sample_draw_many, &plan_, &state_, hop);
-      LAUNCH(sample_pick_many, &plan_, &state_, hop);
+      run_of("sample_clear_slots", hop);
+      run_of("sample_draw_many", hop);
+      run_of("sample_pick_many", hop);
     }
   }
 

@@ -85,7 +85,7 @@ def new_sampler(
 ) -> CudaSampler:
     return CudaSampler(
         DeviceGraph.copy_of(graph, HOST),
-        kernels or HostKernels(),
+        kernels or HostKernels(num_threads=1),
         sampling,
         seed=SEED,
         max_seeds=max_seeds,
@@ -134,7 +134,7 @@ class Recording:
     """Kernels on the host, and the names of those that were launched."""
 
     def __init__(self) -> None:
-        self._kernels = HostKernels()
+        self._kernels = HostKernels(num_threads=1)
         self.num_multiprocessors = self._kernels.num_multiprocessors
         self.names: list[str] = []
 

@@ -196,12 +196,12 @@ __device__ inline void for_edges(const int64_t* indptr, int64_t num_dst, int64_t
 // A kernel for vertex ids of 32 and one for those of 64 bits. Without the
 // second bound the compiler aims at twice as many blocks, and spills registers
 // for that.
-#define GNNSCALE_SAMPLE_KERNEL(NAME)                                                          \
-  extern "C" __global__ void __launch_bounds__(256, 3)                                        \
-      NAME##_int32(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state, int hop) { \
-    gnnscale::NAME<int32_t>(*plan, *state, hop);                                              \
-  }                                                                                           \
-  extern "C" __global__ void __launch_bounds__(256, 3)                                        \
-      NAME##_int64(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state, int hop) { \
-    gnnscale::NAME<int64_t>(*plan, *state, hop);                                              \
-  }
+#define GNNSCALE_SAMPLE_KERNEL(NAME)                      \
+  GNNSCALE_SAMPLE_KERNEL_OF(NAME, int32_t, NAME##_int32); \
+  GNNSCALE_SAMPLE_KERNEL_OF(NAME, int64_t, NAME##_int64)
+#define GNNSCALE_SAMPLE_KERNEL_OF(NAME, VERTEX, EXPORTED)                                 \
+  extern "C" __global__ void __launch_bounds__(256, 3)                                    \
+      EXPORTED(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state, int hop) { \
+    gnnscale::NAME<VERTEX>(*plan, *state, hop);                                           \
+  }                                                                                       \
+  GNNSCALE_EXPORT(EXPORTED)

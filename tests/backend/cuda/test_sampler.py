@@ -34,7 +34,6 @@ from gnnscale.sampler import LayerSampling, NeighborSampling
     counts=fanouts,
     replace=st.booleans(),
     num_seeds=st.integers(0, 20),
-    num_multiprocessors=st.integers(1, 3),
     num_threads=st.integers(1, 3),
 )
 @example(
@@ -42,7 +41,6 @@ from gnnscale.sampler import LayerSampling, NeighborSampling
     counts=[32, 300, 5],
     replace=False,
     num_seeds=20,
-    num_multiprocessors=1,
     num_threads=2,
 )
 def test_neighbours(
@@ -50,10 +48,9 @@ def test_neighbours(
     counts: list[int],
     replace: bool,
     num_seeds: int,
-    num_multiprocessors: int,
     num_threads: int,
 ) -> None:
-    kernels = HostKernels(num_multiprocessors=num_multiprocessors, num_threads=num_threads)
+    kernels = HostKernels(num_threads=num_threads)
     sampling = NeighborSampling(fanouts=counts, replace=replace)
     check(shape.graph(), sampling, num_seeds=num_seeds, kernels=kernels)
 

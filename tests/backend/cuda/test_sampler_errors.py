@@ -48,7 +48,7 @@ def random_graph(rng: np.random.Generator, *, num_vertices: int = 40) -> Graph:
 def new_sampler(graph: Graph, sampling: Sampling, **options: Any) -> CudaSampler:
     return CudaSampler(
         DeviceGraph.copy_of(graph, HOST),
-        HostKernels(num_multiprocessors=2, num_threads=2),
+        HostKernels(num_threads=2),
         sampling,
         seed=5,
         max_seeds=8,
