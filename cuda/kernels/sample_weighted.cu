@@ -1,0 +1,227 @@
+// Neighbours drawn by the weights of their edges, equal to weighted_picks.cpp
+// bit by bit.
+#include "gnnscale_cuda/doubles.hpp"
+#include "gnnscale_cuda/sample.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr uint64_t kNever = 0x7ff0000000000000;  // an infinite time
+// Lists longer than this are picked from by a block of threads, others by a
+// warp.
+constexpr int64_t kLong = 2048;
+
+// -log(u) by the products and sums of pick_kernels.cpp, in their order.
+__device__ inline double minus_log(uint64_t random) {
+  constexpr uint64_t kOne = 0x3ff0000000000000, kRootHalf = 0x3fe6a09e667f3bcd;
+  constexpr uint64_t kFraction = 0x000fffffffffffff, kTwo52 = 0x4330000000000000;
+  const double u = sum(of_bits(kOne | random >> 12), -(1.0 - 0x1.0p-53));
+  const uint64_t moved = bits_of(u) + (kOne - kRootHalf);
+  const double k = sum(of_bits(kTwo52 | moved >> 52), -(0x1.0p52 + 1023.0));
+  const double m = of_bits((moved & kFraction) + kRootHalf);
+  const double s = sum(m, -1.0) / sum(m, 1.0), z = product(s, s);
+  double series = 1.0 / 15;
+  series = sum(product(series, z), 1.0 / 13);
+  series = sum(product(series, z), 1.0 / 11);
+  series = sum(product(series, z), 1.0 / 9);
+  series = sum(product(series, z), 1.0 / 7);
+  series = sum(product(series, z), 1.0 / 5);
+  series = sum(product(series, z), 1.0 / 3);
+  series = sum(product(series, z), 1.0);
+  return sum(product(k, -0.6931471805599453), -product(product(2.0, s), series));
+}
+
+// A list to pick k of n from: those with the smallest exponential times
+// (Efraimidis and Spirakis, IPL 2006), of equal ones the first. Times are
+// positive, so their bits order them; they are drawn anew whenever they are
+// compared, which takes no memory.
+struct Race {
+  uint64_t key;
+  const float* weights;
+  int64_t n;
+
+  __device__ uint64_t time(int64_t i) const {
+    if (i >= n || !(weights[i] > 0)) return kNever;
+    return bits_of(minus_log(draw(key, static_cast<uint64_t>(i))) /
+                   static_cast<double>(weights[i]));
+  }
+};
+
+// How many times are below `bound`, for all lanes of kWarps warps.
+template <int kWarps>
+__device__ inline int64_t num_below(const Race& race, uint64_t bound) {
+  __shared__ int64_t counts[8];
+  const unsigned lane = threadIdx.x & 31, warp = kWarps == 1 ? 0 : threadIdx.x >> 5;
+  int64_t count = 0;
+  for (int64_t first = warp * 32; first < race.n; first += kWarps * 32) {
+    count += __popc(__ballot_sync(kAllLanes, race.time(first + lane) < bound ? 1 : 0));
+  }
+  if constexpr (kWarps > 1) {
+    __syncthreads();
+    if (lane == 0) counts[warp] = count;
+    __syncthreads();
+    count = 0;
+    for (int each = 0; each < kWarps; ++each) count += counts[each];
+  }
+  return count;
+}
+
+// The k smallest are those below `bound`, and the first `ties` of those that
+// are equal to it.
+struct Finish {
+  uint64_t bound;
+  int64_t ties;
+};
+
+template <int kWarps>
+__device__ inline Finish finish_of(const Race& race, int64_t k) {
+  Finish finish{0, k};
+  for (int bit = 62; bit >= 0; --bit) {
+    const uint64_t bound = finish.bound | uint64_t{1} << bit;
+    const int64_t count = num_below<kWarps>(race, bound);
+    if (count == k) return {bound, 0};
+    if (count < k) finish = {bound, k - count};
+  }
+  return finish;
+}
+
+// Takes what is picked in the order of the list: the work of one warp.
+template <typename Vertex>
+__device__ inline void take_finished(const SamplePlan& plan, SampleState& state, int hop,
+                                     const Race& race, const Finish& finish, int64_t dst) {
+  const int64_t* indptr = plan.hops[hop].indptr;
+  const unsigned lane = threadIdx.x & 31, earlier = (1U << lane) - 1;
+  int64_t edge = indptr[dst], ties = finish.ties;
+  const int64_t end = indptr[dst + 1];
+  for (int64_t first = 0; first < race.n && edge < end; first += 32) {
+    const int64_t i = first + lane;
+    const uint64_t time = race.time(i);
+    const unsigned equal = __ballot_sync(kAllLanes, i < race.n && time == finish.bound ? 1 : 0);
+    const bool wins = i < race.n && (time < finish.bound ||
+                                     (time == finish.bound && __popc(equal & earlier) < ties));
+    const unsigned winners = __ballot_sync(kAllLanes, wins ? 1 : 0);
+    const int64_t mine = edge + __popc(winners & earlier);
+    if (wins && mine < end) take<Vertex>(plan, state, hop, mine, plan.begins[dst] + i);
+    edge += __popc(winners);
+    ties -= __popc(equal);
+  }
+}
+
+// How many neighbours of positive weight each destination keeps, for
+// sample_count: a warp a list.
+template <typename Vertex>
+__device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop) {
+  const SampleHop& out = plan.hops[hop];
+  const bool replace = plan.replace != 0 && out.fanout >= 0;
+  const unsigned lane = threadIdx.x & 31;
+  const int64_t num_warps = gridDim.x * int64_t{kThreads / 32};
+  for (int64_t dst = (blockIdx.x * int64_t{kThreads} + threadIdx.x) >> 5;
+       dst < state.num_vertices[hop]; dst += num_warps) {
+    List list{0, 0};
+    if (lane == 0) list = open_list<Vertex>(plan, state, hop, dst);
+    list.begin = __shfl_sync(kAllLanes, list.begin, 0);
+    list.degree = __shfl_sync(kAllLanes, list.degree, 0);
+    const int64_t most = out.fanout < 0 ? list.degree : replace ? 1 : out.fanout;
+    int64_t found = 0;
+    for (int64_t first = 0; first < list.degree && found < most; first += 32) {
+      const int64_t i = first + lane;
+      const bool drawn = i < list.degree && plan.weights[list.begin + i] > 0;
+      found += __popc(__ballot_sync(kAllLanes, drawn ? 1 : 0));
+    }
+    if (found > most) found = most;
+    if (lane == 0) out.indptr[dst] = replace && found > 0 ? out.fanout : found;
+  }
+}
+
+template <typename Vertex>
+__device__ inline Race race_of(const SamplePlan& plan, const SampleState& state, int hop,
+                               int64_t dst) {
+  const auto v = static_cast<uint64_t>(static_cast<const Vertex*>(plan.vertices)[dst]);
+  return {combine(state.keys[hop], v), plan.weights + plan.begins[dst], plan.degrees[dst]};
+}
+
+// Picks from lists that kWarps warps share.
+template <int kWarps, typename Vertex>
+__device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state, int hop) {
+  const int64_t* indptr = plan.hops[hop].indptr;
+  if (state.num_edges[hop] == 0) return;
+  const unsigned warp = threadIdx.x >> 5;
+  const int64_t group = kWarps > 1 ? blockIdx.x : blockIdx.x * int64_t{kThreads / 32} + warp;
+  const int64_t num_groups = kWarps > 1 ? gridDim.x : gridDim.x * int64_t{kThreads / 32};
+  for (int64_t dst = group; dst < state.num_vertices[hop]; dst += num_groups) {
+    const Race race = race_of<Vertex>(plan, state, hop, dst);
+    const int64_t k = indptr[dst + 1] - indptr[dst];
+    if (k == 0 || (race.n > kLong) != (kWarps > 1)) continue;
+    // Where all are kept, even one of no weight is: it was counted.
+    const Finish finish = k == race.n ? Finish{~uint64_t{0}, 0} : finish_of<kWarps>(race, k);
+    if (kWarps == 1 || warp == 0) take_finished<Vertex>(plan, state, hop, race, finish, dst);
+  }
+}
+
+template <typename Vertex>
+__device__ void sample_pick_weighted(const SamplePlan& plan, SampleState& state, int hop) {
+  reset_tiles(plan.edge_tiles, &state.edge_ticket, state.num_edges[hop]);
+  pick_weighted<1, Vertex>(plan, state, hop);
+}
+
+template <typename Vertex>
+__device__ void sample_pick_weighted_long(const SamplePlan& plan, SampleState& state, int hop) {
+  pick_weighted<kThreads / 32, Vertex>(plan, state, hop);
+}
+
+// With replacement: a draw is a place in the sum of all weights, found among
+// the sums of the list's first weights.
+template <typename Vertex>
+__device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& state, int hop) {
+  const int64_t* indptr = plan.hops[hop].indptr;
+  const int64_t num_edges = state.num_edges[hop];
+  reset_tiles(plan.edge_tiles, &state.edge_ticket, num_edges);
+  for_edges(indptr, state.num_vertices[hop], num_edges, [&](int64_t edge, int64_t dst) {
+    const Race race = race_of<Vertex>(plan, state, hop, dst);
+    const int64_t begin = plan.begins[dst];
+    const double* sums = plan.weight_sums + begin;
+    const auto i = static_cast<uint64_t>(edge - indptr[dst]);
+    const double drawn = product(unit(draw(race.key, i)), sums[race.n - 1]);
+    int64_t first = 0,
+            last = race.n;  // the first sum above `drawn` is in [first, last]
+    while (first < last) {
+      const int64_t middle = first + (last - first) / 2;
+      if (drawn < sums[middle]) {
+        last = middle;
+      } else {
+        first = middle + 1;
+      }
+    }
+    if (first == race.n) {
+      while (--first > 0 && !(race.weights[first] > 0)) {
+      }
+    }
+    take<Vertex>(plan, state, hop, edge, begin + first);
+  });
+}
+
+}  // namespace
+}  // namespace gnnscale
+
+GNNSCALE_SAMPLE_KERNEL(sample_weigh);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long);
+GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each);
+
+// Of each list, the sums of its weights up to each edge: one after the other,
+// as the native sampler adds them up. Once for a graph, a thread a list.
+extern "C" __global__ void __launch_bounds__(256)
+    sample_sum_weights(const int64_t* indptr, const float* weights, double* sums,
+                       int64_t num_vertices, int64_t num_edges) {
+  for (int64_t v = blockIdx.x * int64_t{256} + threadIdx.x; v < num_vertices;
+       v += gridDim.x * int64_t{256}) {
+    const int64_t begin = indptr[v], end = indptr[v + 1];
+    if (begin < 0 || end > num_edges) continue;
+    double total = 0;
+    for (int64_t edge = begin; edge < end; ++edge) {
+      if (weights[edge] > 0) total += static_cast<double>(weights[edge]);
+      sums[edge] = total;
+    }
+  }
+}
+GNNSCALE_EXPORT(sample_sum_weights);

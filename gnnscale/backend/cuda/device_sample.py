@@ -1,0 +1,164 @@
+"""A sample that lies on a device, and how the host comes to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.backend.cuda.sampler_plan import DeviceGraph, HopArrays, Room, State
+from gnnscale.core import MAX_COUNT, Array, Float32Array, Int64Array
+from gnnscale.sampler import minibatch
+
+#: What can be wrong, in the order of ``SampleError`` in sample.hpp.
+_SEED, _LIST, _EDGES, _NEIGHBOR, _CANDIDATE, _VERTICES = range(6)
+#: Bits of an error that say at which place it is; hop and kind are above them.
+_PLACE_BITS = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSizes:
+    """How large a sample is.
+
+    Attributes:
+        num_vertices: before each hop, seeds first, and after the last one.
+        num_edges: of each hop.
+    """
+
+    num_vertices: tuple[int, ...]
+    num_edges: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSample:
+    """A sample on the device, whose sizes may not be known yet.
+
+    Its arrays are longer than what they hold: ``sizes`` says how much counts. They are overwritten
+    by the sampler's ``num_slots``-th sample after this one.
+    """
+
+    seed: int  #: of the run
+    step: int  #: of the run
+    seeds: torch.Tensor  #: ``[num_seeds]`` vertices of the graph
+    vertices: torch.Tensor  #: vertices of the graph by local id, seeds first; of indices' dtype
+    picked: torch.Tensor  #: the last hop's sources, before any edges were left out
+    hops: tuple[HopArrays, ...]  #: from the seeds outwards
+    #: sources of the last hop's edges as vertices of the graph; None from layer-wise sampling
+    edge_vertices: torch.Tensor | None
+    #: ``[num_hops + 1]`` int64 on the device: vertices before each hop, and after the last one
+    num_vertices: torch.Tensor
+    num_edges: torch.Tensor  #: ``[num_hops]`` int64 on the device: edges of each hop
+    state: torch.Tensor  #: int64, see ``State``: what the two above are part of
+    graph: DeviceGraph  #: that was sampled from
+    room: Room  #: that there was
+
+    def sizes(self) -> SampleSizes:
+        """Wait for the sample, and return its sizes: one copy.
+
+        Raises:
+            ValueError: a seed is no vertex or appears twice, or there is no room for the sample.
+            GraphError: the topology is damaged.
+        """
+        words = self.state.cpu()
+        if int(words[State.ERROR]) != -1:
+            self._refuse(words.numpy())
+        first_edges = self.num_edges.storage_offset() - self.state.storage_offset()
+        return SampleSizes(
+            num_vertices=tuple(words[State.NUM_VERTICES :][: len(self.num_vertices)].tolist()),
+            num_edges=tuple(words[first_edges:][: len(self.num_edges)].tolist()),
+        )
+
+    def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
+        """Return the sample as the host's record.
+
+        Args:
+            weight_sums: ``[num_vertices]`` of the graph, if its edges have weights.
+
+        Raises:
+            ValueError, GraphError: as ``sizes`` does.
+        """
+        sizes = self.sizes()
+        ends = zip(sizes.num_vertices, sizes.num_vertices[1:], strict=False)
+        hops = [
+            ops.SampledHop(
+                _first(hop.indptr, num_dst + 1),
+                _first(hop.indices, num_edges),
+                num_src,
+                _optional(hop.importance, num_edges),
+                _optional(hop.positions, num_edges),
+                _optional(hop.edge_weights, num_edges),
+            )
+            for hop, (num_dst, num_src), num_edges in zip(
+                self.hops, ends, sizes.num_edges, strict=True
+            )
+        ]
+        vertices = _first(self.vertices, sizes.num_vertices[-1])
+        sources = _optional(self.edge_vertices, sizes.num_edges[-1])
+        return minibatch.to_minibatch(
+            len(self.seeds),
+            (vertices, hops, sources),
+            seed=self.seed,
+            step=self.step,
+            weight_sums=weight_sums,
+        )
+
+    def _refuse(self, words: Int64Array) -> None:
+        """Raise what the native sampler would."""
+        error = int(words[State.ERROR])
+        place = error & ((1 << _PLACE_BITS) - 1)
+        hop, kind = divmod(error >> _PLACE_BITS, 8)
+        if kind == _SEED:
+            raise ValueError(self._wrong_seed(int(self.seeds[place])))
+        if kind in (_EDGES, _VERTICES):
+            self._refuse_size(hop, kind, place)
+        if kind == _NEIGHBOR:
+            raise ops.damaged(self.graph.name, self._wrong_neighbor(place, words))
+        vertex = place if kind == _CANDIDATE else int(self.vertices[place])
+        begin, end = self.graph.indptr[vertex : vertex + 2].tolist()
+        raise ops.damaged(
+            self.graph.name,
+            f"indptr: the neighbours of vertex {vertex} are {begin} to {end}, there are "
+            f"{self.graph.num_edges} edges",
+        )
+
+    def _wrong_seed(self, seed: int) -> str:
+        if 0 <= seed < self.graph.num_vertices:
+            return f"seeds: {seed} appears twice in a batch"
+        return f"seeds: {seed} is not a vertex, the graph has {self.graph.num_vertices}"
+
+    def _wrong_neighbor(self, edge: int, words: Int64Array) -> str:
+        lowest, greatest = int(words[State.LOWEST]), int(words[State.GREATEST])
+        if self.edge_vertices is None:
+            vertex = lowest if lowest < 0 else greatest
+        else:
+            vertex = int(self.picked[edge])
+        return f"indices: {vertex} is no vertex, the graph has {self.graph.num_vertices}"
+
+    def _refuse_size(self, hop: int, kind: int, found: int) -> None:
+        room = self.room.num_edges[hop] if kind == _EDGES else self.room.max_vertices
+        if kind == _EDGES and room == self.graph.num_edges:
+            # A vertex is expanded once, so that lists which do not overlap cannot have more.
+            raise ops.damaged(
+                self.graph.name, f"indptr: {found} edges lead to a hop's vertices, there are {room}"
+            )
+        if room >= MAX_COUNT:
+            option = "layer_sizes" if self.edge_vertices is None else "fanouts"
+            raise ValueError(
+                f"{option}: a hop has more than {MAX_COUNT} vertices or edges; smaller fan-outs or "
+                "fewer seeds are needed"
+            )
+        what = "edges" if kind == _EDGES else "vertices"
+        raise ValueError(
+            f"max_edges: hop {hop + 1} has {found:,} {what}, there is room for {room:,}"
+        )
+
+
+def _first(array: torch.Tensor, size: int) -> Array:
+    # A copy: the next sample overwrites the array, also if the device is the host.
+    return np.array(array[:size].cpu().numpy())
+
+
+def _optional(array: torch.Tensor | None, size: int) -> Array | None:
+    return None if array is None else _first(array, size)

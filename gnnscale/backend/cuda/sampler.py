@@ -1,0 +1,278 @@
+"""Sampling by kernels, equal to the native sampler's for every seed and step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnscale.backend.cuda.device_sample import DeviceSample
+from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.sampler_plan import (
+    MAX_LANES,
+    DeviceGraph,
+    Outputs,
+    Room,
+    Sampling,
+    Scratch,
+    State,
+    check_weights,
+    fanouts_of,
+    plan_words,
+    replaces,
+)
+from gnnscale.sampler import LayerSampling, WeightedSampling
+from gnnscale.sampler.minibatch import MAX_HOPS
+
+#: Blocks of 256 threads that a multiprocessor holds at a time.
+_BLOCKS = 8
+#: Above every stamp.
+_NO_STAMP = 2**32 - 1
+#: Bytes of a priority; each takes a pass over all of them.
+_BYTES = 8
+
+
+@dataclass(kw_only=True)
+class _Slot:
+    """A sample's arrays, its state, and the plan that has their addresses."""
+
+    outputs: Outputs
+    state: torch.Tensor
+    plan: torch.Tensor
+    num_vertices: torch.Tensor  #: parts of the state, as in ``DeviceSample``
+    num_edges: torch.Tensor
+    #: ends of the edges that are left out; kept until kernels have read them
+    excluded: tuple[torch.Tensor, torch.Tensor]
+
+
+class CudaSampler:
+    """Samples with kernels, without waiting for them.
+
+    The topology may lie in the device's memory, or in memory of the host that the device reads
+    (PyTorch-Direct, section 4). A sample is that of the native sampler for the same (seed, step),
+    array by array: the neighbours of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)``
+    alone, and local ids on the order of edges.
+    """
+
+    def __init__(
+        self,
+        graph: DeviceGraph,
+        kernels: Kernels,
+        sampling: Sampling,
+        *,
+        seed: int,
+        max_seeds: int,
+        device: torch.device,
+        max_edges: int | None = None,
+        edge_positions: bool = False,
+        leaves_out: bool = False,
+        num_slots: int = 1,
+    ) -> None:
+        """Make room for the samples of up to ``max_seeds`` seeds.
+
+        Args:
+            graph: whose in-neighbours are sampled.
+            kernels: of ``device``.
+            sampling: the options of the host's sampler.
+            seed: fixes every choice, together with the step.
+            max_seeds: of a batch.
+            device: that holds all buffers.
+            max_edges: room for a hop's edges; None for the most that there can be.
+            edge_positions: report the place of each edge in the graph's ``indices``.
+            leaves_out: samples may be without some edges.
+            num_slots: samples that are kept at a time.
+
+        Raises:
+            ConfigError: neighbours are drawn by weight, and the edges have no weights; or
+                ``max_seeds`` or ``max_edges`` is not a positive number.
+        """
+        check_weights(graph, sampling)
+        self.room = Room.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
+        self._graph = graph
+        self._kernels = kernels
+        self._sampling = sampling
+        self._seed = seed
+        self._device = device
+        self._grid = _BLOCKS * kernels.num_multiprocessors
+        self._suffix = "int32" if graph.indices.dtype == torch.int32 else "int64"
+        self._leaves_out = leaves_out
+        self._scratch = Scratch(graph, sampling, self.room, device, leaves_out=leaves_out)
+        self._base = _NO_STAMP
+        self._weight_sums = self._sum_weights()
+        names = self._optional_arrays(edge_positions)
+        self._slots = [self._slot(names) for _ in range(num_slots)]
+        self._launches = [
+            (f"sample_{name}_{self._suffix}", np.int32(number))
+            for hop, fanout in enumerate(fanouts_of(sampling))
+            for name, number in self._kernels_of(hop, fanout)
+        ]
+
+    def sample(
+        self,
+        seeds: torch.Tensor,
+        step: int,
+        *,
+        without: tuple[torch.Tensor, torch.Tensor] | None = None,
+        stream: object | None = None,
+    ) -> DeviceSample:
+        """Launch the kernels that sample, and return what they fill.
+
+        Args:
+            seeds: ``[n]`` int32 or int64 distinct vertices, on the device. They are read later.
+            step: of the run.
+            without: ``[m]`` sources and ``[m]`` destinations of edges that no block shall have, on
+                the device.
+            stream: that the kernels are launched on.
+
+        Raises:
+            ValueError: there are more than ``max_seeds`` seeds.
+        """
+        if len(seeds) > self.room.num_vertices[0]:
+            raise ValueError(
+                f"seeds: {len(seeds)} of them, there is room for {self.room.num_vertices[0]}"
+            )
+        slot = self._slots.pop(0)
+        self._slots.append(slot)
+        self._begin(slot, seeds, step, stream)
+        if self._leaves_out:
+            self._exclude(slot, without, stream)
+        for name, number in self._launches:
+            self._launch(name, slot.plan, slot.state, number, stream=stream)
+        return self._sample_of(slot, seeds, step)
+
+    def _launch(
+        self, name: str, *arguments: torch.Tensor | np.generic, stream: object | None
+    ) -> None:
+        self._kernels.launch(name, *arguments, grid=self._grid, stream=stream)
+
+    def _begin(self, slot: _Slot, seeds: torch.Tensor, step: int, stream: object | None) -> None:
+        """Take the next base of stamps, all of which are forgotten when they are used up."""
+        if self._base < self.room.num_stamps:
+            for stamps in (self._scratch.stamps, self._scratch.candidates):
+                self._launch("sample_forget", stamps, np.int64(len(stamps)), stream=stream)
+            self._base = _NO_STAMP
+        self._base -= self.room.num_stamps
+        self._launch(
+            f"sample_begin_{self._suffix}",
+            slot.plan,
+            slot.state,
+            seeds,
+            np.int32(seeds.dtype == torch.int64),
+            np.int64(len(seeds)),
+            np.uint64(step),
+            np.uint32(self._base),
+            stream=stream,
+        )
+
+    def _exclude(
+        self,
+        slot: _Slot,
+        without: tuple[torch.Tensor, torch.Tensor] | None,
+        stream: object | None,
+    ) -> None:
+        """Hand over the edges that are left out, by destination and then source."""
+        slot.excluded = _no_edges(self._device)
+        if without is not None:
+            sources, destinations = (ends.to(torch.int64) for ends in without)
+            order = torch.argsort(sources, stable=True)
+            order = order[torch.argsort(destinations[order], stable=True)]
+            slot.excluded = (sources[order], destinations[order])
+        size = np.int64(len(slot.excluded[0]))
+        self._launch("sample_exclude", slot.state, *slot.excluded, size, stream=stream)
+
+    def _sample_of(self, slot: _Slot, seeds: torch.Tensor, step: int) -> DeviceSample:
+        outputs = slot.outputs
+        sources = outputs.left_sources if self._leaves_out else outputs.picked
+        return DeviceSample(
+            seed=self._seed,
+            step=step,
+            seeds=seeds,
+            vertices=outputs.vertices,
+            picked=outputs.picked,
+            hops=outputs.left or outputs.hops,
+            edge_vertices=None if isinstance(self._sampling, LayerSampling) else sources,
+            num_vertices=slot.num_vertices,
+            num_edges=slot.num_edges,
+            state=slot.state,
+            graph=self._graph,
+            room=self.room,
+        )
+
+    def _kernels_of(self, hop: int, fanout: int) -> list[tuple[str, int]]:
+        """Return the kernels of a hop, and the number that each is given."""
+        left_out = ("leave_out", "place_left") if self._leaves_out else ()
+        if isinstance(self._sampling, LayerSampling):
+            ranks = [("rank", hop + MAX_HOPS * number) for number in range(_BYTES)]
+            rest = ("keep", "place", "relabel_kept", *left_out)
+            return [("count", hop), ("gather", hop), *ranks, *((name, hop) for name in rest)]
+        names = (*self._kernels_that_pick(fanout), "number", "relabel", *left_out)
+        return [(name, hop) for name in names]
+
+    def _kernels_that_pick(self, fanout: int) -> tuple[str, ...]:
+        replaced = replaces(self._sampling, fanout)
+        if isinstance(self._sampling, WeightedSampling):
+            picks = ("pick_weighted_each",) if replaced else ("pick_weighted", "pick_weighted_long")
+            return ("weigh", "count", *picks)
+        if replaced or fanout < 0:
+            return ("count", "pick_each")
+        if fanout <= MAX_LANES:
+            return ("count", "pick")
+        return ("count", "clear_slots", "draw_many", "pick_many")
+
+    def _optional_arrays(self, edge_positions: bool) -> list[str]:
+        """Return the names of the arrays that not every sample has."""
+        by_weight = isinstance(self._sampling, WeightedSampling)
+        wanted = {
+            "positions": edge_positions,
+            "edge_weights": self._graph.edge_weights is not None and not by_weight,
+            "importance": isinstance(self._sampling, LayerSampling),
+        }
+        return [name for name, is_wanted in wanted.items() if is_wanted]
+
+    def _slot(self, names: list[str]) -> _Slot:
+        outputs = Outputs.empty(
+            self.room,
+            self._graph.indices.dtype,
+            self._device,
+            names=names,
+            leaves_out=self._leaves_out,
+        )
+        plan = plan_words(
+            self._graph,
+            self._sampling,
+            seed=self._seed,
+            room=self.room,
+            scratch=self._scratch,
+            outputs=outputs,
+            weight_sums=self._weight_sums,
+        )
+        state = torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device)
+        first_edges = State.NUM_LEFT if self._leaves_out else State.NUM_EDGES
+        return _Slot(
+            outputs=outputs,
+            state=state,
+            plan=plan.to(self._device),
+            num_vertices=state[State.NUM_VERTICES :][: len(outputs.hops) + 1],
+            num_edges=state[first_edges:][: len(outputs.hops)],
+            excluded=_no_edges(self._device),
+        )
+
+    def _sum_weights(self) -> torch.Tensor | None:
+        """Add up the weights of each list up to each edge, in the order of the native sampler.
+
+        A draw with replacement is a place in these sums; nothing else needs them.
+        """
+        graph, weights = self._graph, self._graph.edge_weights
+        drawn = [replaces(self._sampling, fanout) for fanout in fanouts_of(self._sampling)]
+        if weights is None or not isinstance(self._sampling, WeightedSampling) or not any(drawn):
+            return None
+        sums = torch.empty(max(graph.num_edges, 1), dtype=torch.float64, device=self._device)
+        sizes = (np.int64(graph.num_vertices), np.int64(graph.num_edges))
+        self._launch("sample_sum_weights", graph.indptr, weights, sums, *sizes, stream=None)
+        return sums
+
+
+def _no_edges(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    none = torch.empty(0, dtype=torch.int64, device=device)
+    return none, none

@@ -1,0 +1,300 @@
+"""What sampling kernels are told once: graph, fan-outs, buffers and the room in them.
+
+The order of words is that of ``cuda/include/gnnscale_cuda/sample.hpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+
+from gnnscale.core import MAX_COUNT, ConfigError, check_range
+from gnnscale.graph import Graph
+from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.sampler.minibatch import MAX_HOPS
+
+Sampling = NeighborSampling | WeightedSampling | LayerSampling
+
+#: Vertices or edges that a block of threads takes at a time at least.
+_TILE = 256
+#: Histograms of a layer's priorities: of 256 counts for each byte of a double.
+_HISTOGRAM = 8 * 256
+#: A hash table has so many slots an edge.
+_SLOTS = 2
+#: Fan-outs up to this are picked by the lanes of a warp.
+MAX_LANES = 32
+
+
+class State:
+    """Words of the state of a batch: single ones, then arrays with an entry for each hop."""
+
+    ERROR, LOWEST, GREATEST = 2, 3, 4
+    NUM_VERTICES = 7  #: and one more for the end
+    NUM_EDGES = NUM_VERTICES + MAX_HOPS + 1
+    NUM_LISTED = NUM_EDGES + MAX_HOPS
+    KEYS = NUM_LISTED + MAX_HOPS
+    NUM_LEFT = KEYS + MAX_HOPS
+    NUM_WORDS = NUM_LEFT + MAX_HOPS + 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceGraph:
+    """A topology that kernels read: in a device's memory, or in memory that it reaches."""
+
+    name: str  #: what errors call it
+    indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
+    indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
+    edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
+
+    @classmethod
+    def copy_of(cls, graph: Graph, device: torch.device) -> DeviceGraph:
+        """Copy the topology of ``graph``, and its weights, to ``device``."""
+        weights = graph.edge_weights
+        return cls(
+            name=str(graph.path or graph.name),
+            indptr=torch.tensor(np.asarray(graph.indptr), device=device),
+            indices=torch.tensor(np.asarray(graph.indices), device=device),
+            edge_weights=None if weights is None else torch.tensor(weights, device=device),
+        )
+
+    @property
+    def num_vertices(self) -> int:
+        """Vertices of the graph."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the graph."""
+        return len(self.indices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What a batch has room for.
+
+    Attributes:
+        num_vertices: before each hop, and after the last one.
+        num_edges: of each hop; layer-wise, of all that a layer chooses from.
+    """
+
+    num_vertices: tuple[int, ...]
+    num_edges: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
+    ) -> Room:
+        """Return what ``max_seeds`` seeds reach at most, with ``max_edges`` a hop at most.
+
+        Raises:
+            ConfigError: one of the two is not a positive number, or too large.
+        """
+        check_range("max_seeds", max_seeds, 1)
+        if max_edges is not None:
+            check_range("max_edges", max_edges, 1)
+        vertices, edges = [max_seeds], []
+        for hop, fanout in enumerate(fanouts_of(sampling)):
+            # A vertex is expanded once a hop, so that all lists together are the graph.
+            drawn = graph.num_edges if fanout < 0 else vertices[-1] * fanout
+            if not replaces(sampling, fanout):
+                drawn = min(drawn, graph.num_edges)
+            edges.append(min(drawn, max_edges or MAX_COUNT, MAX_COUNT))
+            new = edges[-1]
+            if isinstance(sampling, LayerSampling):
+                new = min(new, sampling.layer_sizes[hop])
+            vertices.append(min(vertices[-1] + new, max(graph.num_vertices, max_seeds)))
+        return cls(num_vertices=tuple(vertices), num_edges=tuple(edges))
+
+    @property
+    def max_edges(self) -> int:
+        """Edges of the largest hop."""
+        return max(self.num_edges)
+
+    @property
+    def max_vertices(self) -> int:
+        """Vertices of a batch."""
+        return self.num_vertices[-1]
+
+    @property
+    def num_stamps(self) -> int:
+        """Stamps that a batch uses: of vertices, and of edges that claim them."""
+        return self.max_vertices + self.max_edges
+
+
+def fanouts_of(sampling: Sampling) -> list[int]:
+    """Return the fan-out of each hop; a layer chooses from all neighbours."""
+    if isinstance(sampling, LayerSampling):
+        return [-1] * len(sampling.layer_sizes)
+    return list(sampling.fanouts)
+
+
+def replaces(sampling: Sampling, fanout: int) -> bool:
+    """Return whether a hop draws with replacement."""
+    return not isinstance(sampling, LayerSampling) and sampling.replace and fanout >= 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopArrays:
+    """A block of a sample on the device; arrays are longer than what counts of them."""
+
+    indptr: torch.Tensor  #: int64 offsets
+    indices: torch.Tensor  #: int32 local ids of sources
+    positions: torch.Tensor | None  #: int64 places in the graph's indices, if they are asked for
+    edge_weights: torch.Tensor | None  #: float32, if edges have weights that do not decide
+    importance: torch.Tensor | None  #: float32, of layer-wise sampling
+
+    @classmethod
+    def empty(
+        cls, num_dst: int, num_edges: int, device: torch.device, *, names: Sequence[str]
+    ) -> HopArrays:
+        """Make them, of the optional ones those of ``names``."""
+
+        def make(name: str, dtype: torch.dtype) -> torch.Tensor | None:
+            wanted = name in names
+            return torch.empty(num_edges, dtype=dtype, device=device) if wanted else None
+
+        return cls(
+            indptr=torch.empty(num_dst + 1, dtype=torch.int64, device=device),
+            indices=torch.empty(num_edges, dtype=torch.int32, device=device),
+            positions=make("positions", torch.int64),
+            edge_weights=make("edge_weights", torch.float32),
+            importance=make("importance", torch.float32),
+        )
+
+    def words(self, fanout: int) -> list[int]:
+        """Return what the plan says of the hop."""
+        arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
+        return [fanout, len(self.indices), *map(_address, arrays)]
+
+
+class Scratch:
+    """Buffers that the batches of a sampler share, one after the other."""
+
+    def __init__(
+        self,
+        graph: DeviceGraph,
+        sampling: Sampling,
+        room: Room,
+        device: torch.device,
+        *,
+        leaves_out: bool,
+    ) -> None:
+        """Make them as large as the largest batch needs."""
+
+        def make(count: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+            return torch.empty(max(count, 1), dtype=dtype, device=device)
+
+        layerwise = isinstance(sampling, LayerSampling)
+        many = max(fanouts_of(sampling)) > MAX_LANES
+        edges = room.max_edges
+        #: of each vertex; all ones is above every stamp
+        self.stamps = make(graph.num_vertices, torch.int32).fill_(-1)
+        self.candidates = make(graph.num_vertices if layerwise else 1, torch.int32).fill_(-1)
+        self._others = (
+            make(edges if layerwise else 1, graph.indices.dtype),
+            make(edges + 1 if layerwise or leaves_out else 1, torch.int32),
+            make(edges if layerwise else 1),
+            make(MAX_HOPS * _HISTOGRAM if layerwise else 1, torch.int32),
+            make(room.max_vertices // _TILE + 1),
+            make(edges // _TILE + 1),
+        )
+        self._lists = (make(room.max_vertices), make(room.max_vertices))
+        self._slots = make(_SLOTS * edges if many else 1, torch.int32)
+
+    def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
+        """Return what the plan says of them, and of two buffers of each sample."""
+        first = (vertices, self.stamps, *self._lists, picked, self._slots, self.candidates)
+        return [_address(each) for each in (*first, *self._others)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The arrays of a sample, by local id of a vertex or by edge."""
+
+    vertices: torch.Tensor
+    picked: torch.Tensor  #: sources of the last hop's edges as vertices of the graph
+    hops: tuple[HopArrays, ...]
+    #: the last two without the edges that are left out, if any are
+    left_sources: torch.Tensor | None
+    left: tuple[HopArrays, ...]
+
+    @classmethod
+    def empty(
+        cls,
+        room: Room,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        names: Sequence[str],
+        leaves_out: bool,
+    ) -> Outputs:
+        """Make them for vertices of ``dtype``."""
+
+        def hops() -> tuple[HopArrays, ...]:
+            sizes = zip(room.num_vertices, room.num_edges, strict=False)
+            return tuple(HopArrays.empty(*each, device, names=names) for each in sizes)
+
+        def sources() -> torch.Tensor:
+            return torch.empty(max(room.max_edges, 1), dtype=dtype, device=device)
+
+        return cls(
+            vertices=torch.empty(room.max_vertices, dtype=dtype, device=device),
+            picked=sources(),
+            hops=hops(),
+            left_sources=sources() if leaves_out else None,
+            left=hops() if leaves_out else (),
+        )
+
+
+def plan_words(
+    graph: DeviceGraph,
+    sampling: Sampling,
+    *,
+    seed: int,
+    room: Room,
+    scratch: Scratch,
+    outputs: Outputs,
+    weight_sums: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return the plan, int64, on the host."""
+    sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
+    arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_sums)
+    unused = [0] * (len(HopArrays.__dataclass_fields__) + 2) * (MAX_HOPS - len(sizes))
+
+    def words_of(hops: tuple[HopArrays, ...]) -> list[int]:
+        return list(chain.from_iterable(map(HopArrays.words, hops, sizes)))
+
+    words = [
+        *(graph.num_vertices, graph.num_edges, *map(_address, arrays), len(sizes)),
+        int(any(replaces(sampling, fanout) for fanout in fanouts_of(sampling))),
+        int(isinstance(sampling, WeightedSampling)),
+        int(isinstance(sampling, LayerSampling)),
+        int(np.uint64(seed).astype(np.int64)),
+        room.max_vertices,
+        *scratch.words(outputs.vertices, outputs.picked),
+        *(*words_of(outputs.hops), *unused),
+        _address(outputs.left_sources),
+        *(*words_of(outputs.left), *unused),
+    ]
+    return torch.tensor(words, dtype=torch.int64)
+
+
+def check_weights(graph: DeviceGraph, sampling: Sampling) -> None:
+    """Refuse to draw by weights that are not there.
+
+    Raises:
+        ConfigError: neighbours are drawn by weight, and the edges have no weights.
+    """
+    if isinstance(sampling, WeightedSampling) and graph.edge_weights is None:
+        raise ConfigError(
+            f"sampler=weighted: edges of {graph.name} have no weights to draw neighbours by; "
+            "sampler=neighbor draws all alike"
+        )
+
+
+def _address(array: torch.Tensor | None) -> int:
+    return 0 if array is None else array.data_ptr()
