@@ -116,7 +116,7 @@ def digest_of_files(root: Path, folders: Iterable[str], suffixes: Iterable[str])
         each.relative_to(root).as_posix(): each
         for folder in folders
         for each in (root / folder).rglob("*")
-        if each.suffix in suffixes
+        if each.suffix in suffixes and each.is_file()
     }
     hashes = (hashlib.sha256(files[name].read_bytes()).hexdigest() for name in sorted(files))
     return hashlib.sha256("".join(hashes).encode()).hexdigest()

@@ -1,0 +1,106 @@
+"""Kernels compiled for GPUs, of which none is needed: for every architecture, without spills."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from one_line import one_line
+from ptx import ptx_of
+
+from gnnscale.backend import DeviceError
+from gnnscale.backend.cuda import compiled, kernels
+from gnnscale.backend.cuda.host import HostKernels
+
+#: Of A100, H100, B200 and RTX 50.
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
+FILES = kernels.kernel_files(kernels.sources())
+SCALE = """
+#include "gnnscale_cuda/device.hpp"
+extern "C" __global__ void scale(const uint4* in, uint4* out) {
+  out[threadIdx.x] = in[threadIdx.x];
+}
+GNNSCALE_EXPORT(scale);
+"""
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> Path:
+    file = tmp_path / "scale.cu"
+    file.write_text(SCALE)
+    return file
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_kernels_compile_without_spills(file: Path, architecture: str) -> None:
+    log = compiled.compile_file(file, architecture).log
+    entries = re.findall(r"Compiling entry function '(\w+)'", log)
+    frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes", log)
+    assert len(entries) == len(frames) > 0
+    assert set(frames) == {("0", "0", "0")}
+
+
+def test_every_kernel_is_on_the_host_too() -> None:
+    logs = (compiled.compile_file(file, "sm_90").log for file in FILES)
+    entries = [name for log in logs for name in re.findall(r"entry function '(\w+)'", log)]
+    assert sorted(entries) == sorted(HostKernels().names)
+
+
+def test_loads_of_128_bits_are_seen(scale: Path) -> None:
+    assert re.search(r"ld\.global(\.nc)?\.v4\.[bu]32", ptx_of(scale, "sm_80"))
+
+
+def test_machine_code_is_kept(scale: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    first = compiled.cubin(scale, "sm_90")
+    assert first[:4] == b"\x7fELF"
+    (kept,) = (tmp_path / "home" / "cuda").iterdir()
+    changed = kept.stat().st_mtime_ns
+    assert compiled.cubin(scale, "sm_90") == first
+    assert kept.stat().st_mtime_ns == changed
+    scale.write_text(SCALE.replace("x] = in", "x & 7] = in"))
+    assert compiled.cubin(scale, "sm_90") != first
+
+
+def test_what_nvrtc_refuses_is_one_line(scale: Path) -> None:
+    with one_line("does not know sm_10", "newer nvidia-cuda-nvrtc"):
+        compiled.compile_file(scale, "sm_10")
+    scale.write_text("int f() { return missing; }\n")
+    with one_line("scale.cu", "NVRTC refuses the kernels", "missing"):
+        compiled.compile_file(scale, "sm_90")
+
+
+def test_without_cuda_core(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    compiled.load_core.cache_clear()
+    with one_line("needs cuda-core", "pip install 'gnnscale[cuda]'", "device_plan=cpu"):
+        compiled.load_core()
+
+
+def test_without_nvrtc(monkeypatch: Any) -> None:
+    import cuda.pathfinder as pathfinder
+
+    def none(name: str) -> None:
+        raise pathfinder.DynamicLibNotFoundError(f"no {name}")
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", none)
+    compiled.load_core.cache_clear()
+    with one_line("needs NVRTC", "device_plan=cpu"):
+        compiled.load_core()
+    compiled.load_core.cache_clear()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_kernel_runs_on_the_gpu(scale: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(kernels, "kernel_files", lambda root: (scale,))
+    opened = compiled.CompiledKernels(0)
+    numbers = torch.arange(1024, dtype=torch.int32, device=opened.device)
+    copied = torch.zeros_like(numbers)
+    opened.launch("scale", numbers, copied, grid=1)
+    torch.testing.assert_close(copied, numbers, rtol=0, atol=0)
+    with pytest.raises(DeviceError, match="no kernel is called shrink"):
+        opened.launch("shrink", np.int32(1), grid=1)
