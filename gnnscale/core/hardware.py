@@ -37,14 +37,6 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaDevice:
-    """A CUDA device that torch can see; ``memory`` in bytes."""
-
-    name: str
-    memory: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Machine:
     """What was found, without importing torch."""
 
@@ -137,16 +129,6 @@ def find_machine() -> Machine:
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
     )
-
-
-def cuda_devices() -> list[CudaDevice]:
-    """Return the CUDA devices that torch can use (imports torch)."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    return [CudaDevice(name=each.name, memory=each.total_memory) for each in properties]
 
 
 @cache

@@ -1,6 +1,5 @@
 """The GPUs that NVLink joins, of a published machine, a file, or this machine; their cliques."""
 
-import importlib.util
 import re
 from importlib import resources
 from itertools import islice
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import ConfigError, Int64Array, nearest, one_line, shown
+from gnnscale.core import ConfigError, Int64Array, nearest, nvml, shown
 
 #: Published machines whose links ship with the package.
 MACHINES = ("dgx_a100", "dgx_v100", "siton")
@@ -98,36 +97,29 @@ def _parse(text: str, source: str, option: str) -> Int64Array:
 
 def _links_by_nvml() -> Int64Array:
     remedy = f"; name one of {', '.join(MACHINES)}, or a file"
-    if importlib.util.find_spec("pynvml") is None:
-        raise ConfigError(f"{_OPTION}=null: needs NVML, pip install 'gnnscale[nvml]'{remedy}")
-    import pynvml
-
     try:
-        pynvml.nvmlInit()
-        try:
-            links = _ask(pynvml)
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:
-        raise ConfigError(f"{_OPTION}=null: NVML says {one_line(error, 100)}{remedy}") from None
+        with nvml.opened() as library:
+            links = _ask(library)
+    except nvml.NvmlError as error:
+        raise ConfigError(f"{_OPTION}=null: {error}{remedy}") from None
     if not len(links):
         raise ConfigError(f"{_OPTION}=null: this machine has no GPU{remedy}")
     return links
 
 
-def _ask(nvml: Any) -> Int64Array:
+def _ask(library: Any) -> Int64Array:
     """Count active links; GPUs on an NVSwitch are all joined, by as many links as both have."""
-    gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    index = {_address(nvml.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
+    gpus = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
+    index = {_address(library.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
     links = np.zeros((len(gpus), len(gpus)), np.int64)
     switched = np.zeros(len(gpus), np.int64)
     for i, gpu in enumerate(gpus):
-        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        for link in range(library.NVML_NVLINK_MAX_LINKS):
             try:
-                if not nvml.nvmlDeviceGetNvLinkState(gpu, link):
+                if not library.nvmlDeviceGetNvLinkState(gpu, link):
                     continue
-                other = _address(nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link))
-            except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+                other = _address(library.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link))
+            except (library.NVMLError_NotSupported, library.NVMLError_InvalidArgument):
                 break  # no NVLink, or no more of them
             if other in index:
                 links[i, index[other]] += 1

@@ -14,8 +14,8 @@ from rich.text import Text
 from gnnscale import ops
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import load_pyxrt
-from gnnscale.core import ConfigError
-from gnnscale.core.hardware import Machine, cuda_devices, find_machine, installed
+from gnnscale.core import ConfigError, nvml
+from gnnscale.core.hardware import Machine, find_machine, installed
 from gnnscale.dataset.storage.raw_files import verify_store
 from gnnscale.plan.platform import Processor
 from gnnscale.report.figures import gib
@@ -49,7 +49,8 @@ def examine() -> dict[str, Any]:
     """Look at the machine and return plain values, fit for JSON (imports torch).
 
     Returns:
-        ``machine``, ``simd_level``, ``cuda``, ``fpga`` (``xrt``: version of what ``pyxrt``
+        ``machine``, ``simd_level``, ``cuda`` (its GPUs), ``nvidia_driver`` and ``nvidia_error``
+        (versions, or why NVML finds none), ``fpga`` (``xrt``: version of what ``pyxrt``
         drives; ``boards``: their names; ``csim_library`` of the default design and
         ``csim_compiler`` of others; None if there is none), ``packages`` (version or None) and
         ``features`` (``name``, ``ready``, ``needs``: what is missing, or None).
@@ -60,17 +61,35 @@ def examine() -> dict[str, Any]:
     packages = {"torch": torch.__version__} | {
         name: installed(*package) for name, package in _PACKAGES.items()
     }
-    cuda = [asdict(device) for device in cuda_devices()]
+    cuda = _gpus()
     fpga = {**_boards(), **_csim()}
     simd = ops.simd_level()
     return {
         "machine": {**asdict(machine), "home": str(machine.home), "bf16": list(machine.bf16)},
         "simd_level": simd,
-        "cuda": cuda,
+        **cuda,
         "fpga": fpga,
         "packages": packages,
-        "features": _features(machine, simd, packages, len(cuda), fpga),
+        "features": _features(machine, simd, packages, cuda, fpga),
     }
+
+
+def _gpus() -> dict[str, Any]:
+    """Return the GPUs and the driver that NVML finds, or why it finds none."""
+    try:
+        found = nvml.find_gpus()
+    except nvml.NvmlError as error:
+        return {"cuda": [], "nvidia_driver": None, "nvidia_error": str(error)}
+    driver = f"{found.driver}, CUDA {found.cuda[0]}.{found.cuda[1]}"
+    return {
+        "cuda": [asdict(each) for each in found.devices],
+        "nvidia_driver": driver,
+        "nvidia_error": None,
+    }
+
+
+def _found_gpus(cuda: dict[str, Any]) -> str:
+    return cuda["nvidia_error"] or f"{len(cuda['cuda'])} GPUs found"
 
 
 def _boards() -> dict[str, Any]:
@@ -116,7 +135,7 @@ def _features(
     machine: Machine,
     simd: str,
     packages: dict[str, str | None],
-    num_cuda: int,
+    cuda: dict[str, Any],
     fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Each feature with what it still needs; None if it is ready."""
@@ -140,7 +159,7 @@ def _features(
         "comparison with PyG's own NeighborLoader": None
         if peers
         else "torch-sparse or pyg-lib, as PyG's installation page says",
-        "training on CUDA devices": f"a later release; {num_cuda} CUDA devices found",
+        "training on CUDA devices": f"a later release; {_found_gpus(cuda)}",
         "training on FPGAs in C simulation (csim)": _csim_needs(fpga),
         "training on FPGA boards": _board_needs(fpga, packages["pyxrt"]),
     }
@@ -181,14 +200,18 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
     machine = findings["machine"]
     found = Table(title="Found on this machine", show_header=False)
     memory = machine["memory"]
-    cuda = [f"{device['name']} ({gib(device['memory'])})" for device in findings["cuda"]]
+    gpus = [
+        f"{each['name']} ({gib(each['memory'])}, {gib(each['free'])} free)"
+        for each in findings["cuda"]
+    ]
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),
         ("memory", _shown_memory(memory)),
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
-        ("CUDA devices", ", ".join(cuda) or "none"),
+        ("GPUs", ", ".join(gpus) or "none"),
+        ("NVIDIA driver", findings["nvidia_driver"] or "none"),
         ("FPGA boards", ", ".join(findings["fpga"]["boards"]) or "none"),
         ("FPGA simulation (csim)", _shown_csim(findings["fpga"])),
         *((name, version or "not installed") for name, version in findings["packages"].items()),

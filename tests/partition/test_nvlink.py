@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.partition import nvlink
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of, read_links
 
 
@@ -95,6 +94,9 @@ class NVMLError(Exception): ...
 class NotSupportedError(NVMLError): ...
 
 
+class LibraryNotFoundError(NVMLError): ...
+
+
 def nvml(remotes: list[list[int | None]]) -> ModuleType:
     """Stand in for NVML on a machine: where each link of each GPU leads, None for down."""
     module = ModuleType("pynvml")
@@ -109,6 +111,7 @@ def nvml(remotes: list[list[int | None]]) -> ModuleType:
 
     module.__dict__.update(
         NVMLError=NVMLError,
+        NVMLError_LibraryNotFound=LibraryNotFoundError,
         NVMLError_NotSupported=NotSupportedError,
         NVMLError_InvalidArgument=NotSupportedError,
         NVML_NVLINK_MAX_LINKS=18,
@@ -124,7 +127,6 @@ def nvml(remotes: list[list[int | None]]) -> ModuleType:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-    monkeypatch.setattr(nvlink.importlib.util, "find_spec", lambda name: module)
     monkeypatch.setitem(sys.modules, "pynvml", module)
 
 
@@ -147,13 +149,15 @@ def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatc
         links_of(None)
     broken = nvml([])
 
-    def fail() -> None:
-        raise NVMLError("Driver Not\nLoaded")
+    for error, message in (
+        (NVMLError("Driver Not\nLoaded"), r"NVML reports: Driver Not\\nLoaded; name one of"),
+        (LibraryNotFoundError(), r"there is no NVIDIA driver \(libnvidia-ml.so.1\); name one of"),
+    ):
 
-    monkeypatch.setattr(broken, "nvmlInit", fail)
-    use(monkeypatch, broken)
-    with pytest.raises(ConfigError, match=r"NVML says Driver Not\\nLoaded; name one of"):
-        links_of(None)
-    monkeypatch.setattr(nvlink.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs NVML, pip install 'gnnscale\[nvml\]'"):
-        links_of(None)
+        def fail(error: NVMLError = error) -> None:
+            raise error
+
+        monkeypatch.setattr(broken, "nvmlInit", fail)
+        use(monkeypatch, broken)
+        with pytest.raises(ConfigError, match=message):
+            links_of(None)
