@@ -25,6 +25,8 @@ class Gpu:
     memory: int  #: bytes that it has
     free: int  #: bytes that no process has taken
     capability: tuple[int, int]  #: compute capability, (9, 0) of an H100
+    #: whether it lets no further process in: one has it for itself, or nobody may compute on it
+    taken: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,15 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         memory=int(memory.total),
         free=int(memory.free),
         capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+        taken=_is_taken(nvml, handle),
     )
+
+
+def _is_taken(nvml: Any, handle: Any) -> bool:
+    mode = nvml.nvmlDeviceGetComputeMode(handle)
+    if mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
+        return bool(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    return bool(mode == nvml.NVML_COMPUTEMODE_PROHIBITED)
 
 
 def visible(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:

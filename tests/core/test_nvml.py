@@ -3,7 +3,6 @@
 import ast
 import ctypes
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nvidia_driver import driver_in
 
 import gnnscale
 from gnnscale.core.nvml import Gpu, visible
 
-SOURCES = Path(__file__).parents[1] / "seams" / "nvidia"
 PACKAGE = Path(gnnscale.__file__).parent
 #: What computes on a GPU, in a process of its own, or in the user's.
 USES_CUDA = ("backend/cuda/", "loader/", "feature/unified")
@@ -26,13 +25,7 @@ ASK = "import json; from dataclasses import asdict; from gnnscale.core.nvml impo
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: Any) -> dict[str, str]:
     """The environment of a machine with a driver, which notes what CUDA is asked to do."""
-    folder: Path = tmp_path_factory.mktemp("driver")
-    for name in ("libnvidia-ml", "libcuda"):
-        target = folder / f"{name}.so.1"
-        command = ["g++", "-shared", "-fPIC", "-O1", str(SOURCES / f"{name}.cpp"), "-o", target]
-        subprocess.run(command, check=True)
-    own = {"LD_LIBRARY_PATH": str(folder), "GNNSCALE_TEST_CUDA_LOG": str(folder / "log")}
-    return {**os.environ, **own}
+    return driver_in(tmp_path_factory.mktemp("driver"))
 
 
 def asked(environment: dict[str, str], **variables: str) -> Any:
@@ -54,6 +47,10 @@ def test_gpus_are_described_without_cuda(driver: dict[str, str]) -> None:
     assert (first["index"], first["name"], first["uuid"]) == (0, "NVIDIA H100", "GPU-aa-0")
     assert (first["memory"], second["free"]) == (80 << 30, 20 << 30)
     assert first["capability"] == [9, 0]
+    assert [each["taken"] for each in asked(driver, GNNSCALE_TEST_NVML="taken")["devices"]] == [
+        False,
+        True,
+    ]
     (seen,) = asked(driver, CUDA_VISIBLE_DEVICES="GPU-ab")["devices"]
     assert seen == second
 
@@ -64,7 +61,9 @@ def test_what_nvml_does_not_answer_is_one_line(driver: dict[str, str]) -> None:
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(index=index, name="A", uuid=f"GPU-{index}f", memory=2, free=1, capability=(8, 0))
+    memory = {"memory": 2, "free": 1}
+    uuid = f"GPU-{index}f"
+    return Gpu(index=index, name="A", uuid=uuid, capability=(8, 0), taken=False, **memory)
 
 
 @pytest.mark.parametrize(

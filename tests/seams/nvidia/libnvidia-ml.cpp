@@ -1,11 +1,18 @@
-// NVML's answers for a machine of two GPUs, of which the second is partly taken. With
-// GNNSCALE_TEST_NVML=broken, it fails to start.
+// NVML's answers for a machine of two GPUs, of which the second has less free memory. With
+// GNNSCALE_TEST_NVML=broken it fails to start; with old, the driver is of CUDA 11; with taken, a
+// process has the second GPU for itself; with none there is no GPU.
 #include <cstdlib>
 #include <cstring>
 
 namespace {
 
-constexpr int kNotLoaded = 9, kInvalid = 2;
+constexpr int kNotLoaded = 9, kInvalid = 2, kTooSmall = 7;
+
+bool is(const char* word) {
+  const char* how = std::getenv("GNNSCALE_TEST_NVML");
+  return how != nullptr && std::strcmp(how, word) == 0;
+}
+bool is_first(void* handle) { return reinterpret_cast<unsigned long>(handle) == 1; }
 
 int copied(const char* text, char* to, unsigned room) {
   std::strncpy(to, text, room);
@@ -16,16 +23,13 @@ int copied(const char* text, char* to, unsigned room) {
 
 extern "C" {
 
-int nvmlInitWithFlags(unsigned) {
-  const char* how = std::getenv("GNNSCALE_TEST_NVML");
-  return how != nullptr && std::strcmp(how, "broken") == 0 ? kNotLoaded : 0;
-}
+int nvmlInitWithFlags(unsigned) { return is("broken") ? kNotLoaded : 0; }
 int nvmlInit_v2() { return nvmlInitWithFlags(0); }
 int nvmlShutdown() { return 0; }
 const char* nvmlErrorString(int) { return "Driver Not Loaded"; }
 int nvmlSystemGetDriverVersion(char* to, unsigned room) { return copied("580.65.06", to, room); }
-int nvmlSystemGetCudaDriverVersion(int* version) { return *version = 13000, 0; }
-int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 2, 0; }
+int nvmlSystemGetCudaDriverVersion(int* version) { return *version = is("old") ? 11080 : 13000, 0; }
+int nvmlDeviceGetCount_v2(unsigned* count) { return *count = is("none") ? 0 : 2, 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
   if (index > 1) return kInvalid;
   *handle = reinterpret_cast<void*>(static_cast<unsigned long>(index + 1));
@@ -33,13 +37,20 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
 }
 int nvmlDeviceGetName(void*, char* to, unsigned room) { return copied("NVIDIA H100", to, room); }
 int nvmlDeviceGetUUID(void* handle, char* to, unsigned room) {
-  return copied(reinterpret_cast<unsigned long>(handle) == 1 ? "GPU-aa-0" : "GPU-ab-1", to, room);
+  return copied(is_first(handle) ? "GPU-aa-0" : "GPU-ab-1", to, room);
 }
 int nvmlDeviceGetMemoryInfo(void* handle, unsigned long long* memory) {
   memory[0] = 80ULL << 30;
-  memory[1] = (reinterpret_cast<unsigned long>(handle) == 1 ? 79ULL : 20ULL) << 30;
+  memory[1] = (is_first(handle) ? 79ULL : 20ULL) << 30;
   memory[2] = memory[0] - memory[1];
   return 0;
+}
+int nvmlDeviceGetComputeMode(void* handle, int* mode) {
+  return *mode = is("taken") && !is_first(handle) ? 3 : 0, 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* processes) {
+  *count = 1;
+  return processes == nullptr ? kTooSmall : 0;
 }
 int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
   return *major = 9, *minor = 0, 0;
