@@ -127,7 +127,7 @@ def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     for sampling in (NeighborSampling(fanouts=[4, 4]), LayerSampling(layer_sizes=[9, 30])):
         room = new_sampler(graph, sampling, max_seeds=4).room
-        # There is a base for two samples, so that the third and the fifth begin anew.
+        # There is a base for two samples, so that the third and the fifth start over.
         monkeypatch.setattr(module, "_NO_STAMP", 2 * room.num_stamps)
         kernels = Recording()
         sampler = new_sampler(graph, sampling, max_seeds=4, kernels=kernels)
