@@ -6,6 +6,7 @@
 
 #include "check.hpp"
 #include "gnnscale/sampler.hpp"
+#include "kernels.hpp"
 #include "kernels/sample.cu"
 #include "kernels/sample_layers.cu"
 #include "kernels/sample_many.cu"
@@ -295,6 +296,18 @@ void test_edges_are_left_out() {
         sampler.state().num_edges[0] - static_cast<int64_t>(sources.size()));
 }
 
+// One bit more or less would hardly ever change a pick: it is looked for here.
+void test_exponential_times() {
+  constexpr int64_t kSize = 2000;
+  std::vector<float> weights(kSize);
+  for (int64_t i = 0; i < kSize; ++i) weights[i] = static_cast<float>(i % 7) * 0.3F;
+  std::vector<double> expected(kSize);
+  baseline::pick_kernels.exponentials(5, 0, weights.data(), kSize, expected.data());
+  const Race race{5, weights.data(), kSize};
+  for (int64_t i = 0; i < kSize; ++i) CHECK(race.time(i) == bits_of(expected[i]));
+  CHECK(race.time(kSize) == kNever);
+}
+
 // What is damaged is not followed, and the first that is wrong is kept.
 void test_damage() {
   Graph<int32_t> graph(300);
@@ -321,5 +334,6 @@ int main() {
   test_all_samples();
   test_edges_are_left_out();
   test_damage();
+  test_exponential_times();
   return check_result();
 }
