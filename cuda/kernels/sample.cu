@@ -11,8 +11,8 @@
 namespace gnnscale {
 namespace {
 
-// Begins a batch: seeds get their stamps. One that comes twice loses one of
-// them, and one that is no vertex has none; both are found by `count`.
+// Begins a batch: seeds get their stamps. One that comes twice loses one of them, and one that is
+// no vertex has none; both are found by `count`.
 template <typename Vertex>
 __device__ void sample_begin(const SamplePlan& plan, SampleState& state, const void* seeds,
                              int wide, int64_t num_seeds, uint64_t step, uint32_t base) {
@@ -48,8 +48,7 @@ __device__ inline int64_t num_kept(const SamplePlan& plan, int64_t fanout, int64
   return degree == 0 ? 0 : fanout;
 }
 
-// Lists of all destinations, and where their edges go. By weight, sample_weigh
-// was here before.
+// Lists of all destinations, and where their edges go. By weight, sample_weigh was here before.
 template <typename Vertex>
 __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -69,12 +68,11 @@ __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop
       });
 }
 
-// Floyd's sampling without replacement (Bentley and Floyd, CACM 1987), as in
-// pick_kernels.cpp: the i-th of k candidates is uniform in [0, n - k + i], and
-// gives way to n - k + i if it was chosen before. It was, if an earlier
-// candidate is the same, or if it is the n - k + j that the j-th has given way
-// to. Lanes of a group decide at once: the first by a match, the second by
-// asking again until nothing changes. Returns the position of the lane's pick.
+// Floyd's sampling without replacement (Bentley and Floyd, CACM 1987), as in pick_kernels.cpp: the
+// i-th of k candidates is uniform in [0, n - k + i], and gives way to n - k + i if it was chosen
+// before. It was, if an earlier candidate is the same, or if it is the n - k + j that the j-th has
+// given way to. Lanes of a group decide at once: the first by a match, the second by asking again
+// until nothing changes. Returns the position of the lane's pick.
 __device__ inline uint64_t pick_few(uint64_t key, uint64_t n, unsigned k, unsigned i,
                                     unsigned first_lane) {
   const unsigned lane = first_lane + i;
@@ -125,8 +123,7 @@ __device__ void sample_pick(const SamplePlan& plan, SampleState& state, int hop)
   }
 }
 
-// All neighbours, or some of them with replacement: no edge has to know of
-// others.
+// All neighbours, or some of them with replacement: no edge has to know of others.
 template <typename Vertex>
 __device__ void sample_pick_each(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -144,9 +141,8 @@ __device__ void sample_pick_each(const SamplePlan& plan, SampleState& state, int
   });
 }
 
-// New vertices get ids in the order of the edges that claimed them, and their
-// stamps with them: the edges that lost see a stamp that is not theirs before
-// and after.
+// New vertices get ids in the order of the edges that claimed them, and their stamps with them: the
+// edges that lost see a stamp that is not theirs before and after.
 template <typename Vertex>
 __device__ void sample_number(const SamplePlan& plan, SampleState& state, int hop) {
   auto* vertices = static_cast<Vertex*>(plan.vertices);

@@ -1,11 +1,10 @@
-// Layer-wise sampling, equal to layer_sampler.cpp: of all neighbours of a hop's
-// vertices a number is kept for the whole batch, by priority sampling
-// (Duffield, Lund and Thorup, JACM 2007).
+// Layer-wise sampling, equal to layer_sampler.cpp: of all neighbours of a hop's vertices a number
+// is kept for the whole batch, by priority sampling (Duffield, Lund and Thorup, JACM 2007).
 //
-// `count` has found the lists of all neighbours. `gather` reads them and finds
-// the first edge of each candidate; eight `rank`s find the priority that those
-// which are kept are below, a byte each; `keep` moves kept edges together and
-// numbers new vertices; `place` and `relabel_kept` complete the block.
+// `count` has found the lists of all neighbours. `gather` reads them and finds the first edge of
+// each candidate; eight `rank`s find the priority that those which are kept are below, a byte each;
+// `keep` moves kept edges together and numbers new vertices; `place` and `relabel_kept` complete
+// the block.
 #include "gnnscale_cuda/doubles.hpp"
 #include "gnnscale_cuda/sample.hpp"
 
@@ -20,17 +19,15 @@ __device__ inline uint32_t* histogram(const SamplePlan& plan, int hop, int pass)
   return plan.histograms + (hop * kPasses + pass) * 256;
 }
 
-// FastGCN's importance of a candidate: the squared norm of its column of the
-// adjacency matrix.
+// FastGCN's importance of a candidate: the squared norm of its column of the adjacency matrix.
 __device__ inline double weight_of(const SamplePlan& plan, int64_t u) {
   List list{0, 0};
   find_list(plan, u, list);
   return static_cast<double>(list.degree > 1 ? list.degree : 1);
 }
 
-// What is known of the priority that is looked for, the layer_size-th smallest
-// from 0 on, after some bytes: those bytes, and its rank among the priorities
-// that begin with them.
+// What is known of the priority that is looked for, the layer_size-th smallest from 0 on, after
+// some bytes: those bytes, and its rank among the priorities that begin with them.
 struct Found {
   uint64_t prefix = 0;
   int64_t rank = 0;
@@ -103,8 +100,8 @@ __device__ inline uint64_t priority_of(const SamplePlan& plan, SampleState& stat
   return bits_of(unit(random) / weight_of(plan, u));
 }
 
-// Counts the next byte of the priorities that begin with what is known. The
-// last argument of the kernel holds the pass above the hop.
+// Counts the next byte of the priorities that begin with what is known. The last argument of the
+// kernel holds the pass above the hop.
 template <typename Vertex>
 __device__ void sample_rank(const SamplePlan& plan, SampleState& state, int hop_and_pass) {
   __shared__ uint32_t counts[256];
@@ -126,8 +123,7 @@ __device__ void sample_rank(const SamplePlan& plan, SampleState& state, int hop_
   }
 }
 
-// Sums of two counts of 31 bits are scanned at once: kept edges, and new
-// vertices above them.
+// Sums of two counts of 31 bits are scanned at once: kept edges, and new vertices above them.
 template <typename Vertex>
 __device__ void sample_keep(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];

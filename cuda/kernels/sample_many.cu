@@ -1,5 +1,4 @@
-// Fan-outs above 32 without replacement: a thread an edge, and a hash table a
-// destination.
+// Fan-outs above 32 without replacement: a thread an edge, and a hash table a destination.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
@@ -7,9 +6,9 @@ namespace {
 
 constexpr uint32_t kEmpty = ~uint32_t{0};
 
-// The draws of one destination, by Floyd's sampling as in sample.cu. Its table
-// has two slots a draw; a slot holds a draw, by whose candidate it is found,
-// and ends with the first draw that has it.
+// The draws of one destination, by Floyd's sampling as in sample.cu. Its table has two slots a
+// draw; a slot holds a draw, by whose candidate it is found, and ends with the first draw that has
+// it.
 struct Draws {
   uint64_t key, n, k;
   uint32_t* slots;
@@ -38,8 +37,8 @@ struct Draws {
     }
   }
 
-  // Whether draw i finds its candidate taken: by an earlier draw that has the
-  // same, or by one that found its own taken and took its last place.
+  // Whether draw i finds its candidate taken: by an earlier draw that has the same, or by one that
+  // found its own taken and took its last place.
   __device__ bool gives_way(uint64_t i) const {
     for (;;) {
       if (has_earlier(i)) return true;

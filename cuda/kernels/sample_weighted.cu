@@ -1,5 +1,4 @@
-// Neighbours drawn by the weights of their edges, equal to weighted_picks.cpp
-// bit by bit.
+// Neighbours drawn by the weights of their edges, equal to weighted_picks.cpp bit by bit.
 #include "gnnscale_cuda/doubles.hpp"
 #include "gnnscale_cuda/sample.hpp"
 
@@ -7,8 +6,7 @@ namespace gnnscale {
 namespace {
 
 constexpr uint64_t kNever = 0x7ff0000000000000;  // an infinite time
-// Lists longer than this are picked from by a block of threads, others by a
-// warp.
+// Lists longer than this are picked from by a block of threads, others by a warp.
 constexpr int64_t kLong = 2048;
 
 // -log(u) by the products and sums of pick_kernels.cpp, in their order.
@@ -31,10 +29,9 @@ __device__ inline double minus_log(uint64_t random) {
   return sum(product(k, -0.6931471805599453), -product(product(2.0, s), series));
 }
 
-// A list to pick k of n from: those with the smallest exponential times
-// (Efraimidis and Spirakis, IPL 2006), of equal ones the first. Times are
-// positive, so their bits order them; they are drawn anew whenever they are
-// compared, which takes no memory.
+// A list to pick k of n from: those with the smallest exponential times (Efraimidis and Spirakis,
+// IPL 2006), of equal ones the first. Times are positive, so their bits order them; they are drawn
+// again whenever they are compared, which takes no memory.
 struct Race {
   uint64_t key;
   const float* weights;
@@ -66,8 +63,7 @@ __device__ inline int64_t num_below(const Race& race, uint64_t bound) {
   return count;
 }
 
-// The k smallest are those below `bound`, and the first `ties` of those that
-// are equal to it.
+// The k smallest are those below `bound`, and the first `ties` of those that are equal to it.
 struct Finish {
   uint64_t bound;
   int64_t ties;
@@ -107,8 +103,7 @@ __device__ inline void take_finished(const SamplePlan& plan, SampleState& state,
   }
 }
 
-// How many neighbours of positive weight each destination keeps, for
-// sample_count: a warp a list.
+// How many neighbours of positive weight each destination keeps, for sample_count: a warp a list.
 template <typename Vertex>
 __device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -169,8 +164,8 @@ __device__ void sample_pick_weighted_long(const SamplePlan& plan, SampleState& s
   pick_weighted<kThreads / 32, Vertex>(plan, state, hop);
 }
 
-// With replacement: a draw is a place in the sum of all weights, found among
-// the sums of the list's first weights.
+// With replacement: a draw is a place in the sum of all weights, found among the sums of the list's
+// first weights.
 template <typename Vertex>
 __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& state, int hop) {
   const int64_t* indptr = plan.hops[hop].indptr;
@@ -208,8 +203,8 @@ GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each);
 
-// Of each list, the sums of its weights up to each edge: one after the other,
-// as the native sampler adds them up. Once for a graph, a thread a list.
+// Of each list, the sums of its weights up to each edge: one after the other, as the native sampler
+// adds them up. Once for a graph, a thread a list.
 extern "C" __global__ void __launch_bounds__(256)
     sample_sum_weights(const int64_t* indptr, const float* weights, double* sums,
                        int64_t num_vertices, int64_t num_edges) {

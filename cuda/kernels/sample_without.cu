@@ -1,12 +1,10 @@
-// Blocks without some edges, as sampler/links.py leaves them out: of edges that
-// are predicted.
+// Blocks without some edges, as sampler/links.py leaves them out: of edges that are predicted.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Whether an edge is among those that are left out, which ascend by
-// destination, then source.
+// Whether an edge is among those that are left out, which ascend by destination, then source.
 __device__ inline bool is_left_out(const SampleState& state, int64_t source, int64_t destination) {
   int64_t first = 0, last = state.num_excluded;
   while (first < last) {

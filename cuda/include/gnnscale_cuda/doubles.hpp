@@ -1,5 +1,5 @@
-// Doubles by their bits, and arithmetic that is the same on every machine:
-// compilers may fuse a product and a sum, which rounds once instead of twice.
+// Doubles by their bits, and arithmetic that is the same on every machine: compilers may fuse a
+// product and a sum, which rounds once instead of twice.
 #pragma once
 
 #include <cstdint>

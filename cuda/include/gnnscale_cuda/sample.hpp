@@ -1,21 +1,17 @@
 // Sampling on a device: what its kernels read and write, and what they share.
 //
-// A hop is four kernels. `count` finds the lists and where each one's edges go;
-// `pick` picks, and claims each picked vertex for the first edge that leads to
-// it; `number` gives new vertices their local ids, in the order of these edges;
-// `relabel` looks up the ids of all edges. No kernel is told a size by the
-// host: it reads them from the state, so that a batch is launched without
-// waiting.
+// A hop is four kernels. `count` finds the lists and where each one's edges go; `pick` picks, and
+// claims each picked vertex for the first edge that leads to it; `number` gives new vertices their
+// local ids, in the order of these edges; `relabel` looks up the ids of all edges. Kernels
+// read sizes from the state, so that a batch is launched without waiting.
 //
-// A vertex has a stamp of 32 bits, of two ranges that begin at the base of the
-// batch: base + local id, and above those base + max_vertices + edge while an
-// edge claims it. The smaller of two stamps holds. Every batch has a base below
-// all stamps of those before it, so that nothing is cleared until the bases are
-// used up.
+// A vertex has a stamp of 32 bits, of two ranges that begin at the base of the batch: base + local
+// id, and above those base + max_vertices + edge while an edge claims it. The smaller of two stamps
+// holds. Every batch has a base below all stamps of those before it, so that nothing is cleared
+// until the bases are used up.
 //
-// What is damaged is read as if it were empty, and noted: memory stays safe,
-// the batch is worth nothing, and whoever reads the counts finds what the
-// native sampler would have named first.
+// What is damaged is read as if it were empty, and noted: memory stays safe, the batch is worth
+// nothing, and whoever reads the counts finds what the native sampler would have named first.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +21,10 @@
 
 namespace gnnscale {
 
-constexpr int kMaxHops = 16;
+constexpr int kMaxHops = 16;  // as in gnnscale/sampler/minibatch.py
 
-// All members have 64 bits, so that the host writes them as an array of words:
-// see gnnscale/backend/cuda/sampler.py.
+// All members have 64 bits, so that the host writes them as an array of words: see
+// gnnscale/backend/cuda/sampler_plan.py.
 struct SampleHop {
   int64_t fanout;     // or the number of vertices of a layer
   int64_t max_edges;  // room in the arrays that follow
@@ -45,8 +41,7 @@ struct SamplePlan {
   const int64_t* indptr;
   const void* indices;
   const float* weights;       // of edges, null if nobody asks for them
-  const double* weight_sums;  // of each list up to each edge, to draw by weight
-                              // with replacement
+  const double* weight_sums;  // of each list up to each edge, to draw with replacement
 
   int64_t num_hops;
   int64_t replace, by_weight, layerwise;  // a fan-out of -1 replaces nothing
@@ -123,8 +118,7 @@ __device__ inline bool find_list(const SamplePlan& plan, int64_t v, List& list) 
   return good;
 }
 
-// The list of destination i of a hop. Seeds are looked at here, when all have
-// been stamped.
+// The list of destination i of a hop. Seeds are looked at here, when all have been stamped.
 template <typename Vertex>
 __device__ inline List open_list(const SamplePlan& plan, SampleState& state, int hop, int64_t i) {
   const Vertex v = static_cast<const Vertex*>(plan.vertices)[i];
@@ -155,8 +149,7 @@ __device__ inline void take(const SamplePlan& plan, SampleState& state, int hop,
   }
 }
 
-// The first of [first, last) whose offset is above `edge`, less one: whose list
-// has it.
+// The first of [first, last) whose offset is above `edge`, less one: whose list has it.
 __device__ inline int64_t owner_of(const int64_t* indptr, int64_t first, int64_t last,
                                    int64_t edge) {
   while (last - first > 1) {
@@ -170,8 +163,7 @@ __device__ inline int64_t owner_of(const int64_t* indptr, int64_t first, int64_t
   return first;
 }
 
-// Calls use(edge, destination) for every edge of a hop, a thread an edge: long
-// lists are shared.
+// Calls use(edge, destination) for every edge of a hop, a thread an edge: long lists are shared.
 template <typename Use>
 __device__ inline void for_edges(const int64_t* indptr, int64_t num_dst, int64_t num_edges,
                                  Use&& use) {
@@ -193,9 +185,8 @@ __device__ inline void for_edges(const int64_t* indptr, int64_t num_dst, int64_t
 
 }  // namespace gnnscale
 
-// A kernel for vertex ids of 32 and one for those of 64 bits. Without the
-// second bound the compiler aims at twice as many blocks, and spills registers
-// for that.
+// A kernel for vertex ids of 32 and one for those of 64 bits. Without the second bound the compiler
+// aims at more of them, and spills registers for that.
 #define GNNSCALE_SAMPLE_KERNEL(NAME)                      \
   GNNSCALE_SAMPLE_KERNEL_OF(NAME, int32_t, NAME##_int32); \
   GNNSCALE_SAMPLE_KERNEL_OF(NAME, int64_t, NAME##_int64)

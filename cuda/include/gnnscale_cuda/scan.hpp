@@ -31,23 +31,30 @@ __device__ inline int64_t warp_sum_up_to(int64_t value) {
   return value;
 }
 
-// Sum of the tiles before `tile`, whose own is `total`. One thread of the block calls it.
+// Sum of the tiles before `tile`, whose own is `total`, for the lanes of the block's first warp.
+// They read 32 tiles at a time: one after the other, a tile of hundreds that begin at once would
+// wait for tens of loads.
 __device__ inline int64_t look_back(uint64_t* tiles, int64_t tile, int64_t total) {
+  const unsigned lane = threadIdx.x;
+  if (tile > 0 && lane == 0) store_release(&tiles[tile], kOwn | static_cast<uint64_t>(total));
   int64_t before = 0;
-  if (tile > 0) {
-    store_release(&tiles[tile], kOwn | static_cast<uint64_t>(total));
-    for (int64_t other = tile - 1;;) {
-      const uint64_t word = load_acquire(&tiles[other]);
-      if (word == 0) {
-        spin();
-        continue;
-      }
-      before += static_cast<int64_t>(word & (kOwn - 1));
-      if ((word & kUpTo) != 0) break;
-      --other;
+  for (int64_t end = tile; end > 0;) {
+    const int64_t other = end - 1 - lane;
+    const uint64_t word = other < 0 ? kUpTo : load_acquire(&tiles[other]);
+    const unsigned known = __ballot_sync(kAllLanes, word != 0);
+    const unsigned ends = __ballot_sync(kAllLanes, (word & kUpTo) != 0);
+    // Up to the first that has the sum of those before it.
+    const unsigned needed = ends == 0 ? kAllLanes : (ends & (0 - ends)) * 2 - 1;
+    if ((needed & ~known) != 0) {
+      spin();
+      continue;
     }
+    const bool counts = (needed >> lane & 1) != 0;
+    const int64_t sum = warp_sum_up_to(counts ? static_cast<int64_t>(word & (kOwn - 1)) : 0);
+    before += __shfl_sync(kAllLanes, sum, 31);
+    end = ends == 0 ? end - 32 : 0;
   }
-  store_release(&tiles[tile], kUpTo | static_cast<uint64_t>(before + total));
+  if (lane == 0) store_release(&tiles[tile], kUpTo | static_cast<uint64_t>(before + total));
   return before;
 }
 
@@ -86,7 +93,10 @@ __device__ inline void scan_tiles(uint64_t* tiles, int64_t* ticket, int64_t n, V
       if (other < warp) before += sums[other];
       total += sums[other];
     }
-    if (threadIdx.x == 0) shared_before = look_back(tiles, tile, total);
+    if (warp == 0) {
+      const int64_t found = look_back(tiles, tile, total);
+      if (lane == 0) shared_before = found;
+    }
     __syncthreads();
     before += shared_before;
     for (int item = 0; item < kItems && first + item < n; ++item) {

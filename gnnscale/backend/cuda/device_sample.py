@@ -57,6 +57,8 @@ class DeviceSample:
     def sizes(self) -> SampleSizes:
         """Wait for the sample, and return its sizes: one copy.
 
+        It is made on the current stream, which must be the sample's or wait for it.
+
         Raises:
             ValueError: a seed is no vertex or appears twice, or there is no room for the sample.
             GraphError: the topology is damaged.

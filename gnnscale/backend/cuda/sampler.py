@@ -122,12 +122,15 @@ class CudaSampler:
             seeds: ``[n]`` int32 or int64 distinct vertices, on the device. They are read later.
             step: of the run.
             without: ``[m]`` sources and ``[m]`` destinations of edges that no block shall have, on
-                the device.
+                the device; they are sorted on the current stream.
             stream: that the kernels are launched on.
 
         Raises:
-            ValueError: there are more than ``max_seeds`` seeds.
+            ValueError: there are more than ``max_seeds`` seeds, or edges are to be left out and the
+                sampler has no room for that.
         """
+        if without is not None and not self._leaves_out:
+            raise ValueError("without: edges to leave out, allowed is None without leaves_out=True")
         if len(seeds) > self.room.num_vertices[0]:
             raise ValueError(
                 f"seeds: {len(seeds)} of them, there is room for {self.room.num_vertices[0]}"

@@ -1,4 +1,4 @@
-"""What sampling kernels are told once: graph, fan-outs, buffers and the room in them.
+"""What sampling kernels read once: graph, fan-outs, buffers and the room in them.
 
 The order of words is that of ``cuda/include/gnnscale_cuda/sample.hpp``.
 """
@@ -166,7 +166,7 @@ class HopArrays:
         )
 
     def words(self, fanout: int) -> list[int]:
-        """Return what the plan says of the hop."""
+        """Return what the plan has of the hop."""
         arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
         return [fanout, len(self.indices), *map(_address, arrays)]
 
@@ -206,7 +206,7 @@ class Scratch:
         self._slots = make(_SLOTS * edges if many else 1, torch.int32)
 
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
-        """Return what the plan says of them, and of two buffers of each sample."""
+        """Return what the plan has of them, and of two buffers of each sample."""
         first = (vertices, self.stamps, *self._lists, picked, self._slots, self.candidates)
         return [_address(each) for each in (*first, *self._others)]
 

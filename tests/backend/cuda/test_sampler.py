@@ -25,7 +25,7 @@ from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.backend.cuda.sampler_plan import Sampling
 from gnnscale.dataset import Planetoid
-from gnnscale.sampler import LayerSampling, NeighborSampling
+from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 
 
 @settings(max_examples=60)
@@ -77,9 +77,10 @@ def test_fan_outs_close_to_the_degree(
     )
 
 
-def test_by_hand(tiny_graph: Graph) -> None:
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_by_hand(tiny_graph: Graph, dtype: torch.dtype) -> None:
     sampler = new_sampler(tiny_graph, NeighborSampling(fanouts=[-1, -1]), max_seeds=2)
-    sample = sampler.sample(torch.tensor([4, 0]), 0)
+    sample = sampler.sample(torch.tensor([4, 0], dtype=dtype), 0)
     assert sample.sizes().num_vertices == (2, 4, 5)
     assert sample.sizes().num_edges == (3, 6)
     batch = sample.to_minibatch()
@@ -101,6 +102,22 @@ def test_by_hand(tiny_graph: Graph) -> None:
 def test_a_real_graph(test_data: Path, sampling: Sampling) -> None:
     graph = Planetoid(name="cora", raw=str(test_data / "planetoid"), undirected=True).open()
     check(graph, sampling, num_seeds=64, kernels=HostKernels(num_threads=2))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        NeighborSampling(fanouts=[25, 10]),
+        NeighborSampling(fanouts=[-1, -1]),
+        NeighborSampling(fanouts=[50, 40]),
+        WeightedSampling(fanouts=[20, 10]),
+        LayerSampling(layer_sizes=[900, 2000]),
+    ],
+)
+def test_many_blocks_at_a_time(sampling: Sampling) -> None:
+    """Tens of tiles of each scan, handed out among threads of the host."""
+    shape = Shape(num_vertices=9000, num_edges=90_000, hub=3000, weighted=True)
+    check(shape.graph(), sampling, num_seeds=150, kernels=HostKernels(num_threads=4))
 
 
 def test_positions_lead_to_the_neighbours() -> None:
@@ -127,7 +144,7 @@ def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     for sampling in (NeighborSampling(fanouts=[4, 4]), LayerSampling(layer_sizes=[9, 30])):
         room = new_sampler(graph, sampling, max_seeds=4).room
-        # There is a base for two samples, so that the third and the fifth begin anew.
+        # There is a base for two samples, so that the third and the fifth start over.
         monkeypatch.setattr(module, "_NO_STAMP", 2 * room.num_stamps)
         kernels = Recording()
         sampler = new_sampler(graph, sampling, max_seeds=4, kernels=kernels)
@@ -137,6 +154,23 @@ def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
             found = sampler.sample(torch.from_numpy(seeds), step)
             assert_same(found.to_minibatch(), native.sample(seeds, step))
         assert kernels.names.count("sample_forget") == 4
+
+
+@pytest.mark.parametrize(
+    "sampling", [NeighborSampling(fanouts=[-1, 40]), LayerSampling(layer_sizes=[9, 30])]
+)
+def test_room_that_is_just_enough(sampling: Sampling) -> None:
+    graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
+    seeds = torch.from_numpy(seeds_of(graph, 20, 0))
+    native = sampling.sampler(graph, seed=SEED, num_threads=1).sample(seeds.numpy(), 0)
+    listed = np.diff(graph.indptr)[native.input_vertices[: native.blocks[0].num_dst]].sum()
+    layerwise = isinstance(sampling, LayerSampling)
+    most = int(listed) if layerwise else max(block.num_edges for block in native.blocks)
+    sampler = new_sampler(graph, sampling, max_seeds=20, max_edges=most)
+    assert_same(sampler.sample(seeds, 0).to_minibatch(), native)
+    sampler = new_sampler(graph, sampling, max_seeds=20, max_edges=most - 1)
+    with pytest.raises(ValueError, match=f"edges, there is room for {most - 1}"):
+        sampler.sample(seeds, 0).sizes()
 
 
 def test_a_hop_is_four_kernels(tiny_graph: Graph) -> None:
