@@ -16,7 +16,7 @@
 // A block's threads run on one thread of the host.
 #define __shared__ static thread_local
 
-struct uint2 {
+struct alignas(8) uint2 {
   unsigned x, y;
 };
 struct alignas(16) uint4 {

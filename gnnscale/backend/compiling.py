@@ -29,11 +29,11 @@ class Compiler:
         """Return what ``CXX`` names, or the first of the usual ones.
 
         Args:
-            purpose: what takes a compiler, for the message that there is none.
-            otherwise: what takes none.
+            purpose: what takes a compiler, for the error if it is missing.
+            otherwise: what does without.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: it is missing.
         """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
@@ -43,7 +43,7 @@ class Compiler:
                 return cls(command, lines[0] if lines else "")
         looked_for = f"CXX={chosen}" if chosen else ", ".join(_COMPILERS)
         raise ConfigError(
-            f"{purpose} takes a C++ compiler, and there is none: looked for {looked_for}; "
+            f"{purpose} takes a C++ compiler, which is missing: looked for {looked_for}; "
             f"{otherwise}"
         )
 
@@ -94,10 +94,10 @@ def find_sources(name: str, source: Path, what: str) -> Path:
 
     Args:
         source: a file in it, by which it is recognised.
-        what: whose sources they are, for the message that there are none.
+        what: whose sources they are, for the error if they are missing.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it is missing.
     """
     # In an editable installation the package has two folders: of what was built, and its sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]

@@ -53,7 +53,7 @@ class Device:
     trains_host_weights: ClassVar[bool] = False
     #: Whether it minimises the loss that it is given, and not a built-in one.
     takes_loss: ClassVar[bool] = True
-    #: Whether it can do whole steps by itself, from sampling to the update of its own weights, and
+    #: Whether it can do whole steps by itself, from sampling to the update of the weights, and
     #: overlap them; see ``owns_steps``.
     owns_step: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with when all devices of a run have the same, as

@@ -17,7 +17,7 @@ import gnnscale
 from gnnscale.core.nvml import Gpu, visible
 
 PACKAGE = Path(gnnscale.__file__).parent
-#: What computes on a GPU, in a process of its own, or in the user's.
+#: What computes on a GPU, in a separate process, or in the user's.
 USES_CUDA = ("backend/cuda/", "loader/", "feature/unified")
 ASK = "import json; from dataclasses import asdict; from gnnscale.core.nvml import *; "
 

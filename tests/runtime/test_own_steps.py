@@ -1,7 +1,7 @@
 """A device that owns its steps: the runtime starts them, and reads the outcomes late.
 
 It is ``tests/seams/owning_device.py``: it learns what a processor does, bit for bit, whatever its
-pauses, and goes on from every checkpoint.
+pauses, and resumes from every checkpoint.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ OWNING = accelerator("owning", pause_s=0.002)
 ALONE, HYBRID = plan_of(OWNING), plan_of("cpu", OWNING)
 STEPS = 6
 LEARNING = ("model.norm=batch", "model.dropout=0.5", "optimizer.schedule=plateau")
-#: A module that draws from torch's generator, which is seeded anew in every step.
+#: A module that draws from torch's generator, which is seeded in every step.
 DRAWING = ("model=custom", "model.module=own_modules:OwnBlocks", "model.dropout=0.5")
 ALWAYS = "runtime.checkpoint_every_s=0"
 
@@ -85,7 +85,7 @@ def test_the_host_reads_outcomes_late(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [4, 9])
 @pytest.mark.parametrize("learning", [(*LEARNING, "runtime.clip_norm=1"), DRAWING])
-def test_a_run_goes_on_from_any_step(run: Any, tmp_path: Path, step: int, learning: Any) -> None:
+def test_a_run_resumes_from_any_step(run: Any, tmp_path: Path, step: int, learning: Any) -> None:
     options = (*learning, ALWAYS, ALONE)
     run(tmp_path / "whole", *options)
     part = tmp_path / "part"

@@ -32,7 +32,7 @@ class Owning(Copying):
 
     Attributes:
         pause_s: seconds of its longest pause in a step.
-        fails_at: the step at which its memory is too small; None for none.
+        fails_at: the step at which its memory is too small; None for no step.
     """
 
     kind: ClassVar[str] = "owning"

@@ -1,6 +1,6 @@
 """The kernels on the host: the same sources, compiled by g++, a CUDA thread a fiber.
 
-It stands for a GPU if there is none, so that what runs there is tested everywhere. It is slow.
+It stands for a GPU, so that what runs there is tested everywhere. It is slow.
 """
 
 from __future__ import annotations

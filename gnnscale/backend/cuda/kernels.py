@@ -40,7 +40,7 @@ class Kernels(Protocol):
             arguments: in the order of its parameters. Tensors must live until it is done.
             grid: blocks.
             block: threads of a block.
-            stream: where it is queued; None for the current one.
+            stream: that queues it; None for the current one.
 
         Raises:
             DeviceError: there is no such kernel, or it takes other arguments.
@@ -52,7 +52,7 @@ def sources() -> Path:
     """Return the folder of the kernels' sources: the checkout's, or as installed.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it is missing.
     """
     return compiling.find_sources("cuda", Path("include/gnnscale_cuda/device.hpp"), "CUDA")
 

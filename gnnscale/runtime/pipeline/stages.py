@@ -132,7 +132,7 @@ def build_pipeline(
         stages: the stages.
         source: slices in the order of steps.
         prefetch: one of ``PREFETCH``, or ``BY_DEVICE`` for no stage at all. ``two_stage`` loads and
-            transfers in groups of their own, so that while a batch propagates the next is on the
+            transfers in separate groups, so that while a batch propagates the next is on the
             link and the one after it is being loaded (figure 7); without a link there is nothing to
             transfer, and no group for it.
         has_link: whether anything is transferred.

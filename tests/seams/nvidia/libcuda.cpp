@@ -1,4 +1,4 @@
-// A driver that notes whoever initialises CUDA in the file GNNSCALE_TEST_CUDA_LOG, and fails.
+// A driver that notes who initialises CUDA in the file GNNSCALE_TEST_CUDA_LOG, and fails.
 #include <cstdio>
 #include <cstdlib>
 

@@ -84,7 +84,7 @@ def sources() -> Path:
     """Return the folder of the kernels' sources: as installed, or the checkout's.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it is missing.
     """
     return compiling.find_sources("fpga", _SOURCE, "FPGA")
 
@@ -124,7 +124,7 @@ def compiler() -> str:
     """Return the command of the compiler that libraries are made with.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it is missing.
     """
     return shlex.join(_compiler().command)
 

@@ -1,0 +1,135 @@
+// Rows of a table by their ids, from device memory or, over the link, from the host's: as they are
+// stored, or converted (PyTorch-Direct, section 4).
+#include "gnnscale_cuda/rows.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Rows that a group of threads reads at once: the link answers late.
+constexpr int kRows = 4;
+
+// All members have 64 bits: the host writes them as an array of words, see
+// gnnscale/backend/cuda/rows.py.
+struct GatherTask {
+  const uint8_t* table;
+  int64_t num_rows, row_bytes;
+  uint8_t* out;
+  int64_t out_row_bytes;
+  int64_t from, to;  // RowType; equal for rows as they are stored
+  int64_t shifts;    // whether rows are read from line to line
+};
+
+// Four bytes of a word, or all that it has. Registers have no addresses: `part` is a constant.
+__device__ inline uint32_t part_of(const uint4& word, int part) {
+  return part == 0 ? word.x : part == 1 ? word.y : part == 2 ? word.z : word.w;
+}
+__device__ inline uint32_t part_of(const uint2& word, int part) {
+  return part == 0 ? word.x : word.y;
+}
+template <typename Word>
+__device__ inline uint32_t part_of(const Word& word, int) {
+  return word;
+}
+
+// Element `i` of a word of `kBytes` an element.
+template <int kBytes, typename Word>
+__device__ inline float element_of(const Word& word, RowType type, int i) {
+  constexpr int kEach = 4 / kBytes;
+  const uint32_t part = part_of(word, i / kEach) >> 8 * kBytes * (i % kEach);
+  if (kBytes == 4) return __uint_as_float(part);
+  if (kBytes == 1) return static_cast<float>(part & 0xff);
+  return type == RowType::float16 ? half_to_float(static_cast<uint16_t>(part))
+                                  : __uint_as_float(part << 16);
+}
+
+// Writes word `at` of a row of `kBytes` an element, converted.
+template <int kBytes, typename Word>
+__device__ inline void convert(const GatherTask& task, const Word& word, int64_t at, uint8_t* out) {
+  constexpr int kCount = static_cast<int>(sizeof(Word)) / kBytes;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float value = element_of<kBytes>(word, static_cast<RowType>(task.from), i);
+    if (static_cast<RowType>(task.to) == RowType::float32) {
+      reinterpret_cast<float*>(out)[at * kCount + i] = value;
+    } else {
+      reinterpret_cast<uint16_t*>(out)[at * kCount + i] = to_bfloat16(value);
+    }
+  }
+}
+
+template <typename Word>
+__device__ inline void write(const GatherTask& task, const Word& word, int64_t at, uint8_t* out) {
+  const auto from = static_cast<RowType>(task.from);
+  if (task.from == task.to) {
+    reinterpret_cast<Word*>(out)[at] = word;
+  } else if (from == RowType::float32) {
+    convert<4>(task, word, at, out);
+  } else if (from == RowType::uint8) {
+    convert<1>(task, word, at, out);
+  } else {
+    convert<2>(task, word, at, out);
+  }
+}
+
+template <typename Word, typename Id>
+__device__ void gather(const GatherTask& task, const Id* ids, const int64_t* count,
+                       uint64_t* wrong) {
+  const int64_t num_words = task.row_bytes / int64_t{sizeof(Word)};
+  const unsigned size = group_of(num_words), lane = threadIdx.x % size;
+  const int64_t group = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / size;
+  const int64_t num_groups = gridDim.x * int64_t{kThreads} / size, n = *count;
+  for (int64_t first = group * kRows; first < n; first += num_groups * kRows) {
+    const Word* rows[kRows];
+    int64_t shifts[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t id = first + k < n ? static_cast<int64_t>(ids[first + k]) : 0;
+      const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(task.num_rows);
+      const uint8_t* row = task.table + (good ? id * task.row_bytes : 0);
+      rows[k] = good && first + k < n ? reinterpret_cast<const Word*>(row) : nullptr;
+      shifts[k] = task.shifts == 0 ? 0
+                                   : circular_shift(reinterpret_cast<uintptr_t>(row),
+                                                    int{sizeof(Word)}, num_words);
+      if (!good && lane == 0) {
+        atomicMin(reinterpret_cast<unsigned long long*>(wrong),
+                  static_cast<unsigned long long>(first + k));
+      }
+    }
+    for (int64_t i = lane; i < num_words; i += size) {
+      Word words[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        words[k] = Word{};
+        if (rows[k] != nullptr) words[k] = __ldcs(rows[k] + shifted(i, shifts[k], num_words));
+      }
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        if (first + k >= n) break;
+        const int64_t at = shifted(i, shifts[k], num_words);
+        uint8_t* out = task.out + (first + k) * task.out_row_bytes;
+        write(task, words[k], at, out);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gnnscale
+
+#define GNNSCALE_GATHER(bytes, word, name, id)                                                  \
+  extern "C" __global__ void __launch_bounds__(256, 3) gather_##bytes##_##name(                 \
+      const gnnscale::GatherTask* task, const id* ids, const int64_t* count, uint64_t* wrong) { \
+    gnnscale::gather<word, id>(*task, ids, count, wrong);                                       \
+  }                                                                                             \
+  GNNSCALE_EXPORT(gather_##bytes##_##name)
+
+GNNSCALE_GATHER(16, uint4, int32, int32_t);
+GNNSCALE_GATHER(16, uint4, int64, int64_t);
+GNNSCALE_GATHER(8, uint2, int32, int32_t);
+GNNSCALE_GATHER(8, uint2, int64, int64_t);
+GNNSCALE_GATHER(4, uint32_t, int32, int32_t);
+GNNSCALE_GATHER(4, uint32_t, int64, int64_t);
+GNNSCALE_GATHER(2, uint16_t, int32, int32_t);
+GNNSCALE_GATHER(2, uint16_t, int64, int64_t);
+GNNSCALE_GATHER(1, uint8_t, int32, int32_t);
+GNNSCALE_GATHER(1, uint8_t, int64, int64_t);
