@@ -89,6 +89,13 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
         for path in (ROOT / "fpga").rglob(pattern)
         if "test" not in path.relative_to(ROOT).parts
     }
+    # What kernels for GPUs are compiled from.
+    kernels |= {
+        f"gnnscale/{path.relative_to(ROOT).as_posix()}"
+        for path in (ROOT / "cuda").rglob("*")
+        if path.is_file() and path.name[0] != "." and "test" not in path.relative_to(ROOT).parts
+    }
+    kernels |= {f"gnnscale/cuda/native/gnnscale/{name}.hpp" for name in ("random", "limits")}
     sources = {
         path.relative_to(ROOT).as_posix()
         for suffix in ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "*.csv", "py.typed")

@@ -5,8 +5,9 @@
 namespace gnnscale {
 namespace {
 
-// Rows that a group of threads reads at once: the link answers late.
-constexpr int kRows = 4;
+// Rows that a group of threads reads at once, as they are stored and converted: the link answers
+// late. More of them would not fit into registers.
+constexpr int kStoredRows = 4, kConvertedRows = 2;
 
 // All members have 64 bits: the host writes them as an array of words, see
 // gnnscale/backend/cuda/rows.py.
@@ -57,10 +58,10 @@ __device__ inline void convert(const GatherTask& task, const Word& word, int64_t
   }
 }
 
-template <typename Word>
+template <bool kConverts, typename Word>
 __device__ inline void write(const GatherTask& task, const Word& word, int64_t at, uint8_t* out) {
   const auto from = static_cast<RowType>(task.from);
-  if (task.from == task.to) {
+  if constexpr (!kConverts) {
     reinterpret_cast<Word*>(out)[at] = word;
   } else if (from == RowType::float32) {
     convert<4>(task, word, at, out);
@@ -71,9 +72,10 @@ __device__ inline void write(const GatherTask& task, const Word& word, int64_t a
   }
 }
 
-template <typename Word, typename Id>
+template <bool kConverts, typename Word, typename Id>
 __device__ void gather(const GatherTask& task, const Id* ids, const int64_t* count,
                        uint64_t* wrong) {
+  constexpr int kRows = kConverts ? kConvertedRows : kStoredRows;
   const int64_t num_words = task.row_bytes / int64_t{sizeof(Word)};
   const unsigned size = group_of(num_words), lane = threadIdx.x % size;
   const int64_t group = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / size;
@@ -107,7 +109,7 @@ __device__ void gather(const GatherTask& task, const Id* ids, const int64_t* cou
         if (first + k >= n) break;
         const int64_t at = shifted(i, shifts[k], num_words);
         uint8_t* out = task.out + (first + k) * task.out_row_bytes;
-        write(task, words[k], at, out);
+        write<kConverts>(task, words[k], at, out);
       }
     }
   }
@@ -116,20 +118,30 @@ __device__ void gather(const GatherTask& task, const Id* ids, const int64_t* cou
 }  // namespace
 }  // namespace gnnscale
 
-#define GNNSCALE_GATHER(bytes, word, name, id)                                                  \
-  extern "C" __global__ void __launch_bounds__(256, 3) gather_##bytes##_##name(                 \
+#define GNNSCALE_GATHER(kernel, converts, word, id)                                             \
+  extern "C" __global__ void __launch_bounds__(256, 3) kernel(                                  \
       const gnnscale::GatherTask* task, const id* ids, const int64_t* count, uint64_t* wrong) { \
-    gnnscale::gather<word, id>(*task, ids, count, wrong);                                       \
+    gnnscale::gather<converts, word, id>(*task, ids, count, wrong);                             \
   }                                                                                             \
-  GNNSCALE_EXPORT(gather_##bytes##_##name)
+  GNNSCALE_EXPORT(kernel)
 
-GNNSCALE_GATHER(16, uint4, int32, int32_t);
-GNNSCALE_GATHER(16, uint4, int64, int64_t);
-GNNSCALE_GATHER(8, uint2, int32, int32_t);
-GNNSCALE_GATHER(8, uint2, int64, int64_t);
-GNNSCALE_GATHER(4, uint32_t, int32, int32_t);
-GNNSCALE_GATHER(4, uint32_t, int64, int64_t);
-GNNSCALE_GATHER(2, uint16_t, int32, int32_t);
-GNNSCALE_GATHER(2, uint16_t, int64, int64_t);
-GNNSCALE_GATHER(1, uint8_t, int32, int32_t);
-GNNSCALE_GATHER(1, uint8_t, int64, int64_t);
+GNNSCALE_GATHER(gather_16_int32, false, uint4, int32_t);
+GNNSCALE_GATHER(gather_16_int64, false, uint4, int64_t);
+GNNSCALE_GATHER(gather_8_int32, false, uint2, int32_t);
+GNNSCALE_GATHER(gather_8_int64, false, uint2, int64_t);
+GNNSCALE_GATHER(gather_4_int32, false, uint32_t, int32_t);
+GNNSCALE_GATHER(gather_4_int64, false, uint32_t, int64_t);
+GNNSCALE_GATHER(gather_2_int32, false, uint16_t, int32_t);
+GNNSCALE_GATHER(gather_2_int64, false, uint16_t, int64_t);
+GNNSCALE_GATHER(gather_1_int32, false, uint8_t, int32_t);
+GNNSCALE_GATHER(gather_1_int64, false, uint8_t, int64_t);
+GNNSCALE_GATHER(gather_converted_16_int32, true, uint4, int32_t);
+GNNSCALE_GATHER(gather_converted_16_int64, true, uint4, int64_t);
+GNNSCALE_GATHER(gather_converted_8_int32, true, uint2, int32_t);
+GNNSCALE_GATHER(gather_converted_8_int64, true, uint2, int64_t);
+GNNSCALE_GATHER(gather_converted_4_int32, true, uint32_t, int32_t);
+GNNSCALE_GATHER(gather_converted_4_int64, true, uint32_t, int64_t);
+GNNSCALE_GATHER(gather_converted_2_int32, true, uint16_t, int32_t);
+GNNSCALE_GATHER(gather_converted_2_int64, true, uint16_t, int64_t);
+GNNSCALE_GATHER(gather_converted_1_int32, true, uint8_t, int32_t);
+GNNSCALE_GATHER(gather_converted_1_int64, true, uint8_t, int64_t);

@@ -22,8 +22,8 @@ class Gpu:
     index: int  #: NVML's number: by PCI address, hidden ones included
     name: str  #: of the product
     uuid: str  #: as ``nvidia-smi -L`` shows it
-    memory: int  #: bytes that it has
-    free: int  #: bytes that no process has taken
+    memory: int | None  #: bytes that it has; None if it has none apart from the host's
+    free: int | None  #: bytes that no process has taken; None likewise
     capability: tuple[int, int]  #: compute capability, (9, 0) of an H100
     #: whether it lets no further process in: one has it for itself, or nobody may compute on it
     taken: bool
@@ -77,16 +77,25 @@ def find_gpus() -> Gpus:
 
 def _gpu(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    memory, free = _memory(nvml, handle)
     return Gpu(
         index=index,
         name=nvml.nvmlDeviceGetName(handle),
         uuid=nvml.nvmlDeviceGetUUID(handle),
-        memory=int(memory.total),
-        free=int(memory.free),
+        memory=memory,
+        free=free,
         capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
         taken=_is_taken(nvml, handle),
     )
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
+    """Return total and free bytes; a GPU that shares the host's memory does not report any."""
+    try:
+        found = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError_NotSupported:
+        return None, None
+    return int(found.total), int(found.free)
 
 
 def _is_taken(nvml: Any, handle: Any) -> bool:
@@ -94,6 +103,10 @@ def _is_taken(nvml: Any, handle: Any) -> bool:
     if mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
         return bool(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
     return bool(mode == nvml.NVML_COMPUTEMODE_PROHIBITED)
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
 def visible(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:
@@ -107,7 +120,7 @@ def visible(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:
         return gpus
     found: list[Gpu] = []
     for name in (each.strip() for each in wanted.split(",")):
-        by_number = [each for each in gpus if name.isdigit() and each.index == int(name)]
+        by_number = [each for each in gpus if _is_number(name) and each.index == int(name)]
         by_uuid = [each for each in gpus if name and each.uuid.startswith(name)]
         named = by_number or (by_uuid if len(by_uuid) == 1 else [])
         if not named or named[0] in found:

@@ -88,6 +88,12 @@ def _gpus() -> dict[str, Any]:
     }
 
 
+def _shown_gpu(gpu: dict[str, Any]) -> str:
+    if gpu["memory"] is None:
+        return f"{gpu['name']} (shares the host's memory)"
+    return f"{gpu['name']} ({gib(gpu['memory'])}, {gib(gpu['free'])} free)"
+
+
 def _found_gpus(cuda: dict[str, Any]) -> str:
     return cuda["nvidia_error"] or f"{len(cuda['cuda'])} GPUs found"
 
@@ -200,10 +206,7 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
     machine = findings["machine"]
     found = Table(title="Found on this machine", show_header=False)
     memory = machine["memory"]
-    gpus = [
-        f"{each['name']} ({gib(each['memory'])}, {gib(each['free'])} free)"
-        for each in findings["cuda"]
-    ]
+    gpus = [_shown_gpu(each) for each in findings["cuda"]]
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),

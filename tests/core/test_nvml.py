@@ -51,6 +51,8 @@ def test_gpus_are_described_without_cuda(driver: dict[str, str]) -> None:
         False,
         True,
     ]
+    shared = asked(driver, GNNSCALE_TEST_NVML="shared")["devices"]
+    assert [(each["memory"], each["free"]) for each in shared] == [(None, None)] * 2
     (seen,) = asked(driver, CUDA_VISIBLE_DEVICES="GPU-ab")["devices"]
     assert seen == second
 
@@ -77,13 +79,14 @@ def gpu(index: int) -> Gpu:
         ("1,1", [1]),
         ("GPU-", []),
         ("-1", []),
+        ("²", []),
     ],
 )
 def test_gpus_that_are_hidden(wanted: str | None, found: list[int]) -> None:
     assert [each.index for each in visible([gpu(i) for i in range(3)], wanted)] == found
 
 
-@given(st.text(alphabet="0123GPU-f, ", max_size=12))
+@given(st.text(alphabet="0123²٣GPU-f, ", max_size=12))
 def test_no_gpu_is_seen_twice(wanted: str) -> None:
     found = [each.index for each in visible([gpu(i) for i in range(3)], wanted)]
     assert len(set(found)) == len(found) <= 3

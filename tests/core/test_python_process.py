@@ -26,7 +26,7 @@ STARTS = (
 PREFIXES = ("os.exec", "os.spawn", "os.posix_spawn")
 #: Files that do: each starts Python by ``python_command``, forks, or starts a compiler.
 STARTERS = {
-    "backend/fpga/csim/build.py",
+    "backend/compiling.py",
     "partition/edge_cut/subprocess.py",
     "plan/calibration/contention.py",
     "runtime/processes/fork_server.py",

@@ -64,6 +64,8 @@ OWN = {
     "gnnscale.partition.edge_cut.subprocess": "an installed library, and its answer",
     "gnnscale.core.metrics": "the system's files",
     "gnnscale.report.doctor": "the system's files",
+    "gnnscale.backend.cuda.host": "the project's own sources",
+    "gnnscale.backend.cuda.compiled": "the project's own sources, and what was compiled of them",
 }
 
 

@@ -35,10 +35,11 @@ def check_gpu(index: int, *, memory_bytes: int | None = None) -> nvml.Gpu:
             f"device_plan: GPU {index} ({gpu.name}) lets no further process in: another has it for "
             f"itself (`nvidia-smi` names it), or its compute mode forbids all; {_OTHERWISE}"
         )
-    if memory_bytes is not None and memory_bytes > gpu.free:
+    if memory_bytes is not None and gpu.free is not None and memory_bytes > gpu.free:
         raise ConfigError(
             f"device_plan: memory_bytes={memory_bytes}: GPU {index} ({gpu.name}) has {gpu.free} "
-            f"bytes free of {gpu.memory}; a smaller number, or null for what is free, fits"
+            f"bytes free of {gpu.memory}; a smaller number, or null for what is free, fits; "
+            f"{_OTHERWISE}"
         )
     return gpu
 
@@ -49,7 +50,7 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
     if not devices and os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
         hidden = os.environ["CUDA_VISIBLE_DEVICES"]
         raise ConfigError(
-            f"device_plan: no GPU here: CUDA_VISIBLE_DEVICES={hidden} hides all; {_OTHERWISE}"
+            f"device_plan: no GPU here: CUDA_VISIBLE_DEVICES={hidden} leaves none; {_OTHERWISE}"
         )
     if not devices:
         raise ConfigError(f"device_plan: no GPU here: the driver finds none; {_OTHERWISE}")

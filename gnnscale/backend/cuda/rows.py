@@ -81,7 +81,8 @@ class RowGather:
         self._table = table
         self.out = torch.empty((max_ids, table.shape[1]), dtype=out_dtype, device=kernels.device)
         self._wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=kernels.device)
-        self._word = word_bytes(table, self.out)
+        kernel = "gather" if out_dtype == table.dtype else "gather_converted"
+        self._kernel = f"{kernel}_{word_bytes(table, self.out)}"
         task = [
             *(table.data_ptr(), len(table), _row_bytes(table)),
             *(self.out.data_ptr(), _row_bytes(self.out)),
@@ -101,7 +102,7 @@ class RowGather:
         self._wrong.fill_(_ALL_GOOD)
         name = "int32" if ids.dtype == torch.int32 else "int64"
         self._kernels.launch(
-            f"gather_{self._word}_{name}",
+            f"{self._kernel}_{name}",
             self._task,
             ids,
             count,

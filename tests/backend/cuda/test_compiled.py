@@ -16,7 +16,12 @@ from gnnscale.backend.cuda import compiled, kernels
 from gnnscale.backend.cuda.host import HostKernels
 
 #: Of A100, H100, B200 and RTX 50.
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = (
+    pytest.param("sm_80", marks=pytest.mark.integration),
+    "sm_90",
+    pytest.param("sm_100", marks=pytest.mark.integration),
+    pytest.param("sm_120", marks=pytest.mark.integration),
+)
 FILES = kernels.kernel_files(kernels.sources())
 SCALE = """
 #include "gnnscale_cuda/device.hpp"
@@ -50,8 +55,20 @@ def test_every_kernel_is_on_the_host_too() -> None:
     assert sorted(entries) == sorted(HostKernels().names)
 
 
-def test_loads_of_128_bits_are_seen(scale: Path) -> None:
-    assert re.search(r"ld\.global(\.nc)?\.v4\.[bu]32", ptx_of(scale, "sm_80"))
+@pytest.mark.parametrize("architecture", ["compute_80", "compute_90"])
+def test_rows_are_read_by_128_bits(architecture: str) -> None:
+    (gather,) = (file for file in FILES if file.stem == "gather")
+    kernels_of = ptx_of(gather, architecture).split(".visible .entry ")[1:]
+    loads = {
+        text[: text.index("(")]: set(re.findall(r"ld\.global\.cs(?:\.v[24])?\.[a-z]+\d+", text))
+        for text in kernels_of
+    }
+    assert len(loads) == 20
+    for name, found in loads.items():
+        words = {"16": "v4", "8": "v2"}.get(name.split("_")[-2])
+        if words is not None:
+            assert found, name
+            assert all(words in load for load in found), name
 
 
 def test_machine_code_is_kept(scale: Path, tmp_path: Path, monkeypatch: Any) -> None:

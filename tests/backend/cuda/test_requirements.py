@@ -33,7 +33,7 @@ CASES: list[tuple[str | None, int, int | None, dict[str, str], list[str]]] = [
     ("13.0", 0, None, {VISIBLE: "1"}, ["GPU-ab-1"]),
     ("13.0", 0, None, {NVML: "broken"}, ["no GPU here", "Driver Not Loaded", "device_plan=cpu"]),
     ("13.0", 0, None, {NVML: "none"}, ["the driver finds none", "device_plan=cpu"]),
-    ("13.0", 0, None, {VISIBLE: "-1"}, ["CUDA_VISIBLE_DEVICES=-1 hides all"]),
+    ("13.0", 0, None, {VISIBLE: "-1"}, ["CUDA_VISIBLE_DEVICES=-1 leaves none"]),
     ("13.0", 2, None, {}, ["there is no GPU 2", "may use 2"]),
     (None, 0, None, {}, ["is built without CUDA", "device_plan=cpu"]),
     ("13.0", 0, None, {NVML: "old"}, ["up to 11.8", "built for CUDA 13.0", "newer driver"]),

@@ -1,12 +1,12 @@
 // NVML's answers for a machine of two GPUs, of which the second has less free memory. With
 // GNNSCALE_TEST_NVML=broken it fails to start; with old, the driver is of CUDA 11; with taken, a
-// process has the second GPU for itself; with "none" there is no GPU.
+// process has the second GPU for itself; with shared, GPUs have the host's memory; with "none" there is no GPU.
 #include <cstdlib>
 #include <cstring>
 
 namespace {
 
-constexpr int kNotLoaded = 9, kInvalid = 2, kTooSmall = 7;
+constexpr int kNotLoaded = 9, kInvalid = 2, kNotSupported = 3, kTooSmall = 7;
 
 bool is(const char* word) {
   const char* how = std::getenv("GNNSCALE_TEST_NVML");
@@ -40,6 +40,7 @@ int nvmlDeviceGetUUID(void* handle, char* to, unsigned room) {
   return copied(is_first(handle) ? "GPU-aa-0" : "GPU-ab-1", to, room);
 }
 int nvmlDeviceGetMemoryInfo(void* handle, unsigned long long* memory) {
+  if (is("shared")) return kNotSupported;
   memory[0] = 80ULL << 30;
   memory[1] = (is_first(handle) ? 79ULL : 20ULL) << 30;
   memory[2] = memory[0] - memory[1];

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import gnnscale
+from gnnscale.backend import compiling
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import Design, library, sources
 from gnnscale.backend.fpga.csim.library import Library
@@ -62,7 +63,7 @@ def test_what_others_may_have_written_is_not_loaded(tree, monkeypatch, which) ->
     monkeypatch.setattr(os, "getuid", lambda: 7)
     monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40755, 1, 1, 1, 8, *[0] * 5)))
     with pytest.raises(ConfigError, match=r"csim: not used, it belongs to user 8; compiled"):
-        build._check_ours(found.parent)
+        compiling.check_ours(found.parent)
 
 
 def test_designs_share_nothing(tree: Path) -> None:
