@@ -22,7 +22,7 @@ class Gpu:
     index: int  #: NVML's number: by PCI address, hidden ones included
     name: str  #: of the product
     uuid: str  #: as ``nvidia-smi -L`` shows it
-    memory: int | None  #: bytes that it has; None if it has none apart from the host's
+    memory: int | None  #: bytes that it has; None if it shares the host's memory
     free: int | None  #: bytes that no process has taken; None likewise
     capability: tuple[int, int]  #: compute capability, (9, 0) of an H100
     #: whether it lets no further process in: one has it for itself, or nobody may compute on it

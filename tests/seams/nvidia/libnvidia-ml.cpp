@@ -1,6 +1,7 @@
 // NVML's answers for a machine of two GPUs, of which the second has less free memory. With
 // GNNSCALE_TEST_NVML=broken it fails to start; with old, the driver is of CUDA 11; with taken, a
-// process has the second GPU for itself; with shared, GPUs have the host's memory; with "none" there is no GPU.
+// process has the second GPU for itself; with shared, GPUs have the host's memory; with "none" there
+// is no GPU.
 #include <cstdlib>
 #include <cstring>
 
