@@ -8,7 +8,7 @@ from typing import Any
 
 from gnnscale.core import MAX_COUNT, ConfigError, check_choice, check_range, decode
 from gnnscale.options.found import names
-from gnnscale.plan.device import MAX_DEVICES, Device
+from gnnscale.plan.device import MAX_DEVICES, Device, owns_steps
 from gnnscale.plan.registry import device_options, parse_devices
 
 #: How far stages run ahead: not at all; as one stage before propagation; load and transfer
@@ -88,6 +88,11 @@ class DevicePlan:
     """The share of every device; position is the worker's rank."""
 
     shares: tuple[DeviceShare, ...]
+
+    def __post_init__(self) -> None:
+        if not owns_steps([share.device for share in self.shares]):
+            for share in self.shares:
+                check_choice("prefetch", share.prefetch, PREFETCH)
 
     @property
     def batch_size(self) -> int:

@@ -4,6 +4,7 @@ import pytest
 import round_figures as figures
 from hypothesis import given
 from hypothesis import strategies as st
+from owning_device import Owning
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Cpu, DevicePlan, DevicePlanConfig, DeviceShare
@@ -103,6 +104,16 @@ def test_plans_that_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         DevicePlanConfig(**fields)
     assert message in str(error.value)
+
+
+def test_only_a_device_that_owns_its_steps_overlaps_them() -> None:
+    figures_of = {"macs_per_s": 1, "memory_bandwidth": 1, "memory_bytes": 1, "link_bandwidth": 1}
+    owning = figures.share(Owning(**figures_of), 8, "device", (1, 1, 0))
+    values = DevicePlan(shares=(owning,)).to_values()
+    assert DevicePlan.from_values([owning.device], values).shares == (owning,)
+    for devices in ([Cpu()], [owning.device, Cpu()]):
+        with pytest.raises(ConfigError, match="prefetch=device"):
+            DevicePlan.from_values(devices, values * len(devices))
 
 
 def test_a_device_may_get_nothing() -> None:

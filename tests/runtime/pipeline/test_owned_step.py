@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from owning_device import Owning
 from small_plans import plan_of, share
 
 from gnnscale.backend import BatchOutcome
@@ -124,5 +125,6 @@ def test_the_host_is_brought_up_to_date(step: OwnedStep, device: Any) -> None:
 
 
 def test_only_a_device_that_overlaps_by_itself_is_late() -> None:
-    assert max_late(plan_of(share(prefetch="device"))) == MAX_LATE
+    figures = {"macs_per_s": 1, "memory_bandwidth": 1, "memory_bytes": 1, "link_bandwidth": 1}
+    assert max_late(plan_of(share(Owning(**figures), prefetch="device"))) == MAX_LATE
     assert max_late(plan_of(share(prefetch="two_stage"))) == 0
