@@ -44,6 +44,8 @@ class CompiledKernels:
             ConfigError: there is no cuda-core or NVRTC, or one of them is too old for the GPU.
         """
         self._core = load_core()
+        # The device's primary context, which is torch's too.
+        self._core.Device(index).set_current()
         self.device = torch.device("cuda", index)
         properties = torch.cuda.get_device_properties(index)
         self.num_multiprocessors = properties.multi_processor_count
