@@ -47,7 +47,7 @@ __device__ inline float element_of(const Word& word, RowType type, int i) {
 template <int kBytes, typename Word>
 __device__ inline void convert(const GatherTask& task, const Word& word, int64_t at, uint8_t* out) {
   constexpr int kCount = static_cast<int>(sizeof(Word)) / kBytes;
-#pragma unroll
+  GNNSCALE_UNROLL
   for (int i = 0; i < kCount; ++i) {
     const float value = element_of<kBytes>(word, static_cast<RowType>(task.from), i);
     if (static_cast<RowType>(task.to) == RowType::float32) {
@@ -73,17 +73,18 @@ __device__ inline void write(const GatherTask& task, const Word& word, int64_t a
 }
 
 template <bool kConverts, typename Word, typename Id>
-__device__ void gather(const GatherTask& task, const Id* ids, const int64_t* count,
+__device__ void gather(const GatherTask& task, const Id* ids, int64_t num_ids, const int64_t* count,
                        uint64_t* wrong) {
   constexpr int kRows = kConverts ? kConvertedRows : kStoredRows;
   const int64_t num_words = task.row_bytes / int64_t{sizeof(Word)};
   const unsigned size = group_of(num_words), lane = threadIdx.x % size;
   const int64_t group = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / size;
-  const int64_t num_groups = gridDim.x * int64_t{kThreads} / size, n = *count;
+  const int64_t num_groups = gridDim.x * int64_t{kThreads} / size;
+  const int64_t n = *count < num_ids ? *count : num_ids;
   for (int64_t first = group * kRows; first < n; first += num_groups * kRows) {
     const Word* rows[kRows];
     int64_t shifts[kRows];
-#pragma unroll
+    GNNSCALE_UNROLL
     for (int k = 0; k < kRows; ++k) {
       const int64_t id = first + k < n ? static_cast<int64_t>(ids[first + k]) : 0;
       const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(task.num_rows);
@@ -99,12 +100,12 @@ __device__ void gather(const GatherTask& task, const Id* ids, const int64_t* cou
     }
     for (int64_t i = lane; i < num_words; i += size) {
       Word words[kRows];
-#pragma unroll
+      GNNSCALE_UNROLL
       for (int k = 0; k < kRows; ++k) {
         words[k] = Word{};
         if (rows[k] != nullptr) words[k] = __ldcs(rows[k] + shifted(i, shifts[k], num_words));
       }
-#pragma unroll
+      GNNSCALE_UNROLL
       for (int k = 0; k < kRows; ++k) {
         if (first + k >= n) break;
         const int64_t at = shifted(i, shifts[k], num_words);
@@ -118,11 +119,18 @@ __device__ void gather(const GatherTask& task, const Id* ids, const int64_t* cou
 }  // namespace
 }  // namespace gnnscale
 
-#define GNNSCALE_GATHER(kernel, converts, word, id)                                             \
-  extern "C" __global__ void __launch_bounds__(256, 3) kernel(                                  \
-      const gnnscale::GatherTask* task, const id* ids, const int64_t* count, uint64_t* wrong) { \
-    gnnscale::gather<converts, word, id>(*task, ids, count, wrong);                             \
-  }                                                                                             \
+// No id is wrong yet.
+extern "C" __global__ void __launch_bounds__(256) gather_begin(uint64_t* wrong) {
+  if (threadIdx.x == 0) *wrong = ~uint64_t{0};
+}
+GNNSCALE_EXPORT(gather_begin);
+
+#define GNNSCALE_GATHER(kernel, converts, word, id)                            \
+  extern "C" __global__ void __launch_bounds__(256, 3)                         \
+      kernel(const gnnscale::GatherTask* task, const id* ids, int64_t num_ids, \
+             const int64_t* count, uint64_t* wrong) {                          \
+    gnnscale::gather<converts, word, id>(*task, ids, num_ids, count, wrong);   \
+  }                                                                            \
   GNNSCALE_EXPORT(kernel)
 
 GNNSCALE_GATHER(gather_16_int32, false, uint4, int32_t);

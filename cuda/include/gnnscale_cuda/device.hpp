@@ -31,9 +31,11 @@ __device__ inline void spin() { __nanosleep(20); }
 }  // namespace gnnscale
 
 #define GNNSCALE_EXPORT(name) static_assert(true)
+#define GNNSCALE_UNROLL _Pragma("unroll")
 
 #else
 #include "host/cuda_on_host.hpp"
+#define GNNSCALE_UNROLL
 #endif
 
 namespace gnnscale {

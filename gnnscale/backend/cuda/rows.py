@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.core import check_choice
+from gnnscale.core import check_choice, check_range
 
 #: Blocks of 256 threads that a multiprocessor holds at a time.
 _BLOCKS = 8
@@ -17,18 +18,23 @@ _WORDS = (16, 8, 4, 2, 1)
 #: ``RowType`` of rows.hpp.
 _TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.uint8: 3}
 _CONVERTED = (torch.float32, torch.bfloat16)
+#: Names of the types of ids.
+_IDS = {torch.int32: "int32", torch.int64: "int64"}
+_Slot: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"
 #: No place among the ids.
 _ALL_GOOD = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """A gather that was launched."""
+    """A gather that was launched. It is overwritten by the ``num_slots``-th one after it."""
 
+    ids: torch.Tensor  #: that were asked for
     out: torch.Tensor  #: ``[max_ids, width]``; rows beyond the number of ids are as before
     wrong: torch.Tensor  #: ``[1]`` int64: the place of the first id that is no row, -1 for none
+    num_rows: int  #: of the table
 
-    def check(self, ids: torch.Tensor, num_rows: int) -> None:
+    def check(self) -> None:
         """Wait for it, and refuse ids that are no rows, which have rows of zeros.
 
         Raises:
@@ -36,7 +42,7 @@ class Gathering:
         """
         place = int(self.wrong)
         if place != _ALL_GOOD:
-            raise ValueError(f"ids: {int(ids[place])} is not a row, there are {num_rows}")
+            raise ValueError(f"ids: {int(self.ids[place])} is not a row, there are {self.num_rows}")
 
 
 class RowGather:
@@ -57,6 +63,7 @@ class RowGather:
         dtype: torch.dtype | None = None,
         max_multiprocessors: int | None = None,
         shifts: bool = True,
+        num_slots: int = 1,
     ) -> None:
         """Make room for the rows of up to ``max_ids`` ids.
 
@@ -64,31 +71,31 @@ class RowGather:
             table: ``[num_rows, width]`` float32, float16, bfloat16 or uint8, contiguous: in the
                 device's memory, or in memory that it reads.
             dtype: float32 or bfloat16, to which rows are converted; None for rows as they are.
-            max_multiprocessors: that take part; None for all.
+            max_multiprocessors: as many threads as these hold take part; None for all.
             shifts: whether requests begin at lines.
+            num_slots: gathers that are kept at a time.
 
         Raises:
-            ConfigError: the table's type is another.
+            ConfigError: the table's type is another, or a number is not positive.
         """
         check_choice("dtype", str(table.dtype), [str(each) for each in _TYPES])
         out_dtype = table.dtype if dtype is None else dtype
         if out_dtype != table.dtype:
             check_choice("dtype", str(out_dtype), [str(each) for each in _CONVERTED])
         assert table.is_contiguous(), "a row is one piece"
+        limit = kernels.num_multiprocessors
+        if max_multiprocessors is not None:
+            check_range("max_multiprocessors", max_multiprocessors, 1)
+            limit = min(limit, max_multiprocessors)
+        check_range("max_ids", max_ids, 1)
+        check_range("num_slots", num_slots, 1)
         self._kernels = kernels
-        limit = max_multiprocessors or kernels.num_multiprocessors
-        self._grid = _BLOCKS * min(limit, kernels.num_multiprocessors)
+        self._grid = _BLOCKS * limit
         self._table = table
-        self.out = torch.empty((max_ids, table.shape[1]), dtype=out_dtype, device=kernels.device)
-        self._wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=kernels.device)
+        shape = (max_ids, table.shape[1])
+        self._slots = [self._slot(shape, out_dtype, shifts) for _ in range(num_slots)]
         kernel = "gather" if out_dtype == table.dtype else "gather_converted"
-        self._kernel = f"{kernel}_{word_bytes(table, self.out)}"
-        task = [
-            *(table.data_ptr(), len(table), _row_bytes(table)),
-            *(self.out.data_ptr(), _row_bytes(self.out)),
-            *(_TYPES[table.dtype], _TYPES[out_dtype], int(shifts)),
-        ]
-        self._task = torch.tensor(task, dtype=torch.int64).to(kernels.device)
+        self._kernel = f"{kernel}_{word_bytes(table, self._slots[0][0])}"
 
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, stream: object | None = None
@@ -96,21 +103,45 @@ class RowGather:
         """Launch the gather of the first ``count`` of ``ids``.
 
         Args:
-            ids: ``[n]`` int32 or int64, on the device.
-            count: ``[1]`` int64, on the device: at most ``max_ids``.
+            ids: ``[n]`` int32 or int64, contiguous, on the device; at most ``max_ids``.
+            count: ``[1]`` int64, on the device; what is above n counts as n.
+
+        Raises:
+            ValueError: there are more than ``max_ids`` ids, or they are of another form.
         """
-        self._wrong.fill_(_ALL_GOOD)
-        name = "int32" if ids.dtype == torch.int32 else "int64"
+        slot = self._slots.pop(0)
+        self._slots.append(slot)
+        out, wrong, task = slot
+        name = _IDS.get(ids.dtype)
+        if name is None or ids.dim() != 1 or not ids.is_contiguous() or len(ids) > len(out):
+            raise ValueError(
+                f"ids: {list(ids.shape)} {ids.dtype}, allowed are up to {len(out)} of int32 or "
+                "int64 in one piece"
+            )
+        self._kernels.launch("gather_begin", wrong, grid=1, stream=stream)
         self._kernels.launch(
             f"{self._kernel}_{name}",
-            self._task,
+            task,
             ids,
+            np.int64(len(ids)),
             count,
-            self._wrong,
+            wrong,
             grid=self._grid,
             stream=stream,
         )
-        return Gathering(self.out, self._wrong)
+        return Gathering(ids=ids, out=out, wrong=wrong, num_rows=len(self._table))
+
+    def _slot(self, shape: tuple[int, int], dtype: torch.dtype, shifts: bool) -> _Slot:
+        """Return room for rows, the place of a wrong id, and the words of ``GatherTask``."""
+        table, device = self._table, self._kernels.device
+        out = torch.empty(shape, dtype=dtype, device=device)
+        wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=device)
+        words = [
+            *(table.data_ptr(), len(table), _row_bytes(table)),
+            *(out.data_ptr(), _row_bytes(out)),
+            *(_TYPES[table.dtype], _TYPES[dtype], int(shifts)),
+        ]
+        return out, wrong, torch.tensor(words, dtype=torch.int64).to(device)
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:

@@ -63,7 +63,7 @@ def test_rows_are_read_by_128_bits(architecture: str) -> None:
         text[: text.index("(")]: set(re.findall(r"ld\.global\.cs(?:\.v[24])?\.[a-z]+\d+", text))
         for text in kernels_of
     }
-    assert len(loads) == 20
+    assert len(loads) == 21
     for name, found in loads.items():
         words = {"16": "v4", "8": "v2"}.get(name.split("_")[-2])
         if words is not None:

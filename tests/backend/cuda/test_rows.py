@@ -26,10 +26,10 @@ def table_of(dtype: torch.dtype, width: int, *, offset: int = 0) -> torch.Tensor
 
 
 def gathered(table: torch.Tensor, ids: torch.Tensor, **options: Any) -> torch.Tensor:
-    gather = RowGather(table, HostKernels(num_threads=2), max_ids=len(ids), **options)
+    gather = RowGather(table, HostKernels(num_threads=2), max_ids=max(len(ids), 1), **options)
     found = gather.gather(ids, torch.tensor([len(ids)]))
-    found.check(ids, len(table))
-    return found.out
+    found.check()
+    return found.out[: len(ids)]
 
 
 @settings(max_examples=60)
@@ -61,12 +61,47 @@ def test_rows_are_those_of_the_native_gather(dtype, width, offset, to, wide, shi
 
 def test_only_as_many_rows_as_there_are_ids() -> None:
     table = table_of(torch.float32, 5)
-    gather = RowGather(table, HostKernels(num_threads=1), max_ids=4)
-    gather.out.fill_(7)
+    gather = RowGather(table, HostKernels(num_threads=1), max_ids=4, num_slots=2)
     ids = torch.tensor([3, 1, 2, 0])
-    gather.gather(ids, torch.tensor([2])).check(ids, ROWS)
-    assert torch.equal(gather.out[:2].view(torch.int32), table[[3, 1]].view(torch.int32))
-    assert torch.equal(gather.out[2:], torch.full((2, 5), 7.0))
+    first = gather.gather(ids, torch.tensor([4]))
+    first.out.fill_(7)
+    gather.gather(ids, torch.tensor([4]))
+    found = gather.gather(ids, torch.tensor([2]))
+    found.check()
+    assert found.out is first.out
+    assert torch.equal(found.out[:2].view(torch.int32), table[[3, 1]].view(torch.int32))
+    assert torch.equal(found.out[2:], torch.full((2, 5), 7.0))
+    # A number above that of the ids reads no further.
+    gather.gather(ids[:3], torch.tensor([2**40])).check()
+
+
+def test_a_gather_is_kept_until_its_slot_is_used_again() -> None:
+    table = table_of(torch.uint8, 3)
+    gather = RowGather(table, HostKernels(num_threads=1), max_ids=2, num_slots=2)
+    wrong = gather.gather(torch.tensor([0, ROWS]), torch.tensor([2]))
+    good = gather.gather(torch.tensor([5]), torch.tensor([1]))
+    good.check()
+    with one_line(f"ids: {ROWS} is not a row", error=ValueError):
+        wrong.check()
+    assert torch.equal(good.out[0], table[5])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [torch.zeros(3, dtype=torch.int16), torch.zeros(6).long()[::2], torch.zeros(9).long()],
+)
+def test_ids_of_another_form(ids: torch.Tensor) -> None:
+    gather = RowGather(torch.zeros(4, 4), HostKernels(num_threads=1), max_ids=8)
+    with one_line("ids: ", "up to 8 of int32 or int64", error=ValueError):
+        gather.gather(ids, torch.tensor([1]))
+
+
+def test_fewer_threads_read_the_same() -> None:
+    table, ids = table_of(torch.float32, 33), torch.arange(ROWS)
+    found = [gathered(table, ids, max_multiprocessors=limit) for limit in (1, 100)]
+    assert torch.equal(found[0].view(torch.int32), found[1].view(torch.int32))
+    with one_line("max_multiprocessors=0"):
+        RowGather(table, HostKernels(num_threads=1), max_ids=1, max_multiprocessors=0)
 
 
 @pytest.mark.parametrize("wrong", [-1, ROWS, 2**40])
@@ -76,11 +111,11 @@ def test_ids_that_are_no_rows(wrong: int) -> None:
     gather = RowGather(table, HostKernels(num_threads=1), max_ids=5)
     found = gather.gather(ids, torch.tensor([5]))
     with one_line(f"ids: {wrong} is not a row, there are {ROWS}", error=ValueError):
-        found.check(ids, ROWS)
+        found.check()
     assert not found.out[2].any()
     assert torch.equal(found.out[3].view(torch.int16), table[1].view(torch.int16))
     good = ids[:2].contiguous()
-    gather.gather(good, torch.tensor([2])).check(good, ROWS)
+    gather.gather(good, torch.tensor([2])).check()
 
 
 def test_types_that_rows_do_not_have() -> None:

@@ -1,0 +1,74 @@
+// Rows by their ids, against a loop: for the sanitizers.
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "kernels/gather.cu"
+
+using namespace gnnscale::cuda_host;
+
+namespace {
+
+template <typename... Arguments>
+void run(const std::string& name, unsigned grid, Arguments... arguments) {
+  void* cells[] = {&arguments...};
+  for (const Kernel& each : kernels()) {
+    if (each.name == name) return launch(each, grid, 256, cells, 2);
+  }
+  CHECK(false);
+}
+
+// Rows of `row_bytes`, read by words of `word` bytes; the table begins `offset` words in.
+void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts) {
+  constexpr int64_t kRows = 21;
+  // What is no row of the table must not be read: there is nothing behind it.
+  std::vector<uint4> memory((kRows * row_bytes + offset * word) / 16 + 1);
+  auto* table = reinterpret_cast<uint8_t*>(memory.data()) + offset * word;
+  for (int64_t i = 0; i < kRows * row_bytes; ++i) table[i] = static_cast<uint8_t>(i * 7919 >> 3);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < 70; ++i) ids.push_back(i * 13 % kRows);
+  ids[5] = kRows;
+  ids[40] = -1;
+  const auto num_ids = static_cast<int64_t>(ids.size());
+  std::vector<uint4> out(num_ids * row_bytes / 16 + 1, uint4{1, 1, 1, 1});
+  auto* rows = reinterpret_cast<uint8_t*>(out.data());
+  int64_t words[] = {reinterpret_cast<int64_t>(table),
+                     kRows,
+                     row_bytes,
+                     reinterpret_cast<int64_t>(rows),
+                     row_bytes,
+                     0,
+                     0,
+                     shifts};
+  const int64_t count = num_ids - 3;
+  uint64_t wrong = 0;
+  run("gather_begin", 1, &wrong);
+  run("gather_" + std::to_string(word) + "_int64", 3, static_cast<void*>(words), ids.data(),
+      num_ids, &count, &wrong);
+  CHECK(wrong == 5);
+  const std::vector<uint8_t> zeros(row_bytes);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool good = ids[i] >= 0 && ids[i] < kRows;
+    const uint8_t* known = good ? table + ids[i] * row_bytes : zeros.data();
+    CHECK(std::memcmp(rows + i * row_bytes, known, row_bytes) == 0);
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (const int64_t word : {1, 2, 4, 8, 16}) {
+    for (const int64_t num_words : {1, 8, 13, 33, 130}) {
+      for (const int64_t offset : {0, 3}) {
+        for (const bool shifts : {false, true}) {
+          if (num_words * word % 16 == 0 || word < 16) {
+            check_copies(num_words * word, word, offset, shifts);
+          }
+        }
+      }
+    }
+  }
+  return check_result();
+}
