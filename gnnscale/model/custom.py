@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, Int32Array, shown
 from gnnscale.model import functional, options
 from gnnscale.model.cost import LayerCost
+from gnnscale.model.device_block import DeviceBlock, MessageSums
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted
-from gnnscale.model.segments import REDUCTIONS, Segments, take
+from gnnscale.model.segments import REDUCTIONS, Segments, message_sums, take
 from gnnscale.sampler import Block
 
 #: Edges whose messages are held at once when no gradient needs them.
@@ -79,7 +80,8 @@ class CustomLayer(GraphLayer):
         rows = x.float()
         # Made once for all slices.
         messages = None if self.scatters_per_edge else self.functions.scatter(rows)
-        size = block.num_edges if torch.is_grad_enabled() else _SLICE_EDGES
+        whole = torch.is_grad_enabled() or isinstance(block, DeviceBlock)
+        size = block.num_edges if whole else _SLICE_EDGES
         parts = [
             self._gather(rows, messages, part, first, degrees)
             for first, part in _slices(block, size)
@@ -125,16 +127,14 @@ class CustomLayer(GraphLayer):
     ) -> torch.Tensor:
         """Gather at the destinations of ``block``, whose first is row ``first``."""
         if messages is None:
-            own = np.repeat(
-                np.arange(first, first + block.num_dst, dtype=np.int32), np.diff(block.indptr)
-            )
+            own = _destinations(block, first)
             on_edges = self.functions.scatter(take(rows, block.indices), take(rows, own))
         else:
             on_edges = take(messages, block.indices)
-        segments = Segments(block, None if degrees is None else degrees[first:])
-        return self._reduce(on_edges, segments)
+        sums = message_sums(block, None if degrees is None else degrees[first:])
+        return self._reduce(on_edges, sums)
 
-    def _reduce(self, messages: torch.Tensor, segments: Segments) -> torch.Tensor:
+    def _reduce(self, messages: torch.Tensor, segments: MessageSums) -> torch.Tensor:
         gather = self.functions.gather
         if isinstance(gather, str):
             reduced: torch.Tensor = getattr(segments, gather)(messages)
@@ -184,6 +184,14 @@ class Custom(options.LayeredModel):
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
         return CustomLayer(self.functions(num_in, num_out), num_in, num_out)
+
+
+def _destinations(block: Block, first: int) -> Int32Array:
+    """Return the destination of each edge, of which that of the first list is ``first``."""
+    if isinstance(block, DeviceBlock):
+        return block.destinations()  # type: ignore[return-value]
+    own = np.arange(first, first + block.num_dst, dtype=np.int32)
+    return np.repeat(own, np.diff(block.indptr))
 
 
 def _num_parameters(function: Callable[..., Any]) -> int:

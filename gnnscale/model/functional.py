@@ -9,6 +9,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Float32Array, IntArray
 from gnnscale.feature.store import Aggregation, write_aggregated
+from gnnscale.model.device_block import DeviceBlock
 from gnnscale.sampler import Block, MiniBatch
 
 
@@ -38,11 +39,21 @@ class Activation:
             num_threads=torch.get_num_threads(),
         )
 
+    def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
+        """Return the gradient of what was activated.
+
+        Args:
+            y: ``[n, f]`` that ``apply_`` has made.
+            grad: ``[n, f]`` gradient of it, contiguous.
+            scale: that ``apply_`` returned.
+        """
+        return ops.relu_dropout_backward(y, grad, scale=scale, num_threads=torch.get_num_threads())
+
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
-        ctx.scale = activation.apply_(x)
+        ctx.activation, ctx.scale = activation, activation.apply_(x)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
@@ -50,20 +61,20 @@ class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         (y,) = ctx.saved_tensors
-        grad = ops.relu_dropout_backward(
-            y, grads[0].contiguous(), scale=ctx.scale, num_threads=torch.get_num_threads()
-        )
-        return grad, None
+        return ctx.activation.gradient(y, grads[0].contiguous(), ctx.scale), None
 
 
 def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
     """Return the activation of ``layer``'s output in the step of ``batch``."""
+    block = batch.blocks[layer]
+    if isinstance(block, DeviceBlock):
+        return block.activation(p, seed=batch.seed, step=batch.step, layer=layer)
     return Activation(
         p=p,
         seed=batch.seed,
         step=batch.step,
         layer=layer,
-        vertices=batch.input_vertices[: batch.blocks[layer].num_dst],
+        vertices=batch.input_vertices[: block.num_dst],
     )
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from gnnscale import ops
 from gnnscale.model.cost import LayerCost
+from gnnscale.model.device_block import DeviceBlock
 from gnnscale.model.functional import Activation, relu_dropout
 from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
 from gnnscale.sampler import Block
@@ -98,6 +99,8 @@ def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
     Returns:
         ``[num_dst, num_heads, f]`` float32.
     """
+    if isinstance(block, DeviceBlock):
+        return block.attend(scores, z)
     alpha = _EdgeSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
     out: torch.Tensor = _WeightedSum.apply(alpha, z, block)  # type: ignore[no-untyped-call]
     return out
@@ -105,6 +108,8 @@ def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
 
 def with_self_edges(block: Block) -> Block:
     """Return ``block`` with an edge from every destination to itself, first in its list."""
+    if isinstance(block, DeviceBlock):
+        return block.with_self_edges()
     num_dst = block.num_dst
     starts = block.indptr[:-1]
     own = np.arange(num_dst, dtype=np.int32)
@@ -115,6 +120,20 @@ def with_self_edges(block: Block) -> Block:
         num_src=block.num_src,
         importance=None if importance is None else np.insert(importance, starts, np.float32(1)),
     )
+
+
+def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Tensor:
+    """Return ``src[u] + dst[v]`` of each edge, ``[num_edges, num_heads]``.
+
+    Args:
+        src: ``[num_src, num_heads]`` float32.
+        dst: ``[num_dst, num_heads]`` float32.
+    """
+    if isinstance(block, DeviceBlock):
+        return block.edge_scores(src, dst)
+    destinations = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
+    sources = torch.from_numpy(block.indices.astype(np.int64))
+    return src[sources] + dst[torch.from_numpy(destinations)]
 
 
 class GATLayer(GraphLayer):
@@ -157,12 +176,7 @@ class GATLayer(GraphLayer):
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
         score_src = (z * self.attention_src).sum(-1)
         score_dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
-        dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
-        scores = functional.leaky_relu(
-            score_src[torch.from_numpy(block.indices.astype(np.int64))]
-            + score_dst[torch.from_numpy(dst)],
-            negative_slope=0.2,
-        )
+        scores = functional.leaky_relu(edge_scores(score_src, score_dst, block), negative_slope=0.2)
         out = attend(scores, z, block)
         merged = out.mean(1) if self.average else out.flatten(1)
         return (merged + self.bias).to(x.dtype)

@@ -12,6 +12,7 @@ from gnnscale.core import Array, Float32Array, GraphError, Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.model.cost import LayerCost
+from gnnscale.model.device_block import DeviceBlock, Rule
 from gnnscale.model.functional import Activation, aggregate, drawn_from, sum_scale
 from gnnscale.sampler import Block
 
@@ -78,6 +79,8 @@ class LinearAggregationLayer(GraphLayer):
     """A layer whose aggregation is linear with coefficients that do not depend on the rows."""
 
     aggregates_on_load: ClassVar[bool] = True
+    #: What ``aggregation`` returns, for devices that make coefficients by themselves.
+    rule: ClassVar[Rule]
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Return the coefficients for ``block``."""
@@ -101,6 +104,8 @@ class LinearAggregationLayer(GraphLayer):
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
     ) -> torch.Tensor:
         """Activate and aggregate ``h``."""
+        if isinstance(block, DeviceBlock):
+            return block.aggregate(h, self.rule, degrees, act)  # type: ignore[arg-type]
         return aggregate(h, block, self.aggregation(block, degrees), act)
 
 
@@ -133,6 +138,7 @@ class GCNLayer(LinearAggregationLayer):
 
     uses_degrees = True
     splits_columns = True
+    rule = Rule.SYMMETRIC
 
     def __init__(self, num_in: int, num_out: int) -> None:
         """Build a layer from ``num_in`` to ``num_out`` features."""
@@ -183,6 +189,7 @@ class SAGELayer(LinearAggregationLayer):
     """
 
     splits_columns = True
+    rule = Rule.MEAN
 
     def __init__(self, num_in: int, num_out: int) -> None:
         """Build a layer from ``num_in`` to ``num_out`` features."""
@@ -227,6 +234,7 @@ class GINLayer(LinearAggregationLayer):
     """
 
     uses_degrees = True
+    rule = Rule.SUM
 
     def __init__(self, num_in: int, num_hidden: int, num_out: int) -> None:
         """Build a layer from ``num_in`` over ``num_hidden`` to ``num_out`` features."""

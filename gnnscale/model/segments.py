@@ -8,6 +8,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Float32Array, Int32Array
 from gnnscale.model import functional, layer
+from gnnscale.model.device_block import DeviceBlock, MessageSums
 from gnnscale.sampler import Block
 
 #: What ``Segments`` reduces by.
@@ -139,11 +140,21 @@ class _Take(torch.autograd.Function):
         return out, None
 
 
+def message_sums(block: Block, degrees: layer.Degrees) -> MessageSums:
+    """Return the reductions of messages along the edges of ``block``, on its device."""
+    if isinstance(block, DeviceBlock):
+        return block.sums(degrees)  # type: ignore[arg-type]
+    return Segments(block, degrees)
+
+
 def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
     """Return rows ``ids`` ``[n]`` of ``x`` ``[num_rows, ...]``, with gradient.
 
-    A row that is taken several times sums its gradients in the order of ``ids``.
+    A row that is taken several times sums its gradients in the order of ``ids``, on the host;
+    ``ids`` of a block on a device are a tensor of that device.
     """
+    if isinstance(ids, torch.Tensor):
+        return x.index_select(0, ids)
     out: torch.Tensor = _Take.apply(x.flatten(1).contiguous(), ids)  # type: ignore[no-untyped-call]
     return out.view(len(ids), *x.shape[1:])
 
