@@ -61,13 +61,13 @@ def test_slices_change_nothing_where_no_gradient_is_needed(
     inputs = load(graph, model, batch)
     whole = model(batch, inputs)
     largest: list[int] = []
-    original = custom.Segments
+    original = custom.message_sums
 
     def noted(block: Block, degrees: Any) -> Any:
         largest.append(block.num_edges)
         return original(block, degrees)
 
-    monkeypatch.setattr(custom, "Segments", noted)
+    monkeypatch.setattr(custom, "message_sums", noted)
     monkeypatch.setattr(custom, "_SLICE_EDGES", 16)
     with torch.no_grad():
         in_slices = model(batch, inputs)
