@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
+from gnnscale.model.activation import Activation
 from gnnscale.sampler import Block
-
-if TYPE_CHECKING:
-    from gnnscale.model.functional import Activation
 
 
 class Rule(Enum):
@@ -90,7 +88,7 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def sums(self, degrees: torch.Tensor | None) -> MessageSums:
-        """Return the reductions of messages along its edges."""
+        """Return the reductions of its edges' messages."""
 
     @abstractmethod
     def destinations(self) -> torch.Tensor:

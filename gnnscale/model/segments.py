@@ -141,7 +141,7 @@ class _Take(torch.autograd.Function):
 
 
 def message_sums(block: Block, degrees: layer.Degrees) -> MessageSums:
-    """Return the reductions of messages along the edges of ``block``, on its device."""
+    """Return the reductions of the messages of a block's edges, on its device."""
     if isinstance(block, DeviceBlock):
         return block.sums(degrees)  # type: ignore[arg-type]
     return Segments(block, degrees)
