@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -171,6 +172,11 @@ inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst
 inline float __int_as_float(int bits) { return __builtin_bit_cast(float, bits); }
 inline int __float_as_int(float value) { return __builtin_bit_cast(int, value); }
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
+// Rounded once each: neither compiler may fuse them.
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigned, value); }
 
 namespace gnnscale {

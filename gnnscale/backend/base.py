@@ -17,7 +17,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel, trainable
 from gnnscale.plan import Accelerator, Device, Threads, registry
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.sampler import MiniBatch, Sampler
+from gnnscale.sampler import MiniBatch, Sampler, SamplerConfig
 
 
 class DeviceError(errors.ConfigError):
@@ -48,6 +48,9 @@ class HostParts:
     model: TrainableModel  #: the host's weights, which the optimizer updates
     objective: trainable.Objective  #: the loss of a mini-batch
     sampler: Sampler  #: the host's sampler
+    sampling: SamplerConfig  #: what made it, for devices that sample by themselves
+    seed: int  #: of the run
+    batch_size: int  #: seeds of a slice at most
     loader: FeatureLoader  #: reads the host's features, or the device's cache if it has one
     #: where a device that samples by itself finds adjacency lists; None for all of them at the host
     lists: CachedLists | None = None
@@ -235,7 +238,7 @@ class DeviceMemory:
     @property
     def room(self) -> int:
         """Bytes that what comes and goes may take, all together."""
-        return self._device.memory_bytes - self._kept
+        return self._device.budget_bytes - self._kept
 
     def keep(self, num_bytes: int, what: str) -> None:
         """Take ``num_bytes`` for ``what``, which stays.
@@ -252,7 +255,7 @@ class DeviceMemory:
         Raises:
             DeviceMemoryError: they do not fit beside what is in use.
         """
-        budget = self._device.memory_bytes
+        budget = self._device.budget_bytes
         with self._lock:
             if self._in_use + num_bytes > budget:
                 raise DeviceMemoryError(

@@ -65,9 +65,15 @@ class GraphError(UserError):
     """A graph, or a file that should hold one, is not usable."""
 
 
+#: Names that people give to what is called differently here.
+_MEANT = {"gpu": "cuda", "nvidia": "cuda", "hybrid_gpu": "hybrid_cuda"}
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the known name closest to ``name``, or nothing."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    if _MEANT.get(name) in (known := list(known)):
+        return f", did you mean {_MEANT[name]!r}?"
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f", did you mean {match[0]!r}?" if match else ""
 
 

@@ -9,11 +9,16 @@ import torch
 from torch import nn
 
 from gnnscale import ops
+from gnnscale.core import ConfigError, one_line
 from gnnscale.model import layer, trainable
+from gnnscale.model.device_block import DeviceBlock
 from gnnscale.sampler import Block, MiniBatch
 
 if TYPE_CHECKING:
     import dgl
+
+
+_NUMPY = {torch.int32: np.int32, torch.int64: np.int64}
 
 
 class Adjacency(NamedTuple):
@@ -51,9 +56,7 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
         ImportError: DGL is not installed.
     """
     dgl = import_dgl()
-    # Converted by NumPy: torch would start a pool of threads for every thread that calls this.
-    dtype = np.dtype(np.int32 if idtype == torch.int32 else np.int64)
-    vertices = torch.from_numpy(batch.input_vertices.astype(dtype, copy=False))
+    vertices = _converted(batch.input_vertices, idtype)
     blocks = []
     for block in batch.blocks:
         made = block_to_dgl(block, idtype=idtype)
@@ -66,21 +69,33 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
 def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLGraph:
     """Return one block as DGL's, as ``to_dgl_blocks`` does of all, without the vertices' ids."""
     dgl = import_dgl()
-    dtype = np.dtype(np.int32 if idtype == torch.int32 else np.int64)
-    indptr, indices = (
-        torch.from_numpy(ids.astype(dtype, copy=False)) for ids in (block.indptr, block.indices)
-    )
-    made = dgl.create_block(
-        ("csc", (indptr, indices, torch.empty(0, dtype=idtype))),
-        num_src_nodes=block.num_src,
-        num_dst_nodes=block.num_dst,
-        idtype=idtype,
-    )
-    if block.importance is not None:
-        made.edata["importance"] = torch.from_numpy(block.importance)
-    if block.edge_weights is not None:
-        made.edata["weight"] = torch.from_numpy(block.edge_weights)
+    indptr, indices = (_converted(ids, idtype) for ids in (block.indptr, block.indices))
+    try:
+        made = dgl.create_block(
+            ("csc", (indptr, indices, torch.empty(0, dtype=idtype, device=indices.device))),
+            num_src_nodes=block.num_src,
+            num_dst_nodes=block.num_dst,
+            idtype=idtype,
+        )
+    except dgl.DGLError as error:
+        if indices.device.type == "cpu":
+            raise
+        raise ConfigError(
+            f"model.form=dgl: this DGL ({dgl.__version__}) has no graphs on {indices.device} "
+            f"({one_line(error, 80)}); https://www.dgl.ai says how to install one that has"
+        ) from None
+    for name, values in (("importance", block.importance), ("weight", block.edge_weights)):
+        if values is not None:
+            made.edata[name] = torch.as_tensor(values)
     return made
+
+
+def _converted(ids: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return ids, an array or a tensor of a device, as a tensor of ``dtype``."""
+    if isinstance(ids, torch.Tensor):
+        return ids.to(dtype)
+    # By NumPy: torch would start a pool of threads for every thread that calls this.
+    return torch.from_numpy(ids.astype(_NUMPY[dtype], copy=False))
 
 
 def to_edge_indices(batch: MiniBatch) -> list[torch.Tensor]:
@@ -106,6 +121,8 @@ def block_to_edge_index(block: Block) -> torch.Tensor:
             "an edge_index has no place for the importance of layer-wise sampling; "
             "use neighbour sampling"
         )
+    if isinstance(block, DeviceBlock):
+        return torch.stack([block.sources(), block.destinations()]).to(torch.int64)
     out = ops.empty((2, block.num_edges), torch.int64)
     ops.expand_edges(block.indptr, block.indices, first_dst=0, out=out.numpy())
     return out

@@ -128,9 +128,9 @@ class CustomLayer(GraphLayer):
         """Gather at the destinations of ``block``, whose first is row ``first``."""
         if messages is None:
             own = _destinations(block, first)
-            on_edges = self.functions.scatter(take(rows, block.indices), take(rows, own))
+            on_edges = self.functions.scatter(take(rows, _sources(block)), take(rows, own))
         else:
-            on_edges = take(messages, block.indices)
+            on_edges = take(messages, _sources(block))
         sums = message_sums(block, None if degrees is None else degrees[first:])
         return self._reduce(on_edges, sums)
 
@@ -184,6 +184,11 @@ class Custom(options.LayeredModel):
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
         return CustomLayer(self.functions(num_in, num_out), num_in, num_out)
+
+
+def _sources(block: Block) -> Int32Array:
+    """Return the source of each edge."""
+    return block.sources() if isinstance(block, DeviceBlock) else block.indices  # type: ignore[return-value]
 
 
 def _destinations(block: Block, first: int) -> Int32Array:

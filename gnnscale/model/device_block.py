@@ -34,11 +34,11 @@ class MessageSums(Protocol):
         ...
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean of each destination's messages, zeros if there are none."""
+        """Return the mean of each destination's messages, zeros without any."""
         ...
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of each destination's messages, zeros if there are none."""
+        """Return the maximum of each destination's messages, zeros without any."""
         ...
 
 
@@ -89,6 +89,10 @@ class DeviceBlock(Block, ABC):
     @abstractmethod
     def sums(self, degrees: torch.Tensor | None) -> MessageSums:
         """Return the reductions of its edges' messages."""
+
+    @abstractmethod
+    def sources(self) -> torch.Tensor:
+        """Return the source of each edge, ``[num_edges]`` int32, that of no edge after the last."""
 
     @abstractmethod
     def destinations(self) -> torch.Tensor:

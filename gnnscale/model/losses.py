@@ -15,6 +15,7 @@ from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name, load_named
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from gnnscale.graph import Graph
@@ -48,6 +49,18 @@ def check_labels(option: str, graph: Graph, kind: str) -> None:
     found = label_kind(graph.labels)
     if found != kind:
         raise ConfigError(f"{option}: needs {_KINDS[kind]}, and {graph.name} has {_KINDS[found]}")
+
+
+class _OnDevices:
+    """A tensor, and a copy of it on each device that asked for one."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._copies = {values.device: values}
+
+    def on(self, device: torch.device) -> Tensor:
+        if device not in self._copies:
+            self._copies[device] = next(iter(self._copies.values())).to(device)
+        return self._copies[device]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +127,15 @@ class CrossEntropy(LossConfig):
                 return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
 
             return plain
-        weights = torch.from_numpy(self._weights(graph))
+        weights = _OnDevices(torch.from_numpy(self._weights(graph)))
 
         def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
             total = functional.cross_entropy(
-                outputs, targets, weights, reduction="sum", label_smoothing=smoothing
+                outputs,
+                targets,
+                weights.on(outputs.device),
+                reduction="sum",
+                label_smoothing=smoothing,
             )
             return total / len(targets)
 
@@ -175,10 +192,11 @@ class BinaryCrossEntropy(LossConfig):
             found = np.array(self.pos_weight, np.float32)
             if found.ndim:
                 _check_length("loss.pos_weight", found, graph)
-            weights = torch.from_numpy(found.reshape(-1)).expand(graph.num_classes)
+            weights = _OnDevices(torch.from_numpy(found.reshape(-1)).expand(graph.num_classes))
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights)
+            weight = None if weights is None else weights.on(outputs.device)
+            return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weight)
 
         return loss
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -119,7 +120,37 @@ class TrainableModel(nn.Module):
 Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
 
 
-def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Objective:
+class VertexObjective:
+    """The loss of predicting the labels of a mini-batch's seeds."""
+
+    def __init__(self, graph: Graph, measured: losses.Loss) -> None:
+        """Compare outputs with the labels of ``graph`` by ``measured``."""
+        self._graph = graph
+        self._measured = measured
+
+    def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
+        """Return the mean loss of the seeds."""
+        if not batch.num_seeds:
+            return outputs.sum()
+        return self._measured(outputs, _targets(self._graph, batch.seeds))
+
+    def on(self, device: torch.device) -> Objective:
+        """Return the loss of mini-batches whose seeds are a tensor of ``device``, which has labels.
+
+        It copies the labels of all vertices.
+        """
+        labels = torch.tensor(np.asarray(self._graph.labels), device=device)
+
+        def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
+            if not batch.num_seeds:
+                return outputs.sum()
+            seeds: Any = batch.seeds
+            return self._measured(outputs, _as_targets(labels.index_select(0, seeds)))
+
+        return objective
+
+
+def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> VertexObjective:
     """Return the loss of predicting the labels of a mini-batch's seeds.
 
     Args:
@@ -128,14 +159,12 @@ def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Obj
     Raises:
         ConfigError: the loss does not go with the labels.
     """
-    measured = (loss or losses.AutoLoss()).build(graph)
+    return VertexObjective(graph, (loss or losses.AutoLoss()).build(graph))
 
-    def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
-        if not batch.num_seeds:
-            return outputs.sum()
-        return measured(outputs, _targets(graph, batch.seeds))
 
-    return objective
+def objective_on(objective: Objective, device: torch.device) -> Objective:
+    """Return ``objective`` of mini-batches on ``device``; one that reads no labels is the same."""
+    return objective.on(device) if isinstance(objective, VertexObjective) else objective
 
 
 def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
@@ -152,7 +181,11 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
 
 def _targets(graph: Graph, seeds: IntArray) -> Tensor:
     """Return the labels of ``seeds`` as a loss takes them."""
-    labels = torch.from_numpy(graph.labels[seeds])
-    if graph.labels.dtype.kind == "f":
-        return labels.to(torch.float32).reshape(len(seeds), -1)
-    return labels.to(torch.float32 if graph.labels.ndim == 2 else torch.int64)
+    return _as_targets(torch.from_numpy(graph.labels[seeds]))
+
+
+def _as_targets(labels: Tensor) -> Tensor:
+    """Return labels ``[n]`` or ``[n, k]`` as a loss takes them."""
+    if labels.is_floating_point():
+        return labels.to(torch.float32).reshape(len(labels), -1)
+    return labels.to(torch.float32 if labels.ndim == 2 else torch.int64)

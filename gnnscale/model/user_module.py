@@ -116,8 +116,10 @@ class UserModel(trainable.TrainableModel):
             # Modules need not know of mini-batches with nothing in them.
             return torch.zeros(0, self._num_classes, requires_grad=True)
         if self.training:
-            first = int(batch.seeds[0])
-            torch.default_generator.manual_seed(_stream(batch.seed, batch.step, first))
+            stream = _stream(batch.seed, batch.step, batch.first_seed)
+            on_host = inputs.x.device.type == "cpu"
+            # Other devices have their generators; torch's own function seeds all of them.
+            (torch.default_generator.manual_seed if on_host else torch.manual_seed)(stream)
         return self.logits(batch, inputs.x)
 
     def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Which device does what: device plans, the performance model, and platforms."""
 
+from gnnscale.plan.cuda import Cuda
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated, Fpga
 from gnnscale.plan.device_plan import (
     BY_DEVICE,

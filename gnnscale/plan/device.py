@@ -69,6 +69,13 @@ class Device:
                 f"name={shown(self.name)}: must be at most 63 letters, digits, spaces and .:+()-_"
             )
 
+    def check(self) -> None:
+        """Refuse a device that this machine does not have, before anything is made for it.
+
+        Raises:
+            ConfigError: with the reason, and what goes instead.
+        """
+
     @property
     def holds_cache(self) -> bool:
         """Whether a part of the graph can be kept in its memory: usually over a link."""
@@ -136,8 +143,9 @@ class Accelerator(Device):
     def __post_init__(self) -> None:
         super().__post_init__()
         for option in ("macs_per_s", "memory_bandwidth", "memory_bytes"):
-            if not getattr(self, option) > 0:
-                raise ConfigError(f"{option}={getattr(self, option)}: must be above 0")
+            value = getattr(self, option)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{option}={value}: must be above 0")
         for option in ("link_bandwidth", "peer_bandwidth", "host_bandwidth", "sampled_edges_per_s"):
             value = getattr(self, option)
             if value is not None and not value > 0:
@@ -157,6 +165,11 @@ class Accelerator(Device):
     def on_host(self) -> bool:  # type: ignore[override]
         """Whether it has no link."""
         return self.link_bandwidth is None
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of its memory that a run may take."""
+        return self.memory_bytes
 
     def read_requests(self, num_bytes: int) -> int:
         """Return the requests over the link of one read of ``num_bytes``."""

@@ -27,7 +27,7 @@ _SPARE = 0.1
 def room(device: Accelerator, workload: Workload) -> int:
     """Return the bytes of a device that mini-batches may take; below 0 if the rest is larger."""
     resident = equations.BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
-    return device.memory_bytes - resident
+    return device.budget_bytes - resident
 
 
 def max_seeds(
@@ -136,7 +136,7 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
     raise ConfigError(
         f"device_plan: {device.label} has {num_seeds} of batch_size={batch_size} seeds, whose "
         f"mini-batch needs about {needed / 1e6:,.1f} MB, and {max(left, 0) / 1e6:,.1f} MB of "
-        f"memory_bytes={device.memory_bytes} are left by the model and {cached / 1e6:,.1f} MB of "
+        f"memory_bytes={device.budget_bytes} are left by the model and {cached / 1e6:,.1f} MB of "
         f"cache; {' or '.join(fits)} would fit"
     )
 

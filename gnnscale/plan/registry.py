@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.options.config import typed
+from gnnscale.plan.cuda import Cuda
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -35,6 +36,7 @@ _BUILT_IN = {
     Emulated.kind: DeviceKind(
         metadata=Emulated, opener="gnnscale.backend.emulated:EmulatedBackend"
     ),
+    Cuda.kind: DeviceKind(metadata=Cuda, opener="gnnscale.backend.cuda.backend:open_cuda"),
     Fpga.kind: DeviceKind(metadata=Fpga, opener="gnnscale.backend.fpga.backend:FpgaBackend"),
 }
 _KINDS = dict(_BUILT_IN)

@@ -96,6 +96,11 @@ class MiniBatch:
         return self.input_vertices[: self.num_seeds]
 
     @property
+    def first_seed(self) -> int:
+        """The first seed, of one at least."""
+        return int(self.seeds[0])
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
         links = 0 if self.links is None else self.links.num_bytes

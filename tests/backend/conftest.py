@@ -11,7 +11,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GNN, GraphSAGE
 from gnnscale.model.trainable import vertex_objective
 from gnnscale.plan import Cpu, Device
-from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.sampler import MiniBatch, NeighborSampler, NeighborSampling
 
 
 @pytest.fixture
@@ -53,6 +53,9 @@ def host(graph: Graph) -> Callable[..., HostParts]:
             model=model,
             objective=vertex_objective(of),
             sampler=NeighborSampler(of, fanouts=[10, 5], seed=1),
+            sampling=NeighborSampling(fanouts=[10, 5]),
+            seed=1,
+            batch_size=300,
             loader=FeatureLoader(
                 of, model, num_threads=1, aggregates=aggregates, compute_dtype=dtype
             ),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -104,11 +103,12 @@ class OwnBlocks(OwnSAGE):
         return x
 
     def inference_per_layer(self, layer: int, block: Any, x: torch.Tensor) -> torch.Tensor:
-        counts = np.diff(block.indptr)
-        dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), counts))
-        src = torch.from_numpy(block.indices.astype(np.int64))
-        sums = torch.zeros(block.num_dst, x.shape[1]).index_add(0, dst, x[src])
-        mean = sums / torch.from_numpy(counts).clamp(min=1)[:, None]
+        # Arrays of the host, or tensors of the device that trains.
+        counts = torch.as_tensor(block.indptr).diff()
+        dst = torch.repeat_interleave(counts)
+        src = torch.as_tensor(block.indices).long()
+        sums = x.new_zeros(block.num_dst, x.shape[1]).index_add(0, dst, x[src])
+        mean = sums / counts.clamp(min=1)[:, None]
         rows = torch.cat([x[: block.num_dst], mean], dim=1)
         return self.between(layer, self.convs[layer](rows))
 

@@ -159,6 +159,8 @@ def compile_file(file: Path, architecture: str) -> Compiled:
         include_path=[str(folder) for folder in folders],
         device_as_default_execution_space=True,
         device_int128=True,
+        # Products and sums are rounded one by one, as on the host: the results are its to the bit.
+        fma=False,
         ptxas_options=["-v"],
     )
     log = io.StringIO()
@@ -185,7 +187,7 @@ def _digest(file: Path, architecture: str, core: ModuleType) -> str:
     headers = kernels.native_headers(root) / "gnnscale"
     native = [(headers / name).read_bytes() for name in ("random.hpp", "limits.hpp")]
     shared = compiling.digest_of_files(root, ("include",), _SUFFIXES).encode()
-    words = (architecture, _STANDARD, core.__version__, nvrtc_version())
+    words = (architecture, _STANDARD, "fma=False", core.__version__, nvrtc_version())
     return compiling.digest([file.read_bytes(), shared, *native, *(w.encode() for w in words)])
 
 

@@ -63,7 +63,14 @@ class DeviceSample:
             ValueError: a seed is no vertex or appears twice, or there is no room for the sample.
             GraphError: the topology is damaged.
         """
-        words = self.state.cpu()
+        return self.sizes_in(self.state.cpu())
+
+    def sizes_in(self, words: torch.Tensor) -> SampleSizes:
+        """Return the sizes by a copy of ``state`` on the host.
+
+        Raises:
+            ValueError, GraphError: as ``sizes`` does.
+        """
         if int(words[State.ERROR]) != -1:
             self._refuse(words.numpy())
         first_edges = self.num_edges.storage_offset() - self.state.storage_offset()

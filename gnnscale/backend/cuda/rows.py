@@ -134,7 +134,8 @@ class RowGather:
     def _slot(self, shape: tuple[int, int], dtype: torch.dtype, shifts: bool) -> _Slot:
         """Return room for rows, the place of a wrong id, and the words of ``GatherTask``."""
         table, device = self._table, self._kernels.device
-        out = torch.empty(shape, dtype=dtype, device=device)
+        # Rows after the last one are read, and multiplied with zeros, which must not give NaN.
+        out = torch.zeros(shape, dtype=dtype, device=device)
         wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=device)
         words = [
             *(table.data_ptr(), len(table), _row_bytes(table)),

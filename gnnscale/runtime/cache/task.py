@@ -46,13 +46,13 @@ def cache_budget(
     model = equations.BYTES_PER_PARAMETER * workload.num_weights
     if planner.keeps_batch and first is not None:
         model += int(first.vertices[0]) * row_bytes(graph)
-    free = device.memory_bytes * (1 - planner.reserve) - model
+    free = device.budget_bytes * (1 - planner.reserve) - model
     for count in range(in_flight, 0, -1):
         if free >= count * batch:
             return int(free - count * batch)
     raise ConfigError(
         f"cache_planner={planner.policy}: {device.label} has no memory left for a cache: of "
-        f"{device.memory_bytes / 1e6:,.1f} MB the model and a mini-batch take "
+        f"{device.budget_bytes / 1e6:,.1f} MB the model and a mini-batch take "
         f"{(model + batch) / 1e6:,.1f} MB, and cache_planner.reserve={planner.reserve} keeps a "
         "part free; a smaller batch_size, fewer neighbours (sampler.fanouts) or "
         "cache_planner.budget_bytes allow one"

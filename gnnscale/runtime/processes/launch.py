@@ -67,6 +67,9 @@ def launch(
     by_name.refuse_while_imported()
     # What workers cannot import is found before anything is made.
     by_name.dump(config)
+    devices = config.device_plan.parsed()
+    for device in devices:
+        device.check()
     workers: list[_Worker] = []
     server = start_server()
     if not server.num_started:
@@ -74,7 +77,6 @@ def launch(
     artefacts = make_artefacts(config)
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
-    devices = config.device_plan.parsed()
     names = [device.label for device in devices]
     task = WorkerTask(
         config=config,

@@ -125,14 +125,16 @@ def _host_parts(
 ) -> HostParts:
     """Return what the device is opened with."""
     task = data.task
-    sampler = task.sampling(config.trained_sampler, data.order).sampler(
-        task.graph, seed=config.seed, num_threads=config.num_threads
-    )
+    sampling = task.sampling(config.trained_sampler, data.order)
+    sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
     parts = HostParts(
         graph=task.graph,
         model=learning.trained,
         objective=task.objective,
         sampler=sampler,
+        sampling=sampling,
+        seed=config.seed,
+        batch_size=config.batch_size,
         loader=loader,
         own_steps=OwnSteps(
             build_optimizer=config.optimizer.build,

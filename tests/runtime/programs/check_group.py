@@ -74,7 +74,8 @@ class Model(torch.nn.Module):
 def check_synchronizer(group: Group, *, own_collective: bool) -> None:
     rank, size = group.rank, group.size
     model: Any = Model()
-    unused: dict[str, Any] = {"graph": None, "sampler": None, "loader": None}
+    names = ("graph", "sampler", "sampling", "seed", "batch_size", "loader")
+    unused: dict[str, Any] = dict.fromkeys(names)
     parts = HostParts(model=model, objective=lambda rows, batch: rows.sum(), **unused)
     backend = CpuBackend(Cpu(), parts)
     synchronizer = Synchronizer(model, backend, group, own_collective=own_collective)

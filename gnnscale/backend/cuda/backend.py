@@ -1,0 +1,262 @@
+"""A GPU as a training device: it samples, reads host memory and trains by itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+
+from gnnscale.backend.base import (
+    BatchOutcome,
+    DeviceBatch,
+    DeviceError,
+    DeviceMemoryError,
+    HostParts,
+)
+from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.device_sample import SampleSizes
+from gnnscale.backend.cuda.engine import CudaEngine, Engine
+from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
+from gnnscale.backend.cuda.learner import Learner
+from gnnscale.backend.cuda.placement import place
+from gnnscale.backend.cuda.reader import NUM_SLOTS, GraphReader
+from gnnscale.backend.cuda.step import OwnStep, Staging
+from gnnscale.backend.cuda.streams import Mark
+from gnnscale.backend.lowering import needs_sizes
+from gnnscale.core import Array, Traffic, one_line
+from gnnscale.model import Inputs
+from gnnscale.plan import Cuda, Device, Threads
+from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
+from gnnscale.sampler import LayerSampling, MiniBatch
+
+
+def open_cuda(device: Device, host: HostParts) -> CudaBackend:
+    """Open a GPU, or the host that stands for it.
+
+    Raises:
+        ConfigError: it is not there, or what it takes is missing.
+        DeviceMemoryError: data that must lie in its memory do not fit.
+    """
+    assert isinstance(device, Cuda)
+    engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
+    return CudaBackend(device, host, engine)
+
+
+class CudaBackend:
+    """Does whole steps without the host waiting, or what the host asks beside other devices.
+
+    Two streams share the work: one samples and reads the next mini-batch while the other trains.
+    """
+
+    def __init__(self, device: Cuda, host: HostParts, engine: Engine) -> None:
+        """Bring model and graph to the device."""
+        self.device = device
+        self._host = host
+        self._engine = engine
+        self._training, self._reading = engine.stream(), engine.stream()
+        with self._naming("while it was opened"):
+            weights = sum(each.numel() for each in host.model.parameters()) * BYTES_PER_PARAMETER
+            placed = place(host.graph, device, engine, kept_bytes=weights)
+            self._reader = GraphReader(host, placed, engine)
+            self._learner = Learner(host, engine.device)
+        #: Whether code of a user's computes the step, which may wait for the device.
+        self._own_code = needs_sizes(host.model) is not None
+        self._bounded = not self._own_code and _is_bounded(host)
+        self._staging = Staging(engine, host.batch_size)
+        #: Steps whose arrays the device may still read, with the marks after them.
+        self._unfinished: deque[tuple[Mark, OwnStep]] = deque()
+        #: What ``propagate`` has begun: marks before and after it, and its loss.
+        self._propagated: tuple[Mark, Mark, list[torch.Tensor]] | None = None
+
+    def train(self, seeds: Array, step: int, *, rate: float, updates: bool) -> OwnStep:
+        """Start the step of ``seeds``; see ``StepOwner.train``."""
+        with self._naming(f"in step {step}, of {len(seeds)} seeds"):
+            while len(self._unfinished) >= NUM_SLOTS:
+                # The sampler is about to write what that step reads; so are those that free it.
+                self._reading.wait_for(self._unfinished[0][0])
+                self._unfinished.popleft()
+            started = OwnStep(self, self._staging, seeds, step)
+            self._start(started, rate=rate, updates=updates)
+        return started
+
+    def _start(self, step: OwnStep, *, rate: float, updates: bool) -> None:
+        reading, training = self._reading, self._training
+        step.marks.append(reading.mark())
+        reading.run(lambda: step.sample(self._reader))
+        step.marks.append(reading.mark())
+        sizes = self._reader.largest_sizes(len(step.seeds))
+        if not self._bounded:
+            step.marks[-1].wait()
+            sizes = step.sizes()
+        reading.run(lambda: step.read_rows(self._reader, sizes))
+        step.marks.append(reading.mark())
+        training.wait_for(step.marks[-1])
+        step.marks.append(training.mark())
+        training.run(lambda: step.propagate(self._learner), waits=self._own_code)
+        step.marks.append(training.mark())
+        training.run(lambda: step.update(self._learner, rate if updates else None))
+        step.marks.append(training.mark())
+        self._unfinished.append((step.marks[-1], step))
+
+    def outcome(self, step: OwnStep) -> BatchOutcome:
+        """Wait for a step, and return its outcome."""
+        with self._naming(f"in step {step.number}, of {len(step.seeds)} seeds, or just before it"):
+            step.marks[-1].wait()
+            sizes = step.sizes()
+        size = _batch_size(sizes)
+        return BatchOutcome(
+            loss=step.loss, size=size, traffic=self._traffic(size), seconds=step.seconds()
+        )
+
+    def sample(self, seeds: Array, step: int) -> CudaBatch:
+        """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
+        with self._naming(f"in step {step}, of {len(seeds)} seeds"):
+            drawn = OwnStep(self, self._staging, seeds, step)
+            self._reading.run(lambda: drawn.sample(self._reader))
+            self._reading.mark().wait()
+            sizes = drawn.sizes()
+            found: list[CudaBatch] = []
+            self._reading.run(lambda: found.append(drawn.batch(self._reader, sizes).copy()))
+            self._reading.mark().wait()
+            drawn.give_back()
+        return found[0]
+
+    def on_host(self, batch: CudaBatch) -> MiniBatch:
+        """Return the host's form, which is drawn again."""
+        return self._host.sampler.sample(batch.host_seeds, batch.step)
+
+    def load(self, batch: CudaBatch) -> Inputs:
+        """Read the first layer's input, and wait for it."""
+        found: list[Inputs] = []
+
+        def read() -> None:
+            inputs = self._reader.load(batch)
+            found.append(replace(inputs, x=inputs.x.clone()))
+
+        with self._naming(f"in step {batch.step}, of {batch.num_seeds} seeds"):
+            self._reading.run(read)
+            self._reading.mark().wait()
+        return replace(found[0], traffic=self._traffic(BatchSize.of(batch)))
+
+    def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
+        """Hand the mini-batch over: it is on the device."""
+        return DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
+
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+        """Begin forward and backward propagation."""
+        loss: list[torch.Tensor] = []
+        first = self._training.mark()
+        self._training.run(
+            lambda: loss.append(self._learner.backward(batch.batch, batch.inputs, weight)),
+            waits=self._own_code,
+        )
+        self._propagated = (first, self._training.mark(), loss)
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        """Wait for the mini-batch that was propagated last, and return its outcome."""
+        assert self._propagated is not None
+        first, last, loss = self._propagated
+        self._propagated = None
+        with self._naming(f"in step {batch.batch.step}, of {batch.batch.num_seeds} seeds"):
+            last.wait()
+        return BatchOutcome(
+            loss=float(loss[0]),
+            size=BatchSize.of(batch.batch),
+            traffic=batch.traffic,
+            seconds={"propagate": last.seconds_since(first)},
+        )
+
+    def gradients_out(self, into: list[torch.Tensor]) -> None:
+        """Copy the gradients of the shared parameters to the host."""
+        self._wait()
+        for target, grad in zip(into, self._learner.take_gradients(), strict=True):
+            target.copy_(grad)
+
+    def load_state(self) -> None:
+        """Take over the host's parameters and buffers, and its optimizer's state for own steps."""
+        self._training.run(self._learner.load_state)
+        self._wait()
+
+    def update_weights(self) -> None:
+        """Take over the parameters that the host's optimizer has updated."""
+        self._training.run(self._learner.load_weights)
+
+    def buffers_out(self) -> None:
+        """Copy the buffers to the host's model."""
+        self._wait()
+        self._learner.buffers_out()
+
+    def state_out(self) -> None:
+        """Copy weights, buffers and the optimizer's state to the host's, after all steps so far."""
+        self._wait()
+        self._learner.state_out()
+
+    def set_threads(self, threads: Threads) -> None:
+        """Use so many host threads from now on."""
+        self._host.sampler.num_threads = threads.sample
+        self._host.loader.num_threads = threads.load
+        torch.set_num_threads(max(threads.propagate, 1))
+
+    def close(self) -> None:
+        """Wait for the streams, and end the device's access to host memory."""
+        for stream in (self._reading, self._training):
+            stream.close()
+        self._engine.close()
+
+    def _wait(self) -> None:
+        with self._naming("in one of the last steps"):
+            self._training.mark().wait()
+
+    def _traffic(self, size: BatchSize) -> Traffic:
+        placed = self._reader.placed
+        reads = size.num_edges + sum(size.vertices[1:])
+        return Traffic(
+            rows=placed.row_access(int(size.vertices[0])),
+            lists=placed.list_access(int(reads), self.device.link_request_bytes),
+        )
+
+    @contextmanager
+    def _naming(self, when: str) -> Iterator[None]:
+        """Name the device and the step in errors of CUDA.
+
+        Raises:
+            DeviceMemoryError: the device's memory is too small.
+            DeviceError: the device has failed.
+        """
+        label = self.device.label
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(
+                f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
+                "batch_size, fewer neighbours (sampler.fanouts), or features=host and "
+                "topology=host of the device take less"
+            ) from None
+        except HostReadError:
+            raise
+        except Exception as error:
+            if "CUDA" not in f"{type(error).__name__}: {error}" or isinstance(error, DeviceError):
+                raise
+            raise DeviceError(
+                f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
+                "CUDA_LAUNCH_BLOCKING=1 the operation is named"
+            ) from None
+
+
+def _is_bounded(host: HostParts) -> bool:
+    """Whether numbers of neighbours bound a mini-batch, so that its sizes need not be known.
+
+    Otherwise the host waits for each sample's sizes, while the device trains the one before.
+    """
+    sampling = host.sampling
+    return isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts  # type: ignore[attr-defined]
+
+
+def _batch_size(sizes: SampleSizes) -> BatchSize:
+    """Return the sizes of a mini-batch, inputs first."""
+    return BatchSize(
+        vertices=tuple(reversed(sizes.num_vertices)), edges=tuple(reversed(sizes.num_edges))
+    )

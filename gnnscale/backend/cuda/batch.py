@@ -1,0 +1,104 @@
+"""Mini-batches on a device, of which the host need not know how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gnnscale.backend.cuda.block import CudaBlock
+from gnnscale.backend.cuda.device_sample import DeviceSample, SampleSizes
+from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.sampler_plan import Room
+from gnnscale.core import Array
+from gnnscale.sampler import MiniBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaBatch(MiniBatch):
+    """A mini-batch whose arrays are tensors of a device; ``seeds`` are too."""
+
+    host_seeds: Array  #: ``[num_seeds]`` the seeds, as the host knows them
+    num_sources: torch.Tensor  #: ``[1]`` int64 on the device: how many input vertices there are
+
+    @property
+    def first_seed(self) -> int:
+        """The first seed."""
+        return int(self.host_seeds[0])
+
+    @property
+    def input_block(self) -> CudaBlock:
+        """The block that reads the input features."""
+        block = self.blocks[0]
+        assert isinstance(block, CudaBlock)
+        return block
+
+    @property
+    def vertices(self) -> torch.Tensor:
+        """``input_vertices``, which are a tensor."""
+        return self.input_block.vertices
+
+    def copy(self) -> CudaBatch:
+        """Return a mini-batch that the next samples do not overwrite."""
+        vertices = self.vertices.clone()
+        blocks = tuple(each.copy(vertices) for each in self.blocks if isinstance(each, CudaBlock))
+        return replace(
+            self,
+            input_vertices=vertices,  # type: ignore[arg-type]
+            blocks=blocks,
+            num_sources=blocks[0].num_vertices[1:],
+        )
+
+
+def largest_sizes(room: Room) -> SampleSizes:
+    """Return what a sample has at most."""
+    return SampleSizes(num_vertices=room.num_vertices, num_edges=room.num_edges)
+
+
+def batch_of(
+    sample: DeviceSample,
+    host_seeds: Array,
+    sizes: SampleSizes,
+    kernels: Kernels,
+    *,
+    weight_sums: torch.Tensor | None,
+) -> CudaBatch:
+    """Return a sample as a mini-batch; arrays are the sample's own.
+
+    Args:
+        sizes: its own, or the largest that there can be: arrays then hold anything after their end.
+        weight_sums: ``[num_vertices]`` by local id, if edges have weights.
+    """
+    blocks = []
+    for hop, arrays in enumerate(sample.hops):
+        num_dst, num_src = sizes.num_vertices[hop : hop + 2]
+        num_edges = sizes.num_edges[hop]
+        last = hop + 1 == len(sample.hops)
+        blocks.append(
+            CudaBlock(
+                indptr=arrays.indptr[: num_dst + 1],
+                indices=arrays.indices[:num_edges],
+                importance=_first(arrays.importance, num_edges),
+                edge_weights=_first(arrays.edge_weights, num_edges),
+                edge_vertices=sample.edge_vertices if last else None,
+                weight_sums=None if weight_sums is None else weight_sums[:num_src],
+                num_src=num_src,
+                kernels=kernels,
+                vertices=sample.vertices[:num_src],
+                num_vertices=sample.num_vertices[hop : hop + 2],
+                num_used=sample.num_edges[hop : hop + 1],
+            )
+        )
+    return CudaBatch(
+        seed=sample.seed,
+        step=sample.step,
+        num_seeds=len(host_seeds),
+        input_vertices=sample.vertices[: sizes.num_vertices[-1]],  # type: ignore[arg-type]
+        blocks=tuple(reversed(blocks)),
+        host_seeds=host_seeds,
+        num_sources=sample.num_vertices[-1:],
+    )
+
+
+def _first(array: torch.Tensor | None, size: int) -> torch.Tensor | None:
+    return None if array is None else array[:size]

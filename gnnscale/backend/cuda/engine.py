@@ -1,0 +1,120 @@
+"""Kernels, streams and memory of a GPU, or of the host that stands for one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from gnnscale.backend.cuda.compiled import CompiledKernels
+from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.requirements import check_gpu
+from gnnscale.backend.cuda.streams import CudaStream, Stream
+from gnnscale.core import Array
+from gnnscale.feature.unified import CudaSide, SharedSegment
+from gnnscale.plan import Cuda
+
+
+class Engine(Protocol):
+    """A GPU, or the host that stands for it."""
+
+    kernels: Kernels  #: of the device
+    device: torch.device  #: on which tensors lie
+    memory_bytes: int  #: of its memory that may be taken
+
+    def stream(self) -> Stream:
+        """Return a new stream."""
+        ...
+
+    def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return ``[size]`` in host memory that copies to and from the device do not wait for."""
+        ...
+
+    def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
+        """Return ``array`` in host memory that kernels read, registered if it was not before.
+
+        Args:
+            dtype: of its elements; bfloat16 is carried by uint16.
+        """
+        ...
+
+    def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return host memory that kernels and the host read and write."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return how much device memory may still be taken."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Return how much device memory was in use at once at most."""
+        ...
+
+    def close(self) -> None:
+        """End the device's access to host memory."""
+        ...
+
+
+class CudaEngine:
+    """A GPU of this machine, of whose memory no more than a budget is taken."""
+
+    def __init__(self, device: Cuda) -> None:
+        """Open the GPU.
+
+        Raises:
+            ConfigError: it is not there, is taken, or has less memory free than ``memory_bytes``;
+                or the driver, torch, NVRTC or cuda-core is missing or too old.
+        """
+        check_gpu(device.index, memory_bytes=device.memory_bytes)
+        self.device = torch.device("cuda", device.index)
+        torch.cuda.set_device(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        self.memory_bytes = free if device.memory_bytes is None else device.memory_bytes
+        torch.cuda.set_per_process_memory_fraction(min(self.memory_bytes / total, 1.0), self.device)
+        torch.backends.cuda.matmul.allow_tf32 = device.tf32
+        self.kernels: Kernels = CompiledKernels(device.index)
+        self._side = CudaSide()
+        self._segments: list[SharedSegment] = []
+
+    def stream(self) -> Stream:
+        """Return a new stream."""
+        return CudaStream(self.device)
+
+    def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return page-locked host memory."""
+        return torch.zeros(size, dtype=dtype, pin_memory=True)
+
+    def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
+        """Return a copy of ``array`` in a segment that the GPU reads.
+
+        Raises:
+            ConfigError: it cannot be registered: more memory would be locked than may be.
+        """
+        return self._register(SharedSegment.fill(array, _name(dtype)))
+
+    def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return a segment that the GPU reads and writes, until ``close``."""
+        return self._register(SharedSegment.empty(shape, _name(dtype)))
+
+    def free_bytes(self) -> int:
+        """Return what the budget leaves beside torch's allocator."""
+        return max(self.memory_bytes - torch.cuda.memory_allocated(self.device), 0)
+
+    def peak_bytes(self) -> int:
+        """Return the peak of torch's allocator."""
+        return torch.cuda.max_memory_allocated(self.device)
+
+    def close(self) -> None:
+        """Unregister all segments."""
+        for segment in self._segments:
+            segment.unregister()
+        self._segments.clear()
+
+    def _register(self, segment: SharedSegment) -> torch.Tensor:
+        segment.register(self._side)
+        self._segments.append(segment)
+        return segment.tensor
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

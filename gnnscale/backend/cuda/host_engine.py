@@ -1,0 +1,193 @@
+"""The host that stands for a GPU: streams are threads that are late at random, by a seed.
+
+What a GPU would have to wait for is an error here: work that reads what the device computes.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from gnnscale.backend.cuda.host import HostKernels
+from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.streams import Mark
+from gnnscale.core import Array
+from gnnscale.plan import Cuda
+
+#: Seconds that a stream is late with a piece of work, at most.
+_MAX_DELAY_S = 2e-4
+
+#: Functions that need values on the host, or whose results are as large as values say.
+_READS = frozenset(
+    {
+        *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy),
+        *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__),
+        *(torch.Tensor.__index__, torch.Tensor.__array__, torch.Tensor.nonzero, torch.nonzero),
+        *(torch.Tensor.masked_select, torch.masked_select, torch.Tensor.unique, torch.unique),
+        *(torch.equal, torch.Tensor.equal, torch.allclose, torch.Tensor.allclose),
+    }
+)
+
+
+class HostReadError(RuntimeError):
+    """A step reads on the host what the device has computed, for which a GPU would be waited."""
+
+
+class NoHostReads(TorchFunctionMode):
+    """Refuses operations of torch that a GPU would be waited for."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute ``func``.
+
+        Raises:
+            HostReadError: it reads values on the host.
+        """
+        if func in _READS:
+            name = getattr(func, "__name__", func)
+            raise HostReadError(f"{name} of a tensor in a step waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+class HostMark:
+    """A point in a thread's queue."""
+
+    def __init__(self) -> None:
+        """Make a mark that is not reached."""
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+        self._time = 0.0
+
+    def reach(self, error: BaseException | None) -> None:
+        """Note that all before it is done, or that some of it has failed."""
+        self._error, self._time = error, time.perf_counter()
+        self._done.set()
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is reached already."""
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        """Let the host wait until it is reached; raise what failed before it."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """Return the seconds from ``earlier`` to this mark."""
+        assert isinstance(earlier, HostMark)
+        return self._time - earlier._time
+
+
+class HostStream:
+    """A thread that does what is queued, later than a caller may expect.
+
+    Once something has failed nothing more is done, as in a CUDA context.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Start the thread, whose delays are fixed by ``seed``."""
+        self._delays = random.Random(seed)
+        self._queue: queue.SimpleQueue[Callable[[], object] | HostMark | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="cuda on the host", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
+        """Queue ``work``, which may read tensors' values on the host only if it ``waits``."""
+
+        def guarded() -> None:
+            with NoHostReads():
+                work()
+
+        self._queue.put(work if waits else guarded)
+
+    def mark(self) -> HostMark:
+        """Return a mark after all that was queued so far."""
+        mark = HostMark()
+        self._queue.put(mark)
+        return mark
+
+    def wait_for(self, mark: Mark) -> None:
+        """Let what is queued from now on wait for a mark of another stream."""
+        self._queue.put(mark.wait)
+
+    def close(self) -> None:
+        """End the thread, after all that was queued."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (each := self._queue.get()) is not None:
+            if isinstance(each, HostMark):
+                each.reach(self._error)
+                continue
+            if self._error is not None:
+                continue
+            time.sleep(self._delays.random() * _MAX_DELAY_S)
+            try:
+                each()
+            except BaseException as error:
+                self._error = error
+
+
+class HostEngine:
+    """The host in the place of a GPU: its memory is the device's, its threads are streams."""
+
+    def __init__(self, device: Cuda) -> None:
+        """Compile the kernels for the host, if they were not before.
+
+        Raises:
+            ConfigError: there is no compiler.
+        """
+        self.device = torch.device("cpu")
+        self.kernels: Kernels = HostKernels()
+        self.memory_bytes = device.budget_bytes
+        self._num_streams = 0
+
+    def stream(self) -> HostStream:
+        """Return a new stream, of which each is late in its own way."""
+        self._num_streams += 1
+        return HostStream(self._num_streams)
+
+    def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return memory."""
+        return torch.zeros(size, dtype=dtype)
+
+    def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
+        """Return ``array`` as a tensor, without a copy."""
+        return host_tensor(array, dtype)
+
+    def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return memory."""
+        return torch.empty(shape, dtype=dtype)
+
+    def free_bytes(self) -> int:
+        """Return the budget, of which nothing is counted."""
+        return self.memory_bytes
+
+    def peak_bytes(self) -> int:
+        """Return 0: it is not measured."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def host_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
+    """Return ``array``, which may be read-only, as a tensor without a copy. It is only read."""
+    array = np.ascontiguousarray(array)
+    with warnings.catch_warnings():  # torch warns of arrays that must not be written
+        warnings.simplefilter("ignore", UserWarning)
+        found = torch.from_numpy(np.asarray(array))
+    return found.view(dtype)

@@ -1,0 +1,132 @@
+"""The place of a graph that a GPU samples and reads: its own memory, or the host's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.rows import requests, word_bytes
+from gnnscale.backend.cuda.sampler_plan import DeviceGraph
+from gnnscale.core import Access, Array
+from gnnscale.graph import Graph
+from gnnscale.plan import Cuda
+
+#: Part of the memory that data may take if nobody asked for it; mini-batches need the rest.
+_PART = 0.6
+#: Rows whose requests over the link are counted for the mean: alignments repeat within them.
+_ROWS = 128
+#: Bytes of a neighbour's id that a pick counts.
+_ID_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedGraph:
+    """A graph as kernels read it."""
+
+    topology: DeviceGraph
+    rows: torch.Tensor  #: ``[num_vertices, f]`` features
+    rows_on_device: bool  #: whether the features lie in device memory
+    lists_on_device: bool  #: whether the adjacency lists do
+    #: ``[num_vertices]`` int32 in-degrees in the whole graph, of a graph's part
+    degrees: torch.Tensor | None
+    #: ``[num_vertices]`` float32 sums of the weights of all in-edges, if edges have weights
+    weight_sums: torch.Tensor | None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.rows.shape[1] * self.rows.element_size()
+
+    def row_access(self, num_rows: int) -> Access:
+        """Return what reading so many distinct rows moves."""
+        if self.rows_on_device:
+            return Access()
+        num_bytes = num_rows * self.row_bytes
+        return Access(
+            host_bytes=num_bytes,
+            link_bytes=num_bytes,
+            link_requests=round(num_rows * self.requests_per_row),
+        )
+
+    def list_access(self, num_reads: int, request_bytes: int) -> Access:
+        """Return what sampling moves that reads so many neighbours and offsets of lists."""
+        if self.lists_on_device:
+            return Access()
+        return Access(
+            host_bytes=num_reads * _ID_BYTES,
+            link_bytes=num_reads * request_bytes,
+            link_requests=num_reads,
+        )
+
+    @property
+    def requests_per_row(self) -> float:
+        """Requests of 128 bytes over the link for a row, on average over their alignments."""
+        word, first = word_bytes(self.rows, self.rows), self.rows.data_ptr()
+        counted = [
+            requests(self.row_bytes, first + row * self.row_bytes, word, shifts=True)
+            for row in range(min(_ROWS, len(self.rows)))
+        ]
+        return sum(counted) / max(len(counted), 1)
+
+
+def place(graph: Graph, device: Cuda, engine: Engine, *, kept_bytes: int) -> PlacedGraph:
+    """Bring a graph to the memory that ``device`` asks for.
+
+    Topology comes first when the memory holds one of the two: reads of it are short, of which a
+    link takes many more.
+
+    Args:
+        kept_bytes: device memory that other things take.
+
+    Raises:
+        DeviceMemoryError: what must lie in device memory does not fit.
+    """
+    room = engine.memory_bytes - kept_bytes
+    wanted = (
+        ("topology", device.topology, _topology_bytes(graph)),
+        ("features", device.features, graph.feature_bytes),
+    )
+    on_device = {}
+    for what, place_asked, num_bytes in wanted:
+        if place_asked == "device" and num_bytes > room:
+            raise DeviceMemoryError(
+                f"device_plan: {what}=device: {graph.name} has {num_bytes / 1e6:,.1f} MB of them, "
+                f"and {max(room, 0) / 1e6:,.1f} MB of {device.label}'s memory are left; "
+                f"{what}=host leaves them in the host's"
+            )
+        fits = num_bytes <= room - (1 - _PART) * engine.memory_bytes
+        on_device[what] = place_asked == "device" or (place_asked == "auto" and fits)
+        room -= num_bytes if on_device[what] else 0
+    return _placed(graph, engine, **on_device)
+
+
+def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> PlacedGraph:
+    def put(array: Array, on_device: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
+        kind = dtype or getattr(torch, array.dtype.name)
+        if not on_device:
+            return engine.reached(array, kind)
+        return torch.tensor(np.asarray(array), device=engine.device).view(kind)
+
+    weights, sums, degrees = graph.edge_weights, graph.weight_sums, graph.degrees
+    return PlacedGraph(
+        topology=DeviceGraph(
+            name=str(graph.path or graph.name),
+            indptr=put(graph.indptr, topology, torch.int64),
+            indices=put(graph.indices, topology),
+            edge_weights=None if weights is None else put(weights, topology),
+        ),
+        rows=put(graph.features, features, getattr(torch, graph.feature_dtype)),
+        rows_on_device=features,
+        lists_on_device=topology,
+        degrees=None if degrees is None else put(degrees, topology, torch.int32),
+        weight_sums=None if sums is None else put(sums, topology),
+    )
+
+
+def _topology_bytes(graph: Graph) -> int:
+    optional = (graph.edge_weights, graph.weight_sums, graph.degrees)
+    return graph.topology_bytes + sum(each.nbytes for each in optional if each is not None)

@@ -1,0 +1,104 @@
+"""Streams: queues of a GPU's work, and the marks that order them. The host waits for neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+
+class Mark(Protocol):
+    """A point in a stream, which is reached once all that was queued before it is done."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is reached already."""
+        ...
+
+    def wait(self) -> None:
+        """Let the host wait until it is reached.
+
+        Raises:
+            RuntimeError: what was queued before it has failed.
+        """
+        ...
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """Return the seconds from ``earlier`` to this mark, by the device's clock, both reached."""
+        ...
+
+
+class Stream(Protocol):
+    """Work that is done in the order in which it was queued."""
+
+    def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
+        """Queue ``work``: operations of torch, and kernels on the current stream.
+
+        It may have returned before, while, or after the device does what it queues.
+
+        Args:
+            waits: whether ``work`` may read on the host what the device computes.
+        """
+        ...
+
+    def mark(self) -> Mark:
+        """Return a mark after all that was queued so far."""
+        ...
+
+    def wait_for(self, mark: Mark) -> None:
+        """Let what is queued from now on wait for a mark of another stream."""
+        ...
+
+    def close(self) -> None:
+        """Wait for all that was queued, whatever became of it."""
+        ...
+
+
+class CudaMark:
+    """An event of a GPU."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        """Record the event on ``stream``."""
+        self.event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self.event.record(stream)
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is reached already."""
+        return bool(self.event.query())
+
+    def wait(self) -> None:
+        """Let the host wait until it is reached."""
+        self.event.synchronize()
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """Return the seconds from ``earlier`` to this mark."""
+        assert isinstance(earlier, CudaMark)
+        return float(earlier.event.elapsed_time(self.event)) / 1e3
+
+
+class CudaStream:
+    """A stream of a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Make a stream of ``device``."""
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
+        """Queue what ``work`` queues on the current stream."""
+        with torch.cuda.stream(self._stream):
+            work()
+
+    def mark(self) -> CudaMark:
+        """Return a mark after all that was queued so far."""
+        return CudaMark(self._stream)
+
+    def wait_for(self, mark: Mark) -> None:
+        """Let what is queued from now on wait for a mark of another stream."""
+        assert isinstance(mark, CudaMark)
+        self._stream.wait_event(mark.event)
+
+    def close(self) -> None:
+        """Wait for all that was queued."""
+        self._stream.synchronize()

@@ -1,0 +1,155 @@
+"""Runs on a cuda device for which the host stands: they learn what a processor does.
+
+Its streams are late at random, and nothing in a step may wait for it, but for users' own code.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from devices import ROWS, plan_of
+from learnt import same, weights
+from losses import At, Losses
+from one_line import one_line
+from own_modules import ALL
+
+from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.backend.cuda import host_engine
+from gnnscale.backend.cuda.host import HostKernels
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+def cuda(**options: object) -> str:
+    """The device with these options."""
+    others = "".join(f",{name}:{value}" for name, value in options.items())
+    return f"{{kind:cuda,host_driven:true{others}}}"
+
+
+ALONE, HYBRID = plan_of(cuda()), plan_of("cpu", cuda())
+ON_DEVICE, ON_HOST = (plan_of(cuda(features=place, topology=place)) for place in ("device", "host"))
+STEPS = 6
+ALWAYS = "runtime.checkpoint_every_s=0"
+
+
+def own(module: type) -> tuple[str, ...]:
+    return "model=custom", f"model.module=own_modules:{module.__name__}", "model.dropout=0.5"
+
+
+MODELS: dict[str, tuple[str, ...]] = {
+    "gcn": ("model=gcn", "model.dropout=0.5"),
+    "sage": ("model=sage", "model.dropout=0.5", "runtime.clip_norm=0.1", "runtime.accumulate=4"),
+    "gin": ("model=gin", "model.dropout=0.5", "model.norm=layer", "optimizer=sgd"),
+    "gat": ("model=gat", "model.dropout=0.5", "runtime.deterministic=true"),
+    "batch norm": ("model=sage", "model.norm=batch", "optimizer.schedule=plateau"),
+    "layer-wise": ("model=gcn", "sampler=layerwise", "sampler.layer_sizes=[30,20]"),
+    "all neighbours": ("model=sage", "sampler.fanouts=[-1,4]"),
+    "with replacement": ("model=sage", "sampler.replace=true"),
+    **{each.__name__: own(each) for each in ALL},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_learns_what_a_processor_does(run: Any, tmp_path: Path, model: str) -> None:
+    known = Losses()
+    run(tmp_path / "cpu", *MODELS[model], plan_of(ROWS), watched=known)
+    for place in (ON_DEVICE, ON_HOST):
+        found = Losses()
+        run(tmp_path / str(len(place)), *MODELS[model], place, watched=found)
+        assert found.steps == pytest.approx(known.steps, rel=1e-4)
+
+
+def test_bfloat16_is_near_float32(run: Any, tmp_path: Path) -> None:
+    known, found = Losses(), Losses()
+    run(tmp_path / "float32", ALONE, watched=known)
+    run(tmp_path / "bfloat16", ALONE, "runtime.compute_dtype=bfloat16", watched=found)
+    assert found.steps != known.steps
+    assert found.steps == pytest.approx(known.steps, rel=2e-2)
+
+
+def learnt(directory: Path) -> list[torch.Tensor]:
+    last = load_checkpoint(directory / LAST)
+    optimizer = [each for kept in last["optimizer"].values() for each in kept.values()]
+    return [*last["model"].values(), *optimizer]
+
+
+@pytest.mark.parametrize("step", [4, 9])
+@pytest.mark.parametrize("model", ["sage", "OwnBlocks"])
+def test_a_run_resumes_from_any_step(run: Any, tmp_path: Path, step: int, model: str) -> None:
+    options = (*MODELS[model], ALWAYS, ALONE)
+    run(tmp_path / "whole", *options)
+    part = tmp_path / "part"
+    with pytest.raises(KeyboardInterrupt):
+        run(part, *options, watched=At(step))
+    run(part, *options, f"resume={part}")
+    pairs = zip(learnt(part), learnt(tmp_path / "whole"), strict=True)
+    assert all(torch.equal(*each) for each in pairs)
+    assert same(weights(part), weights(tmp_path / "whole"))
+
+
+def test_beside_a_processor_the_host_updates_the_weights(launched: Any, tmp_path: Path) -> None:
+    options = ("runtime.drm=false", "device_plan.split=[40,24]", "num_threads=2", *MODELS["gat"])
+    found = launched(tmp_path / "cuda", HYBRID, *options)
+    assert found.result.layout.plan.shares[1].prefetch != "device"
+    known = launched(tmp_path / "cpu", "device_plan=cpu_x2", *options)
+    assert found.losses == pytest.approx(known.losses, rel=1e-4)
+
+
+def test_what_is_reported_is_marked_as_emulated(launched: Any, tmp_path: Path) -> None:
+    reported = launched(tmp_path, ON_HOST)
+    (device,) = reported.summary["devices"]
+    assert device["figures"] == "emulated"
+    for step in reported.of_device(0):
+        assert set(step["stage_s"]) >= {"sample", "load", "propagate", "sync"}
+        assert step["stage_s"]["propagate"] > 0
+        rows = step["traffic"]["rows"]
+        assert rows["link_bytes"] == rows["host_bytes"] > 0
+        assert step["traffic"]["lists"]["link_requests"] > 0
+    # What lies in the device's memory crosses nothing, of which reports have no word.
+    on_device = launched(tmp_path / "device", ON_DEVICE)
+    assert not any("traffic" in each for each in on_device.of_device(0))
+
+
+def test_data_that_do_not_fit_are_one_line(run: Any, tmp_path: Path) -> None:
+    small = plan_of(cuda(memory_bytes=100_000, features="device", topology="host"))
+    with one_line("features=device", "MB", "features=host"):
+        run(tmp_path, small, "dataset.num_features=64")
+
+
+class TooSmall(HostKernels):
+    """A device whose memory is too small for what comes after some launches."""
+
+    left = 200
+
+    def launch(self, name: str, *arguments: Any, **options: Any) -> None:
+        TooSmall.left -= 1
+        if TooSmall.left < 0:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        super().launch(name, *arguments, **options)
+
+
+def test_a_step_without_memory_names_itself_and_what_helps(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_engine, "HostKernels", TooSmall)
+    begins = "cuda:0: out of device memory in step "
+    with one_line("2.00 GiB", "sampler.fanouts", error=DeviceMemoryError, begins=begins):
+        run(tmp_path, ALONE)
+
+
+def test_a_sampled_graph_is_the_processors(run: Any, tmp_path: Path) -> None:
+    counts: list[list[int]] = []
+
+    class Watching(Losses):
+        def stepped(self, record: Any) -> None:
+            super().stepped(record)
+            counts[-1].append(record.num_edges)
+
+    for number, plan in enumerate((plan_of(ROWS), ALONE)):
+        counts.append([])
+        run(tmp_path / str(number), plan, watched=Watching())
+    assert counts[0] == counts[1]
+    assert np.sum(counts[0]) > 0
