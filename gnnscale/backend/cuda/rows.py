@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -143,6 +144,22 @@ class RowGather:
             *(_TYPES[table.dtype], _TYPES[dtype], int(shifts)),
         ]
         return out, wrong, torch.tensor(words, dtype=torch.int64).to(device)
+
+
+def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a function from rows ``[n, f]`` and ids ``[m]`` to ``[m, f]``, by ``RowGather``.
+
+    Rows of a type that kernels do not gather are indexed by torch.
+    """
+
+    def gather(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        if rows.dtype not in _TYPES or not len(ids):
+            return rows[ids]
+        count = torch.full((1,), len(ids), dtype=torch.int64, device=ids.device)
+        made = RowGather(rows, kernels, max_ids=len(ids))
+        return made.gather(ids.contiguous(), count).out
+
+    return gather
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:

@@ -2,3 +2,12 @@
 
 from gnnscale.feature.unified.gpu_side import CudaSide, GpuSide, HostSide
 from gnnscale.feature.unified.segment import SharedSegment
+from gnnscale.feature.unified.table3 import Output, Placement, place
+from gnnscale.feature.unified.tensor import (
+    UnifiedDevice,
+    UnifiedTensor,
+    is_unified,
+    mem_advise,
+    set_propagated_to_cuda,
+    unified_device,
+)

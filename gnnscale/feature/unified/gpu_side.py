@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 import torch
@@ -53,8 +56,21 @@ class GpuSide(Protocol):
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
         """Return new managed memory; ConfigError above what the GPU has free."""
 
-    def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> None:
-        """Advise the driver about managed memory (cudaMemAdvise)."""
+    def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
+        """Advise the driver about memory (cudaMemAdvise), and return its error code, 0 for none."""
+
+
+#: Advices of cudaMemAdvise, by the names that PyTorch-Direct gives them, and their numbers.
+ADVICE = {
+    "SetReadMostly": 1,
+    "UnsetReadMostly": 2,
+    "SetPreferredLocation": 3,
+    "UnsetPreferredLocation": 4,
+    "SetAccessedBy": 5,
+    "UnsetAccessedBy": 6,
+}
+#: cudaErrorInvalidValue: the memory is not managed.
+INVALID_VALUE = 1
 
 
 class HostGpuTensor(torch.Tensor):
@@ -65,6 +81,8 @@ class HostGpuTensor(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Results lie on the GPU's side too, unless they are unified."""
+        if not all(each in (cls, torch.Tensor) for each in types):
+            return NotImplemented  # a unified tensor decides
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         if func in (torch.Tensor.cpu, torch.Tensor.numpy):
@@ -91,6 +109,7 @@ class HostSide:
         self.num_computed = 0  #: operations computed on the GPU's side
         self._free_bytes = free_bytes
         self._reached: dict[int, int] = {}  # address: bytes
+        self._managed: set[int] = set()  # addresses
         self.advised: list[tuple[str, torch.device]] = []  #: advice, in order
 
     def owns(self, tensor: torch.Tensor) -> bool:
@@ -132,11 +151,16 @@ class HostSide:
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
         """Return memory, if it is free."""
         check_free(num_bytes, self._free_bytes)
-        return self.allocate(num_bytes)
+        memory = self.allocate(num_bytes)
+        self._managed.add(memory.data_ptr())
+        return memory
 
-    def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> None:
-        """Note the advice."""
+    def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
+        """Note the advice about managed memory."""
+        if memory.data_ptr() not in self._managed:
+            return INVALID_VALUE
         self.advised.append((advice, device))
+        return 0
 
 
 def check_free(num_bytes: int, free_bytes: int) -> None:
@@ -212,10 +236,46 @@ class CudaSide:
         torch.cuda.current_stream(self.device).synchronize()
 
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
-        """Refuse: torch has no managed memory."""
-        check_free(num_bytes, torch.cuda.mem_get_info(self.device)[0])
-        raise ConfigError("managed memory: not available through torch, use registered memory")
+        """Return managed memory (cudaMallocManaged), which pages move to and fro.
 
-    def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> None:
-        """Refuse, since no memory is managed."""
-        raise RuntimeError("mem_advise: the memory is not managed")
+        Raises:
+            ConfigError: the GPU has less memory free, or cuda-bindings is not installed.
+        """
+        check_free(num_bytes, torch.cuda.mem_get_info(self.device)[0])
+        runtime = _runtime()
+        error, address = runtime.cudaMallocManaged(num_bytes, runtime.cudaMemAttachGlobal)
+        torch.cuda.check_error(int(error))
+        memory = torch.frombuffer(
+            (ctypes.c_uint8 * num_bytes).from_address(address), dtype=torch.uint8
+        )
+        weakref.finalize(memory.untyped_storage(), runtime.cudaFree, address)
+        return memory
+
+    def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
+        """Call cudaMemAdvise."""
+        runtime = _runtime()
+        location = runtime.cudaMemLocation()
+        kinds = runtime.cudaMemLocationType
+        on_host = device.type == "cpu"
+        location.type = (
+            kinds.cudaMemLocationTypeHost if on_host else kinds.cudaMemLocationTypeDevice
+        )
+        location.id = 0 if on_host else device.index or 0
+        asked = runtime.cudaMemoryAdvise(ADVICE[advice])
+        (error,) = runtime.cudaMemAdvise(memory.data_ptr(), memory.numel(), asked, location)
+        return int(error)
+
+
+def _runtime() -> Any:
+    """Return the bindings of CUDA's runtime, which the extra ``cuda`` installs.
+
+    Raises:
+        ConfigError: they are not there.
+    """
+    try:
+        return import_module("cuda.bindings.runtime")
+    except ImportError as error:
+        raise ConfigError(
+            f"managed memory: needs cuda-bindings, which cannot be imported ({error}); "
+            "`pip install 'gnnscale[cuda]'` installs them, registered memory needs none"
+        ) from None
