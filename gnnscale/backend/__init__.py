@@ -7,6 +7,7 @@ from gnnscale.backend.base import (
     DeviceError,
     DeviceMemoryError,
     HostParts,
+    Inferring,
     OwnSteps,
     PendingOutcome,
     Sample,

@@ -1,7 +1,7 @@
 """The processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5)."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.loading import FeatureLoader, Vertices
 from gnnscale.cache.cached_features import CachedLists
 from gnnscale.core import Array, ConfigError, errors, stages
 from gnnscale.graph import Graph
@@ -223,6 +223,21 @@ class StepOwner(Backend, Protocol):
 
     def state_out(self) -> None:
         """Copy weights, buffers and the optimizer's state to the host's, after all steps so far."""
+        ...
+
+
+class Inferring(Backend, Protocol):
+    """A backend whose device computes exact rows for evaluation (``Device.infers``)."""
+
+    def inferred_rows(
+        self, model: TrainableModel, needed: Sequence[Vertices]
+    ) -> Iterator[torch.Tensor]:
+        """Yield the last layer's rows of ``needed[-1]``, some after the other, in host memory.
+
+        Args:
+            model: the host's, in evaluation mode; its weights are copied.
+            needed: vertices whose rows each layer computes over all neighbours, inputs first.
+        """
         ...
 
 

@@ -35,6 +35,7 @@ class Cuda(Accelerator):
     samples: ClassVar[bool] = True
     loads: ClassVar[bool] = True
     owns_step: ClassVar[bool] = True
+    infers: ClassVar[bool] = True
 
     macs_per_s: float = 2.5e13
     memory_bandwidth: float = 2e12

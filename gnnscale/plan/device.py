@@ -56,6 +56,8 @@ class Device:
     #: Whether it can do whole steps by itself, from sampling to the update of the weights, and
     #: overlap them; see ``owns_steps``.
     owns_step: ClassVar[bool] = False
+    #: Whether it computes exact rows layer by layer for evaluation; the host does otherwise.
+    infers: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with when all devices of a run have the same, as
     #: in ``cuda:nccl``; None when gradients are summed in host memory.
     collective: ClassVar[str | None] = None

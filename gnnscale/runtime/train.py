@@ -54,7 +54,13 @@ def train(
         recorder = StepRecorder(
             group, steps_per_epoch=state.progress.steps_per_epoch, start=time.perf_counter()
         )
-        validator = Validator(config, state.data.task, state.learning.model, state.device.store)
+        validator = Validator(
+            config,
+            state.data.task,
+            state.learning.model,
+            state.device.store,
+            device=state.device.inferring,
+        )
         if group.is_rank0:
             validator.prepare()
             observer.started(state.result())

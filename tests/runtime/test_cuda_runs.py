@@ -16,7 +16,7 @@ from one_line import one_line
 from own_modules import ALL
 
 from gnnscale.backend.base import DeviceMemoryError
-from gnnscale.backend.cuda import host_engine
+from gnnscale.backend.cuda import host_engine, inference
 from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
@@ -138,6 +138,19 @@ def test_a_step_without_memory_names_itself_and_what_helps(
     begins = "cuda:0: out of device memory in step "
     with one_line("2.00 GiB", "sampler.fanouts", error=DeviceMemoryError, begins=begins):
         run(tmp_path, ALONE)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "PyGBipartite"])
+@pytest.mark.parametrize("place", [ON_DEVICE, ON_HOST])
+def test_it_evaluates_over_all_neighbours(
+    run: Any, tmp_path: Path, model: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "_CHUNK_EDGES", 500)
+    known = run(tmp_path / "cpu", *MODELS[model], plan_of(ROWS))
+    found = run(tmp_path / "cuda", *MODELS[model], place)
+    assert found.test_metric == pytest.approx(known.test_metric, abs=0.02)
+    before = [each.valid_metric for each in known.history]
+    assert [each.valid_metric for each in found.history] == pytest.approx(before, abs=0.02)
 
 
 def test_a_sampled_graph_is_the_processors(run: Any, tmp_path: Path) -> None:

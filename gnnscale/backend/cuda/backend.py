@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,14 +20,16 @@ from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.device_sample import SampleSizes
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
 from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
+from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.learner import Learner
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.reader import NUM_SLOTS, GraphReader
 from gnnscale.backend.cuda.step import OwnStep, Staging
 from gnnscale.backend.cuda.streams import Mark
+from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
 from gnnscale.core import Array, Traffic, one_line
-from gnnscale.model import Inputs
+from gnnscale.model import Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.sampler import LayerSampling, MiniBatch
@@ -65,6 +67,7 @@ class CudaBackend:
         #: Whether code of a user's computes the step, which may wait for the device.
         self._own_code = needs_sizes(host.model) is not None
         self._bounded = not self._own_code and _is_bounded(host)
+        self._inference: CudaInference | None = None
         self._staging = Staging(engine, host.batch_size)
         #: Steps whose arrays the device may still read, with the marks after them.
         self._unfinished: deque[tuple[Mark, OwnStep]] = deque()
@@ -193,6 +196,16 @@ class CudaBackend:
         """Copy weights, buffers and the optimizer's state to the host's, after all steps so far."""
         self._wait()
         self._learner.state_out()
+
+    def inferred_rows(
+        self, model: TrainableModel, needed: Sequence[Vertices]
+    ) -> Iterator[torch.Tensor]:
+        """Yield exact rows; see ``Inferring.inferred_rows``."""
+        self._wait()
+        with self._naming("in evaluation"):
+            if self._inference is None:
+                self._inference = CudaInference(self._host.graph, self._reader.placed, self._engine)
+            yield from self._inference.rows(model, needed)
 
     def set_threads(self, threads: Threads) -> None:
         """Use so many host threads from now on."""

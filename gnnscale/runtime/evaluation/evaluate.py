@@ -18,6 +18,7 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale import ops
+from gnnscale.backend import Inferring
 from gnnscale.core import ConfigError, arrays, shown, track
 from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
@@ -165,17 +166,23 @@ class Validator:
     """Measures a model on what is held out for validation and test."""
 
     def __init__(
-        self, config: TrainConfig, task: base.Task, model: TrainableModel, store: FeatureStore
+        self,
+        config: TrainConfig,
+        task: base.Task,
+        model: TrainableModel,
+        store: FeatureStore,
+        device: Inferring | None = None,
     ) -> None:
         """Measure ``model`` at ``task``.
 
         Args:
             store: its features are read, unless devices trade rows or hold some of the columns: it
                 then has a part of them only, and the graph's own are read.
+            device: computes over all neighbours; None for the host.
         """
         self._config = config
         own = store if config.exchange is None and store.columns is None else None
-        predictor = Predictor(model, task.graph, config, store=own)
+        predictor = Predictor(model, task.graph, config, store=own, device=device)
         self._examiner = open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:

@@ -13,6 +13,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.artifact.files import size
+from gnnscale.backend import Inferring
 from gnnscale.backend.loading import Chunk, ChunkLoader, Vertices, cut, in_degrees
 from gnnscale.core import Array, track
 from gnnscale.feature import FeatureStore, HostFeatures
@@ -286,6 +287,7 @@ class LayerwiseInference:
         store: FeatureStore | None = None,
         limits: Limits = _LIMITS,
         num_layers: int | None = None,
+        device: Inferring | None = None,
     ) -> None:
         """Prepare to infer.
 
@@ -293,8 +295,10 @@ class LayerwiseInference:
             num_threads: threads of torch and of the native kernels, over all chunks at once.
             store: where features are read, by default the graph's own.
             num_layers: the first so many layers are computed; None computes all, for logits.
+            device: that computes; None for the host.
         """
         self._model = model
+        self._device = device
         self._num_layers = len(model.layers) if num_layers is None else num_layers
         self._graph = graph
         self._store = HostFeatures.of(graph) if store is None else store
@@ -331,6 +335,8 @@ class LayerwiseInference:
             ConfigError: there is less room on the disk than hidden layers need.
         """
         work = self.work(vertices)
+        if self._device is not None:
+            return
         work.plan.check_disk()
         if sum(each.num_edges for each in work.sizes) < _MANY_CHUNKS * self._limits.chunk_edges:
             return
@@ -372,6 +378,9 @@ class LayerwiseInference:
         Args:
             vertices: distinct ids, all by default.
         """
+        if self._device is not None:
+            yield from self._device.inferred_rows(self._model, self.work(vertices).needed)
+            return
         below = self._store
         with self._passes(vertices) as (passes, work):
             total = sum(each.num_vertices for each in work.sizes)

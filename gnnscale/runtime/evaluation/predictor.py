@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from gnnscale.backend import loading
+from gnnscale.backend import Inferring, loading
 from gnnscale.core import Float32Array, IntArray, track
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
@@ -36,11 +36,13 @@ class Predictor:
         *,
         store: FeatureStore | None = None,
         num_layers: int | None = None,
+        device: Inferring | None = None,
     ) -> None:
         """Predict with ``model``.
 
         Args:
             store: where features are read; None for the graph's own.
+            device: computes over all neighbours; None for the host.
             num_layers: rows are what comes of the first so many layers, over all neighbours; None
                 for logits.
         """
@@ -49,13 +51,16 @@ class Predictor:
         self._config = config
         self._store = store
         exact = config.runtime.inference == "exact"
-        self._exact = (
-            LayerwiseInference(
-                model, graph, num_threads=config.num_threads, store=store, num_layers=num_layers
+        self._exact: LayerwiseInference | None = None
+        if exact and model.infers_by_layer:
+            self._exact = LayerwiseInference(
+                model,
+                graph,
+                num_threads=config.num_threads,
+                store=store,
+                num_layers=num_layers,
+                device=device,
             )
-            if exact and model.infers_by_layer
-            else None
-        )
         if exact and self._exact is None:
             _LOG.info(
                 f"runtime.inference=exact: {config.model.name} has no inference_per_layer, and is "

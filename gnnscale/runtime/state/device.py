@@ -7,7 +7,15 @@ from typing import cast
 
 import torch
 
-from gnnscale.backend import Backend, HostParts, OwnSteps, StepOwner, loading, open_backend
+from gnnscale.backend import (
+    Backend,
+    HostParts,
+    Inferring,
+    OwnSteps,
+    StepOwner,
+    loading,
+    open_backend,
+)
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
@@ -100,6 +108,11 @@ class WorkerDevice:
             synchronizer=synchronizer,
             step=step,
         )
+
+    @property
+    def inferring(self) -> Inferring | None:
+        """The device, if it computes exact rows for evaluation."""
+        return cast(Inferring, self.backend) if self.backend.device.infers else None
 
     def rehearsal(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> Step:
         """Return what a rehearsal does with a slice; it throws ``optimizer`` away."""

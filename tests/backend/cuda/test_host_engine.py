@@ -1,0 +1,95 @@
+"""The host in the place of a GPU: streams are in order, late, and refuse to be waited for."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.backend.cuda.host_engine import HostReadError, HostStream
+
+
+@pytest.fixture
+def stream() -> Any:
+    made = HostStream(1)
+    yield made
+    made.close()
+
+
+def test_work_is_done_in_its_order_and_later(stream: HostStream) -> None:
+    done: list[int] = []
+    for number in range(5):
+        stream.run(lambda number=number: done.append(number))  # type: ignore[misc]
+    mark = stream.mark()
+    mark.wait()
+    assert mark.reached
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_stream_waits_for_a_mark_of_another(stream: HostStream) -> None:
+    other, seen = HostStream(2), list[str]()
+    first = other.mark()
+    other.run(lambda: seen.append("first"))
+    mark = other.mark()
+    stream.wait_for(mark)
+    stream.run(lambda: seen.append("second"))
+    last = stream.mark()
+    last.wait()
+    assert seen == ["first", "second"]
+    assert last.seconds_since(first) > 0
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.item(),
+        lambda x: bool(x),
+        lambda x: int(x),
+        lambda x: x.tolist(),
+        lambda x: x.numpy(),
+        lambda x: x.cpu(),
+        lambda x: x.nonzero(),
+        lambda x: torch.unique(x),
+    ],
+)
+def test_what_a_gpu_would_be_waited_for_is_an_error(stream: HostStream, read: Any) -> None:
+    stream.run(lambda: read(torch.ones(1)))
+    with pytest.raises(HostReadError, match="waits for the device"):
+        stream.mark().wait()
+
+
+def test_code_that_may_wait_reads(stream: HostStream) -> None:
+    found: list[float] = []
+    stream.run(lambda: found.append(torch.ones(1).item()), waits=True)
+    stream.mark().wait()
+    assert found == [1.0]
+
+
+def test_reads_within_a_gradient_are_errors_too(stream: HostStream) -> None:
+    class Reading(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+            return grads[0] * grads[0].item()
+
+    x = torch.ones(1, requires_grad=True)
+    stream.run(lambda: torch.autograd.backward(Reading.apply(x).sum()))  # type: ignore[no-untyped-call]
+    with pytest.raises(HostReadError):
+        stream.mark().wait()
+
+
+def test_nothing_is_done_after_a_failure(stream: HostStream) -> None:
+    done: list[int] = []
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    stream.run(fail)
+    stream.run(lambda: done.append(1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"):
+            stream.mark().wait()
+    assert not done
