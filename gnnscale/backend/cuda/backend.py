@@ -100,7 +100,8 @@ class CudaBackend:
         step.marks.append(training.mark())
         training.run(lambda: step.propagate(self._learner), waits=self._own_code)
         step.marks.append(training.mark())
-        training.run(lambda: step.update(self._learner, rate if updates else None))
+        # torch's optimizers count their steps on the host, which no device is waited for.
+        training.run(lambda: step.update(self._learner, rate if updates else None), waits=True)
         step.marks.append(training.mark())
         self._unfinished.append((step.marks[-1], step))
 

@@ -10,12 +10,14 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.backend.cuda.kernels import Kernels
@@ -42,19 +44,48 @@ class HostReadError(RuntimeError):
     """A step reads on the host what the device has computed, for which a GPU would be waited."""
 
 
-class NoHostReads(TorchFunctionMode):
-    """Refuses operations of torch that a GPU would be waited for."""
+#: The same in gradients, for which functions are no longer seen by their names.
+_READS_BELOW = frozenset(
+    {
+        *(torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default),
+        *(torch.ops.aten.masked_select.default, torch.ops.aten.equal.default),
+        *(torch.ops.aten._unique2.default, torch.ops.aten.unique_dim.default),
+    }
+)
+
+
+def _refuse(func: Any) -> None:
+    name = getattr(func, "__name__", func)
+    raise HostReadError(f"{name} of a tensor in a step waits for the device")
+
+
+class _NoReads(TorchFunctionMode):
+    """Refuses functions of torch that a GPU would be waited for."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute ``func``.
-
-        Raises:
-            HostReadError: it reads values on the host.
-        """
         if func in _READS:
-            name = getattr(func, "__name__", func)
-            raise HostReadError(f"{name} of a tensor in a step waits for the device")
+            _refuse(func)
         return func(*args, **(kwargs or {}))
+
+
+class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses the same in gradients, which torch computes without the mode above."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READS_BELOW:
+            _refuse(func)
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def no_host_reads() -> Iterator[None]:
+    """Refuse operations of torch that a GPU would be waited for, in this thread.
+
+    Raises:
+        HostReadError: one reads values on the host.
+    """
+    with _NoReads(), _NoReadsBelow():  # type: ignore[no-untyped-call]
+        yield
 
 
 class HostMark:
@@ -106,7 +137,7 @@ class HostStream:
         """Queue ``work``, which may read tensors' values on the host only if it ``waits``."""
 
         def guarded() -> None:
-            with NoHostReads():
+            with no_host_reads():
                 work()
 
         self._queue.put(work if waits else guarded)

@@ -30,7 +30,7 @@ class Learner:
     def backward(self, batch: CudaBatch, inputs: Inputs, weight: float) -> torch.Tensor:
         """Add the gradients of the mini-batch's mean loss times ``weight``; return that loss."""
         loss = self._objective(self._model(batch, inputs), batch) * weight
-        torch.autograd.backward(loss)  # a method's call would lift the ban of host reads in it
+        torch.autograd.backward(loss)
         return loss.detach()
 
     def take_gradients(self) -> list[torch.Tensor]:
@@ -58,9 +58,7 @@ class Learner:
             torch.nn.utils.clip_grad_norm_(self._model.shared_parameters, own.clip_norm)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        # torch counts an optimizer's steps on the host, which is no value of the device.
-        with torch._C.DisableTorchFunction():
-            optimizer.step()
+        optimizer.step()
         optimizer.zero_grad()
 
     def load_state(self) -> None:

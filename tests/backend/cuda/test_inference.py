@@ -1,4 +1,4 @@
-"""Exact inference on a device: the host's rows, in chunks, wherever rows lie."""
+"""Exact inference on a device: the host's rows, in chunks, in any memory."""
 
 from collections.abc import Callable
 from typing import Any

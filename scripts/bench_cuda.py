@@ -1,0 +1,18 @@
+"""Measures everything that gnnscale does on a GPU, with its peers, in one run under nine minutes.
+
+    python scripts/bench_cuda.py [check] [gather] [sample] [epoch] [profile] [--out FILE]
+
+Without a section all of them run: `check` compares every kernel with the host's code first, and
+what follows is measured beside the card's own ceilings. `--on-host` runs the same in tiny sizes
+with the host in the GPU's place: its figures say nothing of a GPU.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cuda_bench.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""The command line of ``scripts/bench_cuda.py``."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cuda_bench.bench import FULL, TARGETS, TINY, Bench, environment
+from gnnscale.core import ConfigError
+
+SECTIONS = ("check", "gather", "sample", "epoch", "profile")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the sections that are asked for; return 2 if there is no GPU."""
+    parser = argparse.ArgumentParser(prog="python scripts/bench_cuda.py")
+    known = [*SECTIONS, "kernels"]
+    parser.add_argument("sections", nargs="*", help=f"{', '.join(known)}; all but the last if none")
+    parser.add_argument("--out", type=Path, help="also write the figures to this file, as JSON")
+    parser.add_argument("--index", type=int, default=0, help="of the GPU")
+    parser.add_argument("--on-host", action="store_true", help="the host stands for the GPU, tiny")
+    options = parser.parse_args(arguments)
+    for name in options.sections:
+        if name not in known:
+            parser.error(f"{name}: sections are {', '.join(known)}")
+    try:
+        bench = Bench(
+            on_host=options.on_host, index=options.index, sizes=TINY if options.on_host else FULL
+        )
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"measured on: {bench.name}", flush=True)
+    for name in options.sections or SECTIONS:
+        start = time.perf_counter()
+        if name == "kernels":
+            import_module("cuda_bench.check").kernels_alone(bench)
+        else:
+            import_module(f"cuda_bench.{name}").run(bench)
+        bench.note(f"{name}.section_s", time.perf_counter() - start, "s")
+        _write(bench, options.out)
+    _show(bench)
+    bench.engine.close()
+    return 0
+
+
+def rows(bench: Bench) -> list[list[str]]:
+    """Return the table of targets, as text; a row that was not measured says so."""
+    found = []
+    for what, name, target, at_least in TARGETS:
+        value = bench.value(name)
+        if value is None:
+            measured, holds = bench.figures.get(name, {}).get("reason", "not run"), ""
+        else:
+            measured = f"{value:.4g}"
+            reached = value >= target if at_least else value <= target
+            # Of the host in the GPU's place, a figure reaches nothing.
+            holds = "" if bench.on_host else "yes" if reached else "no"
+        sign = "at least" if at_least else "at most"
+        found.append([what, f"{sign} {target:.4g}", measured, holds])
+    return found
+
+
+def _show(bench: Bench) -> None:
+    figures = "emulated by the host" if bench.on_host else bench.name
+    table = Table("row", "target", "measured", "reached", title=f"Figures of: {figures}")
+    for row in rows(bench):
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _write(bench: Bench, file: Path | None) -> None:
+    if file is None:
+        return
+    kind = "emulated" if bench.on_host else "measured"
+    written: dict[str, Any] = {"device": bench.name, "figures": kind, **environment()}
+    file.write_text(json.dumps(written | {"values": bench.figures}, indent=1))
