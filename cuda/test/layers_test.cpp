@@ -1,5 +1,5 @@
 // Aggregation, coefficients, activation and attention over a block, against loops: for the
-// sanitizers. Arrays end where their capacity does, and what follows the block's own edges is
+// sanitizers. Arrays end at their capacity, and what follows the block's own edges is
 // garbage.
 #include <cmath>
 #include <cstdint>

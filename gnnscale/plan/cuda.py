@@ -36,6 +36,7 @@ class Cuda(Accelerator):
     loads: ClassVar[bool] = True
     owns_step: ClassVar[bool] = True
     infers: ClassVar[bool] = True
+    takes_links: ClassVar[bool] = True
 
     macs_per_s: float = 2.5e13
     memory_bandwidth: float = 2e12

@@ -53,6 +53,8 @@ class Device:
     trains_host_weights: ClassVar[bool] = False
     #: Whether it minimises the loss that it is given, and not a built-in one.
     takes_loss: ClassVar[bool] = True
+    #: Whether it trains on edges, of which the host draws negatives.
+    takes_links: ClassVar[bool] = False
     #: Whether it can do whole steps by itself, from sampling to the update of the weights, and
     #: overlap them; see ``owns_steps``.
     owns_step: ClassVar[bool] = False
@@ -102,6 +104,7 @@ class Cpu(Device):
     on_host: ClassVar[bool] = True
     computes_on_host: ClassVar[bool] = True
     trains_host_weights: ClassVar[bool] = True
+    takes_links: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +210,7 @@ class Emulated(Accelerator):
     figures: ClassVar[str] = "emulated"
     computes_on_host: ClassVar[bool] = True
     trains_host_weights: ClassVar[bool] = True
+    takes_links: ClassVar[bool] = True
 
     reads_host_memory: bool = False
 

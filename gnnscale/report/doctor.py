@@ -28,6 +28,7 @@ _PACKAGES = {
     "torch_geometric": ("torch_geometric", "torch_geometric"),
     "torch-sparse": ("torch_sparse", "torch_sparse"),
     "pyg-lib": ("pyg_lib", "pyg_lib"),
+    "cuda-core": ("cuda-core", "cuda.core"),
     "pyxrt": ("pyxrt", "pyxrt"),
 }
 
@@ -94,8 +95,11 @@ def _shown_gpu(gpu: dict[str, Any]) -> str:
     return f"{gpu['name']} ({gib(gpu['memory'])}, {gib(gpu['free'])} free)"
 
 
-def _found_gpus(cuda: dict[str, Any]) -> str:
-    return cuda["nvidia_error"] or f"{len(cuda['cuda'])} GPUs found"
+def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | None:
+    """Return what training on a GPU lacks; that a torch with CUDA is there shows when it begins."""
+    if not cuda["cuda"]:
+        return cuda["nvidia_error"] or "no GPU found"
+    return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
 
 
 def _boards() -> dict[str, Any]:
@@ -165,7 +169,7 @@ def _features(
         "comparison with PyG's own NeighborLoader": None
         if peers
         else "torch-sparse or pyg-lib, as PyG's installation page says",
-        "training on CUDA devices": f"a later release; {_found_gpus(cuda)}",
+        "training on CUDA devices": _cuda_needs(cuda, packages),
         "training on FPGAs in C simulation (csim)": _csim_needs(fpga),
         "training on FPGA boards": _board_needs(fpga, packages["pyxrt"]),
     }

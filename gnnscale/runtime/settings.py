@@ -330,10 +330,10 @@ def _check_links(config: TrainConfig) -> None:
             "cache_planner=none and cache_plan=null do"
         )
     for device in config.device_plan.parsed():
-        if not device.trains_host_weights:
+        if not device.takes_links:
             raise ConfigError(
                 f"{option}: {device.label} computes the loss of vertices' labels by itself; "
-                "devices of kind cpu and emulated can take part"
+                "devices of kind cpu, emulated and cuda can take part"
             )
 
 

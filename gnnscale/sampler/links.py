@@ -76,6 +76,17 @@ def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _E
     return replace(block, indptr=block.indptr - np.cumsum(removed), **kept)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinkSeeds:
+    """What a mini-batch of edges is sampled from."""
+
+    vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
+    links: Links  #: the edges, by places among the seeds
+    #: ends ``[m]`` of the edges whose messages are left out
+    sources: IntArray
+    destinations: IntArray
+
+
 class StepEdges:
     """The edges that all devices together train in a step.
 
@@ -147,26 +158,31 @@ class LinkSampler:
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        drawn = self.draw(seeds, step)
+        batch = self._sampler.sample(drawn.vertices, step)
+        return replace(without_edges(batch, drawn.sources, drawn.destinations), links=drawn.links)
+
+    def draw(self, seeds: Array, step: int) -> LinkSeeds:
+        """Return what the mini-batch of edges ``seeds`` ``[n]`` is sampled from at ``step``."""
         edges = np.asarray(self._edges[seeds])
         negatives = ops.draw_negatives(
             seeds, self._num_negatives, self._num_vertices, seed=self._seed, step=step
         )
         ends = np.concatenate([edges.astype(np.int64), negatives], axis=1)
         vertices, places = np.unique(ends, return_inverse=True)
-        batch = self._sampler.sample(vertices.astype(edges.dtype), step)
-        # A rehearsal may train edges that the order has not in this step.
-        numbers = np.union1d(self._step_edges(step), seeds)
         rows = places.reshape(ends.shape).astype(np.int32)
         links = Links(
             sources=np.ascontiguousarray(rows[:, 0]), destinations=np.ascontiguousarray(rows[:, 1:])
         )
-        return replace(self._without(batch, np.asarray(self._edges[numbers])), links=links)
-
-    def _without(self, batch: MiniBatch, edges: IntArray) -> MiniBatch:
-        src, dst = edges[:, 0], edges[:, 1]
+        # A rehearsal may train edges that the order has not in this step.
+        numbers = np.union1d(self._step_edges(step), seeds)
+        left_out = np.asarray(self._edges[numbers])
+        src, dst = left_out[:, 0], left_out[:, 1]
         if self._undirected:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
-        return without_edges(batch, src, dst)
+        return LinkSeeds(
+            vertices=vertices.astype(edges.dtype), links=links, sources=src, destinations=dst
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ def launch_cost(bench: Bench) -> None:
 
 
 def _same_samples(bench: Bench, sampling: Any, step: int, *, wide: bool) -> None:
-    """Compare a sample, also without some edges, which a sampler of its own leaves out."""
+    """Compare a sample, and in every third step one without some edges."""
     graph, sampler = _sampler(bench, sampling, wide=wide, leaves_out=step == 2)
     seeds = np.arange(0, 96, 3)
     native = sampling.sampler(graph, seed=7, num_threads=1).sample(

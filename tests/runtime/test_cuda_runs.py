@@ -48,6 +48,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "layer-wise": ("model=gcn", "sampler=layerwise", "sampler.layer_sizes=[30,20]"),
     "all neighbours": ("model=sage", "sampler.fanouts=[-1,4]"),
     "with replacement": ("model=sage", "sampler.replace=true"),
+    "links": ("task=links", "model=sage", "model.dropout=0.5"),
     **{each.__name__: own(each) for each in ALL},
 }
 
@@ -90,8 +91,11 @@ def test_a_run_resumes_from_any_step(run: Any, tmp_path: Path, step: int, model:
     assert same(weights(part), weights(tmp_path / "whole"))
 
 
-def test_beside_a_processor_the_host_updates_the_weights(launched: Any, tmp_path: Path) -> None:
-    options = ("runtime.drm=false", "device_plan.split=[40,24]", "num_threads=2", *MODELS["gat"])
+@pytest.mark.parametrize("model", ["gat", "links"])
+def test_beside_a_processor_the_host_updates_the_weights(
+    launched: Any, tmp_path: Path, model: str
+) -> None:
+    options = ("runtime.drm=false", "device_plan.split=[40,24]", "num_threads=2", *MODELS[model])
     found = launched(tmp_path / "cuda", HYBRID, *options)
     assert found.result.layout.plan.shares[1].prefetch != "device"
     known = launched(tmp_path / "cpu", "device_plan=cpu_x2", *options)

@@ -24,6 +24,7 @@ from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.learner import Learner
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.reader import NUM_SLOTS, GraphReader
+from gnnscale.backend.cuda.seeds import max_seeds, seeds_of
 from gnnscale.backend.cuda.step import OwnStep, Staging
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.backend.loading import Vertices
@@ -33,6 +34,7 @@ from gnnscale.model import Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.sampler import LayerSampling, MiniBatch
+from gnnscale.sampler.links import LinkSampling
 
 
 def open_cuda(device: Device, host: HostParts) -> CudaBackend:
@@ -68,7 +70,7 @@ class CudaBackend:
         self._own_code = needs_sizes(host.model) is not None
         self._bounded = not self._own_code and _is_bounded(host)
         self._inference: CudaInference | None = None
-        self._staging = Staging(engine, host.batch_size)
+        self._staging = Staging(engine, max_seeds(host))
         #: Steps whose arrays the device may still read, with the marks after them.
         self._unfinished: deque[tuple[Mark, OwnStep]] = deque()
         #: What ``propagate`` has begun: marks before and after it, and its loss.
@@ -81,7 +83,7 @@ class CudaBackend:
                 # The sampler is about to write what that step reads; so are those that free it.
                 self._reading.wait_for(self._unfinished[0][0])
                 self._unfinished.popleft()
-            started = OwnStep(self, self._staging, seeds, step)
+            started = OwnStep(self, self._staging, seeds_of(self._host, seeds, step), step)
             self._start(started, rate=rate, updates=updates)
         return started
 
@@ -90,7 +92,7 @@ class CudaBackend:
         step.marks.append(reading.mark())
         reading.run(lambda: step.sample(self._reader))
         step.marks.append(reading.mark())
-        sizes = self._reader.largest_sizes(len(step.seeds))
+        sizes = self._reader.largest_sizes(len(step.seeds.vertices))
         if not self._bounded:
             step.marks[-1].wait()
             sizes = step.sizes()
@@ -107,7 +109,7 @@ class CudaBackend:
 
     def outcome(self, step: OwnStep) -> BatchOutcome:
         """Wait for a step, and return its outcome."""
-        with self._naming(f"in step {step.number}, of {len(step.seeds)} seeds, or just before it"):
+        with self._naming(f"in step {step.number}, of {step.seeds.count} seeds, or just before it"):
             step.marks[-1].wait()
             sizes = step.sizes()
         size = _batch_size(sizes)
@@ -118,7 +120,7 @@ class CudaBackend:
     def sample(self, seeds: Array, step: int) -> CudaBatch:
         """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
-            drawn = OwnStep(self, self._staging, seeds, step)
+            drawn = OwnStep(self, self._staging, seeds_of(self._host, seeds, step), step)
             self._reading.run(lambda: drawn.sample(self._reader))
             self._reading.mark().wait()
             sizes = drawn.sizes()
@@ -130,7 +132,7 @@ class CudaBackend:
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
         """Return the host's form, which is drawn again."""
-        return self._host.sampler.sample(batch.host_seeds, batch.step)
+        return self._host.sampler.sample(batch.slice_seeds, batch.step)
 
     def load(self, batch: CudaBatch) -> Inputs:
         """Read the first layer's input, and wait for it."""
@@ -266,6 +268,8 @@ def _is_bounded(host: HostParts) -> bool:
     Otherwise the host waits for each sample's sizes, while the device trains the one before.
     """
     sampling = host.sampling
+    if isinstance(sampling, LinkSampling):
+        sampling = sampling.vertices
     return isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts  # type: ignore[attr-defined]
 
 

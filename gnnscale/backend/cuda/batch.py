@@ -19,6 +19,7 @@ class CudaBatch(MiniBatch):
     """A mini-batch whose arrays are tensors of a device; ``seeds`` are too."""
 
     host_seeds: Array  #: ``[num_seeds]`` the seeds, as the host knows them
+    slice_seeds: Array  #: what the host samples the same of: vertices, or numbers of edges
     num_sources: torch.Tensor  #: ``[1]`` int64 on the device: how many input vertices there are
 
     @property
@@ -96,6 +97,7 @@ def batch_of(
         input_vertices=sample.vertices[: sizes.num_vertices[-1]],  # type: ignore[arg-type]
         blocks=tuple(reversed(blocks)),
         host_seeds=host_seeds,
+        slice_seeds=host_seeds,
         num_sources=sample.num_vertices[-1:],
     )
 

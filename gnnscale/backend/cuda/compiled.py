@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,7 +16,7 @@ import torch
 from gnnscale.backend import compiling
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.cuda import kernels
-from gnnscale.core import ConfigError, home, track, write_atomically
+from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
 
 _STANDARD = "c++17"
 _SUFFIXES = (".cu", ".hpp", "")
@@ -51,10 +52,10 @@ class CompiledKernels:
         self.num_multiprocessors = properties.multi_processor_count
         self._kernels: dict[str, Any] = {}
         architecture = f"sm_{properties.major}{properties.minor}"
-        self._modules = [
-            self._core.ObjectCode.from_cubin(cubin(file, architecture))
-            for file in kernels.kernel_files(kernels.sources())
-        ]
+        files = kernels.kernel_files(kernels.sources())
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            made = pool.map(lambda file: cubin(file, architecture), files)
+        self._modules = [self._core.ObjectCode.from_cubin(each) for each in made]
         self._configs: dict[tuple[int, int], Any] = {}
 
     def launch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from gnnscale.backend.base import HostParts
@@ -12,10 +14,12 @@ from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.placement import PlacedGraph
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.core import Array, ConfigError
+from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds
+from gnnscale.core import ConfigError
 from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.model.device_block import Rule
 from gnnscale.model.layer import LinearAggregationLayer
+from gnnscale.sampler.links import LinkSampling
 
 #: Samples whose arrays are kept at a time: one is trained while the next is drawn.
 NUM_SLOTS = 2
@@ -31,6 +35,9 @@ class GraphReader:
             ConfigError: kernels cannot sample as the run does.
         """
         sampling = host.sampling
+        edges = isinstance(sampling, LinkSampling)
+        if isinstance(sampling, LinkSampling):
+            sampling = sampling.vertices
         if not isinstance(sampling, sampler_plan.Sampling):
             raise ConfigError(
                 f"sampler: a cuda device samples neighbours and layers, not as "
@@ -43,8 +50,9 @@ class GraphReader:
             engine.kernels,
             sampling,
             seed=host.seed,
-            max_seeds=host.batch_size,
+            max_seeds=max_seeds(host),
             device=engine.device,
+            leaves_out=edges,
             num_slots=NUM_SLOTS,
         )
         self._uses_degrees = host.model.uses_degrees or isinstance(
@@ -64,13 +72,15 @@ class GraphReader:
                 num_slots=NUM_SLOTS,
             )
 
-    def sample(self, seeds: torch.Tensor, step: int) -> DeviceSample:
+    def sample(self, seeds: torch.Tensor, step: int, host_seeds: StepSeeds) -> DeviceSample:
         """Launch the kernels that sample, on the current stream.
 
         Args:
             seeds: ``[n]`` int64 vertices, on the device.
+            host_seeds: the same, and edges that are left out.
         """
-        return self._sampler.sample(seeds, step)
+        without = host_seeds.without_on(seeds.device)
+        return self._sampler.sample(seeds, step, without=without)
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
         """Return what the sample of so many seeds has at most."""
@@ -79,7 +89,9 @@ class GraphReader:
         )
         return batches.largest_sizes(room)
 
-    def batch(self, sample: DeviceSample, seeds: Array, sizes: SampleSizes) -> batches.CudaBatch:
+    def batch(
+        self, sample: DeviceSample, seeds: StepSeeds, sizes: SampleSizes
+    ) -> batches.CudaBatch:
         """Return a sample as a mini-batch, with sums of weights if edges have weights.
 
         Args:
@@ -90,12 +102,9 @@ class GraphReader:
         if sums is not None:
             count = sample.num_vertices[-1:]
             sums = aggregation.vertex_floats(self._kernels, sums, sample.vertices, count)
-        return batches.batch_of(
-            sample,
-            seeds,
-            sizes,
-            self._kernels,
-            weight_sums=sums,
+        made = batches.batch_of(sample, seeds.vertices, sizes, self._kernels, weight_sums=sums)
+        return replace(
+            made, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
         )
 
     def load(self, batch: batches.CudaBatch) -> Inputs:

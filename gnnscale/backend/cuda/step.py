@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from gnnscale.backend.base import BatchOutcome
@@ -15,8 +14,8 @@ from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.learner import Learner
 from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.sampler_plan import State
+from gnnscale.backend.cuda.seeds import StepSeeds
 from gnnscale.backend.cuda.streams import Mark
-from gnnscale.core import Array
 from gnnscale.model import Inputs
 
 
@@ -24,8 +23,8 @@ from gnnscale.model import Inputs
 class StagingSlot:
     """Host memory of one step that copies do not wait for, and the seeds on the device."""
 
-    host_seeds: torch.Tensor  #: ``[batch_size]`` int64, pinned
-    seeds: torch.Tensor  #: ``[batch_size]`` int64 on the device
+    host_seeds: torch.Tensor  #: ``[max_seeds]`` int64, pinned
+    seeds: torch.Tensor  #: ``[max_seeds]`` int64 on the device
     state: torch.Tensor  #: int64, pinned: that of the sample; see ``State``
     loss: torch.Tensor  #: ``[1]`` float32, pinned
 
@@ -33,10 +32,10 @@ class StagingSlot:
 class Staging:
     """Slots of steps, each of which one step has until its outcome was read."""
 
-    def __init__(self, engine: Engine, batch_size: int) -> None:
+    def __init__(self, engine: Engine, max_seeds: int) -> None:
         """Make none yet."""
         self._engine = engine
-        self._batch_size = batch_size
+        self._max_seeds = max_seeds
         self._free: list[StagingSlot] = []
 
     def take(self) -> StagingSlot:
@@ -48,7 +47,7 @@ class Staging:
         self._free.append(slot)
 
     def _new(self) -> StagingSlot:
-        engine, size = self._engine, self._batch_size
+        engine, size = self._engine, self._max_seeds
         return StagingSlot(
             host_seeds=engine.pinned(size, torch.int64),
             seeds=torch.zeros(size, dtype=torch.int64, device=engine.device),
@@ -65,21 +64,23 @@ class OwnStep:
     """One step on its way: its parts are queued one after the other; its outcome comes late.
 
     Attributes:
-        seeds: ``[n]`` as the host knows them.
+        seeds: as the host knows them.
         number: of the step in the run.
         marks: before sampling, after it, after reading; before propagation, after it, and after
             the update.
     """
 
-    def __init__(self, outcomes: _Outcomes, staging: Staging, seeds: Array, number: int) -> None:
+    def __init__(
+        self, outcomes: _Outcomes, staging: Staging, seeds: StepSeeds, number: int
+    ) -> None:
         """Stage the seeds."""
-        self.seeds = np.array(seeds)
+        self.seeds = seeds
         self.number = number
         self.marks: list[Mark] = []
         self._outcomes = outcomes
         self._staging = staging
         self._slot = staging.take()
-        self._slot.host_seeds[: len(seeds)] = torch.from_numpy(self.seeds)
+        self._slot.host_seeds[: len(seeds.vertices)] = torch.from_numpy(seeds.vertices)
         self._sample: DeviceSample | None = None
         self._batch: CudaBatch | None = None
         self._inputs: Inputs | None = None
@@ -103,10 +104,10 @@ class OwnStep:
 
     def sample(self, reader: GraphReader) -> None:
         """Copy the seeds to the device, and sample; on a stream."""
-        count = len(self.seeds)
+        count = len(self.seeds.vertices)
         seeds = self._slot.seeds[:count]
         seeds.copy_(self._slot.host_seeds[:count], non_blocking=True)
-        self._sample = reader.sample(seeds, self.number)
+        self._sample = reader.sample(seeds, self.number, self.seeds)
         self._slot.state.copy_(self._sample.state, non_blocking=True)
 
     def sizes(self) -> SampleSizes:
@@ -128,7 +129,7 @@ class OwnStep:
         assert self._inputs is not None
         loss = learner.backward(self._batch, self._inputs, 1.0)
         self._slot.loss.copy_(loss.reshape(1), non_blocking=True)
-        learner.accumulate(len(self.seeds))
+        learner.accumulate(self.seeds.count)
 
     def update(self, learner: Learner, rate: float | None) -> None:
         """Update the weights at ``rate``, if it is not None; on a stream."""
