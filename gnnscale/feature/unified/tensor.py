@@ -305,7 +305,7 @@ def _on_gpu(func: Any, args: Any, kwargs: dict[str, Any], gpu: GpuSide) -> Any:
     index = args[1] if len(args) > 1 else None
     if func is _T.__getitem__ and isinstance(index, torch.Tensor) and _takes_rows(args[0], index):
         rows = reach(index)
-        wrapped = gpu.run(torch.where, (rows < 0, rows + len(args[0]), rows), {})
+        wrapped = rows + (rows < 0) * len(args[0])
         return gpu.run(gpu.gather, (_mapped(args[0]), wrapped), {})
     return gpu.run(func, _each(args, reach), _each(kwargs, reach))
 

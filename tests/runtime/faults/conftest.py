@@ -37,6 +37,12 @@ PLANS = {
         program=(str(PROGRAM),),
     ),
 }
+#: A GPU, for which the host stands.
+CUDA = "{kind:cuda,host_driven:true}"
+PLANS["cuda"] = Plan(options=(plan_of(CUDA),), devices=("cuda:0",))
+PLANS["hybrid_cuda"] = Plan(
+    options=(plan_of("cpu", CUDA), "device_plan.split=[40,24]"), devices=("cpu:0", "cuda:1")
+)
 # Two processors, each with a part of the graph or some of its columns.
 for each in ("p3", "legion"):
     parts = (f"algorithm={each}", "device_plan=cpu_x2", "device_plan.split=[32,32]")
@@ -78,7 +84,7 @@ class Runs:
         run.wait_for((directory / "checkpoints" / "last.safetensors").exists)
         run.watch()
         assert run.has_all_workers()
-        assert run.sockets
+        assert run.sockets or len(self.devices(plan)) == 1
         return run
 
     def finish(self, directory: Path, *options: str) -> None:

@@ -112,6 +112,21 @@ def test_a_killed_worker_and_resumption(
     assert summaries[0]["epochs"] == summaries[1]["epochs"]
 
 
+@pytest.mark.parametrize(
+    ("plan", "rank", "stage"),
+    [("cuda", 0, "propagate"), pytest.param("hybrid_cuda", 1, "sample", marks=pytest.mark.long)],
+)
+def test_a_killed_worker_of_a_gpu_and_resumption(
+    runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str
+) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    options = ("epochs=6", "model.dropout=0.5", "runtime.checkpoint_every_s=0")
+    kill_a_worker(runs, part, *options, plan=plan, rank=rank, stage=stage)
+    runs.finish(part, "resume")
+    launched(whole, *runs.options(plan), *options)
+    assert same(weights(whole), weights(part))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("algorithm", "stage"), [("p3", "exchange"), ("legion", "sample")])
 def test_a_killed_worker_and_resumption_over_parts(
