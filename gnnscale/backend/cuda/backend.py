@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from gnnscale.artifact.files import size
 from gnnscale.backend.base import (
     BatchOutcome,
     DeviceBatch,
@@ -35,6 +37,8 @@ from gnnscale.plan import Cuda, Device, Threads
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.sampler import LayerSampling, MiniBatch
 from gnnscale.sampler.links import LinkSampling
+
+_LOG = logging.getLogger(__name__)
 
 
 def open_cuda(device: Device, host: HostParts) -> CudaBackend:
@@ -112,9 +116,9 @@ class CudaBackend:
         with self._naming(f"in step {step.number}, of {step.seeds.count} seeds, or just before it"):
             step.marks[-1].wait()
             sizes = step.sizes()
-        size = _batch_size(sizes)
+        found = _batch_size(sizes)
         return BatchOutcome(
-            loss=step.loss, size=size, traffic=self._traffic(size), seconds=step.seconds()
+            loss=step.loss, size=found, traffic=self._traffic(found), seconds=step.seconds()
         )
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
@@ -220,17 +224,23 @@ class CudaBackend:
         """Wait for the streams, and end the device's access to host memory."""
         for stream in (self._reading, self._training):
             stream.close()
+        if peak := self._engine.peak_bytes():
+            budget = self._engine.memory_bytes
+            _LOG.info(
+                f"{self.device.label}: {size(peak)} of device memory were in use at most, of "
+                f"{size(budget)} that may be"
+            )
         self._engine.close()
 
     def _wait(self) -> None:
         with self._naming("in one of the last steps"):
             self._training.mark().wait()
 
-    def _traffic(self, size: BatchSize) -> Traffic:
+    def _traffic(self, found: BatchSize) -> Traffic:
         placed = self._reader.placed
-        reads = size.num_edges + sum(size.vertices[1:])
+        reads = found.num_edges + sum(found.vertices[1:])
         return Traffic(
-            rows=placed.row_access(int(size.vertices[0])),
+            rows=placed.row_access(int(found.vertices[0])),
             lists=placed.list_access(int(reads), self.device.link_request_bytes),
         )
 

@@ -49,6 +49,8 @@ class CudaInference:
         self._graph = graph
         self._placed = placed
         self._engine = engine
+        #: tables of the host by layer and shape, for all evaluations of a run
+        self._shared: dict[tuple[int, ...], torch.Tensor] = {}
         max_degree = int(np.diff(graph.indptr).max(initial=0))
         self._sampler = CudaSampler(
             placed.topology,
@@ -81,11 +83,13 @@ class CudaInference:
         """Compute a hidden layer."""
         shape = (len(vertices), model.widths[index + 1])
         on_device = 4 * shape[0] * shape[1] <= _PART * self._engine.free_bytes()
-        out = (
-            torch.empty(shape, device=self._engine.device)
-            if on_device
-            else self._engine.shared(shape, torch.float32)
-        )
+        if on_device:
+            out = torch.empty(shape, device=self._engine.device)
+        else:
+            key = (index, *shape)
+            if key not in self._shared:
+                self._shared[key] = self._engine.shared(shape, torch.float32)
+            out = self._shared[key]
         first = 0
         for chunk, rows in self._compute(model, index, below, vertices):
             out[first : first + len(chunk)] = rows

@@ -19,6 +19,8 @@ from gnnscale.plan import Cuda
 _PART = 0.6
 #: Rows whose requests over the link are counted for the mean: alignments repeat within them.
 _ROWS = 128
+#: Bytes that are copied to the device at a time.
+_PIECE_BYTES = 256 << 20
 #: Bytes of a neighbour's id that a pick counts.
 _ID_BYTES = 4
 
@@ -109,7 +111,7 @@ def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> 
         kind = dtype or getattr(torch, array.dtype.name)
         if not on_device:
             return engine.reached(array, kind)
-        return torch.tensor(np.asarray(array), device=engine.device).view(kind)
+        return _copied(array, engine.device).view(kind)
 
     weights, sums, degrees = graph.edge_weights, graph.weight_sums, graph.degrees
     return PlacedGraph(
@@ -125,6 +127,20 @@ def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> 
         degrees=None if degrees is None else put(degrees, topology, torch.int32),
         weight_sums=None if sums is None else put(sums, topology),
     )
+
+
+def _copied(array: Array, device: torch.device) -> torch.Tensor:
+    """Return a copy of ``array``, which may be a map of a file, a piece after the other."""
+    row_bytes = max(array[:1].nbytes, 1)
+    rows = max(_PIECE_BYTES // row_bytes, 1)
+    out: torch.Tensor | None = None
+    for first in range(0, max(len(array), 1), rows):
+        piece = torch.from_numpy(np.array(array[first : first + rows]))
+        if out is None:
+            out = torch.empty(array.shape, dtype=piece.dtype, device=device)
+        out[first : first + rows] = piece
+    assert out is not None
+    return out
 
 
 def _topology_bytes(graph: Graph) -> int:

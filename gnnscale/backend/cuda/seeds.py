@@ -49,11 +49,19 @@ class StepSeeds:
 
 
 def seeds_of(host: HostParts, seeds: Array, step: int) -> StepSeeds:
-    """Return what ``seeds``, a slice of a step, are sampled from."""
+    """Return what ``seeds``, a slice of a step, are sampled from.
+
+    Raises:
+        ValueError: one is no vertex, whose label no kernel may look for.
+    """
     if isinstance(host.sampler, LinkSampler):
         drawn = host.sampler.draw(seeds, step)
         return StepSeeds(vertices=drawn.vertices, slice_seeds=np.array(seeds), edges=drawn)
-    return StepSeeds(vertices=np.array(seeds), slice_seeds=np.array(seeds))
+    vertices, count = np.array(seeds), host.graph.num_vertices
+    if len(vertices) and not 0 <= vertices.min() <= vertices.max() < count:
+        wrong = vertices[(vertices < 0) | (vertices >= count)][0]
+        raise ValueError(f"seeds: {wrong} is not a vertex, the graph has {count}")
+    return StepSeeds(vertices=vertices, slice_seeds=vertices)
 
 
 def max_seeds(host: HostParts) -> int:
