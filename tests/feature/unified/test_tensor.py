@@ -39,78 +39,84 @@ def kind_of(gpu: HostSide, tensor: torch.Tensor) -> str:
     return "gpu" if gpu.owns(tensor) else "cpu"
 
 
-class TestTable1:
-    def test_a_tensor_is_copied_to_the_unified_device(self, gpu: HostSide) -> None:
-        rows = torch.rand(3, 2)
-        with unified_device(gpu):
-            copied = rows.to("unified")
-        assert is_unified(copied)
-        assert not is_unified(rows)
-        assert copied.is_unified  # type: ignore[attr-defined]
-        copied.add_(1)
-        assert torch.equal(copied.cpu(), rows + 1)
-
-    def test_torchs_own_functions_take_the_unified_device(self, gpu: HostSide) -> None:
-        with unified_device(gpu):
-            ones = torch.ones(128, device="unified")
-            more = torch.full((2, 3), 7, dtype=torch.int64, device="unified")
-            plain = torch.ones(2, device="cpu")
-        assert is_unified(ones)
-        assert ones.tolist() == [1.0] * 128
-        assert more.tolist() == [[7] * 3] * 2
-        assert not is_unified(plain)
-
-    def test_unified_and_cpu_tensors_are_added(self, gpu: HostSide) -> None:
-        found = numbers(gpu) + torch.ones(4, 3)
-        assert found.tolist() == (torch.arange(12.0).view(4, 3) + 1).tolist()
-
-    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-    def test_gpu_tensors_index_unified_ones(self, gpu: HostSide, dtype: torch.dtype) -> None:
-        index = gpu.copy(torch.tensor([2, 0, -1], dtype=dtype))
-        found = numbers(gpu)[index]
-        assert kind_of(gpu, found) == "gpu"
-        assert found.tolist() == [[6, 7, 8], [0, 1, 2], [9, 10, 11]]
+def test_a_tensor_is_copied_to_the_unified_device(gpu: HostSide) -> None:
+    rows = torch.rand(3, 2)
+    with unified_device(gpu):
+        copied = rows.to("unified")
+    assert is_unified(copied)
+    assert not is_unified(rows)
+    assert copied.is_unified  # type: ignore[attr-defined]
+    copied.add_(1)
+    assert torch.equal(copied.cpu(), rows + 1)
 
 
-class TestTable2:
-    def test_the_preference_is_set_at_creation_and_switched(self, gpu: HostSide) -> None:
-        with unified_device(gpu):
-            made = torch.ones(3, device=UnifiedDevice(propagated_to_cuda=False))
-        assert isinstance(made, UnifiedTensor)
-        assert not made.propagated_to_cuda
-        place_before = made.data_ptr()
-        set_propagated_to_cuda(made, True)
-        assert made.propagated_to_cuda
-        assert made.data_ptr() == place_before
+def test_torchs_own_functions_take_the_unified_device(gpu: HostSide) -> None:
+    with unified_device(gpu):
+        ones = torch.ones(128, device="unified")
+        more = torch.full((2, 3), 7, dtype=torch.int64, device="unified")
+        plain = torch.ones(2, device="cpu")
+    assert is_unified(ones)
+    assert ones.tolist() == [1.0] * 128
+    assert more.tolist() == [[7] * 3] * 2
+    assert not is_unified(plain)
 
-    def test_the_driver_is_advised_before_anything_is_written(self, gpu: HostSide) -> None:
-        advice = ("SetPreferredLocation", "cpu")
-        with unified_device(gpu):
-            made = torch.rand(3).to(UnifiedDevice(advise=advice))
-        assert gpu.advised == [("SetPreferredLocation", torch.device("cpu"))]
-        assert mem_advise(made, "SetReadMostly", "cpu") == 0
 
-    def test_memory_that_is_not_managed_has_an_error_code(self, gpu: HostSide) -> None:
-        assert numbers(gpu).mem_advise("SetReadMostly", "cpu") != 0
+def test_unified_and_cpu_tensors_are_added(gpu: HostSide) -> None:
+    found = numbers(gpu) + torch.ones(4, 3)
+    assert found.tolist() == (torch.arange(12.0).view(4, 3) + 1).tolist()
 
-    def test_an_advice_that_nobody_knows(self, gpu: HostSide) -> None:
-        with one_line("advice=Read: allowed are SetReadMostly"):
-            numbers(gpu).mem_advise("Read", "cpu")
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda tensor: set_propagated_to_cuda(tensor, True),
-            lambda tensor: mem_advise(tensor, "SetReadMostly", "cpu"),
-        ],
-    )
-    def test_other_tensors_are_refused(self, call: Any) -> None:
-        with pytest.raises(RuntimeError, match="not unified"):
-            call(torch.ones(2))
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_gpu_tensors_index_unified_ones(gpu: HostSide, dtype: torch.dtype) -> None:
+    index = gpu.copy(torch.tensor([2, 0, -1], dtype=dtype))
+    found = numbers(gpu)[index]
+    assert kind_of(gpu, found) == "gpu"
+    assert found.tolist() == [[6, 7, 8], [0, 1, 2], [9, 10, 11]]
 
-    def test_managed_memory_above_what_is_free_is_refused(self) -> None:
-        with unified_device(HostSide(free_bytes=100)), one_line("100 B", "free"):
-            torch.zeros(26).to(UnifiedDevice(advise=("SetReadMostly", "cpu")))
+
+def test_the_preference_is_set_at_creation_and_switched(gpu: HostSide) -> None:
+    with unified_device(gpu):
+        made = torch.ones(3, device=UnifiedDevice(propagated_to_cuda=False))
+    assert isinstance(made, UnifiedTensor)
+    assert not made.propagated_to_cuda
+    place_before = made.data_ptr()
+    set_propagated_to_cuda(made, True)
+    assert made.propagated_to_cuda
+    assert made.data_ptr() == place_before
+
+
+def test_the_driver_is_advised_before_anything_is_written(gpu: HostSide) -> None:
+    advice = ("SetPreferredLocation", "cpu")
+    with unified_device(gpu):
+        made = torch.rand(3).to(UnifiedDevice(advise=advice))
+    assert gpu.advised == [("SetPreferredLocation", torch.device("cpu"))]
+    assert mem_advise(made, "SetReadMostly", "cpu") == 0
+
+
+def test_memory_that_is_not_managed_has_an_error_code(gpu: HostSide) -> None:
+    assert numbers(gpu).mem_advise("SetReadMostly", "cpu") != 0
+
+
+def test_an_advice_that_nobody_knows(gpu: HostSide) -> None:
+    with one_line("advice=Read: allowed are SetReadMostly"):
+        numbers(gpu).mem_advise("Read", "cpu")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda tensor: set_propagated_to_cuda(tensor, True),
+        lambda tensor: mem_advise(tensor, "SetReadMostly", "cpu"),
+    ],
+)
+def test_other_tensors_are_refused(call: Any) -> None:
+    with pytest.raises(RuntimeError, match="not unified"):
+        call(torch.ones(2))
+
+
+def test_managed_memory_above_what_is_free_is_refused() -> None:
+    with unified_device(HostSide(free_bytes=100)), one_line("100 B", "free"):
+        torch.zeros(26).to(UnifiedDevice(advise=("SetReadMostly", "cpu")))
 
 
 @given(
@@ -140,27 +146,28 @@ def test_an_operation_is_placed_by_the_table_and_gives_torchs_numbers(
         assert torch.equal(torch.Tensor(result.tolist()), rows + made[name])
 
 
-class TestViews:
-    def test_a_view_is_of_the_same_memory_and_keeps_the_preference(self, gpu: HostSide) -> None:
-        whole = numbers(gpu, preferred=False)
-        for view in (whole[1:3], whole.view(3, 4), whole.t(), whole[:, 1], whole[2]):
-            assert isinstance(view, UnifiedTensor)
-            assert not view.propagated_to_cuda
-            assert whole.data_ptr() <= view.data_ptr() < whole.data_ptr() + whole.nbytes
-        whole[1:3].zero_()
-        assert whole.tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 0], [9, 10, 11]]
+def test_a_view_is_of_the_same_memory_and_keeps_the_preference(gpu: HostSide) -> None:
+    whole = numbers(gpu, preferred=False)
+    for view in (whole[1:3], whole.view(3, 4), whole.t(), whole[:, 1], whole[2]):
+        assert isinstance(view, UnifiedTensor)
+        assert not view.propagated_to_cuda
+        assert whole.data_ptr() <= view.data_ptr() < whole.data_ptr() + whole.nbytes
+    whole[1:3].zero_()
+    assert whole.tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 0], [9, 10, 11]]
 
-    @pytest.mark.parametrize("preferred", [True, False])
-    def test_what_is_written_in_place_stays_there(self, gpu: HostSide, preferred: bool) -> None:
-        whole = numbers(gpu, preferred=preferred)
-        view = whole[1:]
-        assert whole.mul_(2) is whole
-        view[0] = torch.tensor([5.0, 6.0, 7.0])
-        assert whole.tolist()[:2] == [[0, 2, 4], [5, 6, 7]]
 
-    def test_a_part_of_unaligned_bytes_is_reached(self, gpu: HostSide) -> None:
-        whole = UnifiedTensor.copy_of(torch.arange(9, dtype=torch.uint8).view(3, 3), gpu)
-        assert (whole[1:] + 1).tolist() == [[4, 5, 6], [7, 8, 9]]
+@pytest.mark.parametrize("preferred", [True, False])
+def test_what_is_written_in_place_stays_there(gpu: HostSide, preferred: bool) -> None:
+    whole = numbers(gpu, preferred=preferred)
+    view = whole[1:]
+    assert whole.mul_(2) is whole
+    view[0] = torch.tensor([5.0, 6.0, 7.0])
+    assert whole.tolist()[:2] == [[0, 2, 4], [5, 6, 7]]
+
+
+def test_a_part_of_unaligned_bytes_is_reached(gpu: HostSide) -> None:
+    whole = UnifiedTensor.copy_of(torch.arange(9, dtype=torch.uint8).view(3, 3), gpu)
+    assert (whole[1:] + 1).tolist() == [[4, 5, 6], [7, 8, 9]]
 
 
 def test_it_goes_to_other_devices_and_types(gpu: HostSide) -> None:
