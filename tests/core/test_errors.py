@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.core.errors import ConfigError, GraphError, UserError, one_line, shown
+from gnnscale.core.errors import ConfigError, GraphError, UserError, nearest, one_line, shown
 
 
 @given(st.text(st.characters(codec=None), max_size=2000))
@@ -42,3 +42,18 @@ def test_errors_hold_one_line_and_travel_between_processes(kind: type[UserError]
     error = pickle.loads(pickle.dumps(kind("a\nb")))
     assert type(error) is kind
     assert str(error) == "a\\nb"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("gpu", ["cpu", "cuda"], ", did you mean 'cuda'?"),
+        ("gpu", ["cpu"], ", did you mean 'cpu'?"),
+        ("sagee", ["sage", "gat"], ", did you mean 'sage'?"),
+        ("colours", ["sage", "gat"], ""),
+    ],
+)
+def test_a_hint_is_a_near_name_or_what_others_call_it(
+    name: str, known: list[str], hint: str
+) -> None:
+    assert nearest(name, known) == hint

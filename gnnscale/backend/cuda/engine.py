@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -105,9 +106,10 @@ class CudaEngine:
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:
-        """Unregister all segments."""
+        """Unregister all segments; after a failure of the GPU their end is the process's."""
         for segment in self._segments:
-            segment.unregister()
+            with suppress(RuntimeError):
+                segment.unregister()
         self._segments.clear()
 
     def _register(self, segment: SharedSegment) -> torch.Tensor:

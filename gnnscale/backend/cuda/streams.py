@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -83,10 +84,12 @@ class CudaStream:
 
     def __init__(self, device: torch.device) -> None:
         """Make a stream of ``device``."""
+        self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
         """Queue what ``work`` queues on the current stream."""
+        torch.cuda.set_device(self._device)  # kernels take the context of the thread
         with torch.cuda.stream(self._stream):
             work()
 
@@ -100,5 +103,6 @@ class CudaStream:
         self._stream.wait_event(mark.event)
 
     def close(self) -> None:
-        """Wait for all that was queued."""
-        self._stream.synchronize()
+        """Wait for all that was queued; who waited for it has seen what failed."""
+        with suppress(RuntimeError):
+            self._stream.synchronize()

@@ -57,7 +57,7 @@ class SharedSegment:
         target = segment.bytes.numpy()[: source.nbytes].view(source.dtype).reshape(source.shape)
         row_bytes = max(1, source.nbytes // max(1, len(source)))
         step = max(1, CHUNK_BYTES // row_bytes)
-        with track("features into shared memory", len(source), "rows") as advance:
+        with track("filling shared memory", len(source), "rows") as advance:
             for first in range(0, len(source), step):
                 rows = source[first : first + step]
                 target[first : first + step] = rows
