@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import signal
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gnnscale.cli.arguments import explain_missing_plugin
 from gnnscale.cli.streams import last_words
-from gnnscale.core import explain, shown, torchrun_rank
+from gnnscale.core import explain, nearest, shown, torchrun_rank
 from gnnscale.core.files import remove_unfinished_folders
 from gnnscale.options import config, run_directory
 
@@ -137,8 +136,7 @@ def _explain_missing(error: Any) -> str:
     if not error.options:
         return f"{wanted}: no such configuration"
     options = sorted(error.options)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    guess = f", did you mean {close[0]!r}?" if close else f"; there are {', '.join(options)}"
+    guess = nearest(name, options) or f"; there are {', '.join(options)}"
     return f"{group}={name}: no such {group}{guess}"
 
 

@@ -15,8 +15,8 @@ from losses import At, Losses
 from one_line import one_line
 from own_modules import ALL
 
-from gnnscale.backend.base import DeviceMemoryError
-from gnnscale.backend.cuda import host_engine, inference
+from gnnscale.backend.base import DeviceError, DeviceMemoryError
+from gnnscale.backend.cuda import backend, host_engine, inference
 from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
@@ -155,6 +155,40 @@ def test_it_evaluates_over_all_neighbours(
     assert found.test_metric == pytest.approx(known.test_metric, abs=0.02)
     before = [each.valid_metric for each in known.history]
     assert [each.valid_metric for each in found.history] == pytest.approx(before, abs=0.02)
+
+
+class Faulty(HostKernels):
+    """A device that reads an address which is not there."""
+
+    def launch(self, name: str, *arguments: Any, **options: Any) -> None:
+        if name.startswith("aggregate"):
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        super().launch(name, *arguments, **options)
+
+
+def test_a_fault_of_the_gpu_names_the_step(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_engine, "HostKernels", Faulty)
+    begins = "cuda:0: the GPU failed in step 0, of 64 seeds, or just before it"
+    with one_line("illegal memory access", "LAUNCH_BLOCKING", error=DeviceError, begins=begins):
+        run(tmp_path, ALONE)
+
+
+def test_little_memory_after_a_rehearsal_is_a_warning(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    options = plan_of(cuda(features="host", topology="host", memory_bytes=1 << 30))
+    run(tmp_path, options, "epochs=1", "runtime.eval_every=2")
+    assert "may not fit" not in caplog.text
+
+    class Full(host_engine.HostEngine):
+        def peak_bytes(self) -> int:
+            return int(0.95 * self.memory_bytes)
+
+    monkeypatch.setattr(backend, "HostEngine", Full)
+    run(tmp_path / "full", options, "epochs=1", "runtime.eval_every=2")
+    assert "may not fit" in caplog.text
 
 
 def test_a_sampled_graph_is_the_processors(run: Any, tmp_path: Path) -> None:

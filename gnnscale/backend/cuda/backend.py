@@ -39,6 +39,8 @@ from gnnscale.sampler import LayerSampling, MiniBatch
 from gnnscale.sampler.links import LinkSampling
 
 _LOG = logging.getLogger(__name__)
+#: Part of the memory above which mini-batches that differ may not fit.
+_MUCH = 0.9
 
 
 def open_cuda(device: Device, host: HostParts) -> CudaBackend:
@@ -189,6 +191,7 @@ class CudaBackend:
         """Take over the host's parameters and buffers, and its optimizer's state for own steps."""
         self._training.run(self._learner.load_state)
         self._wait()
+        self._look_at_memory()
 
     def update_weights(self) -> None:
         """Take over the parameters that the host's optimizer has updated."""
@@ -224,13 +227,17 @@ class CudaBackend:
         """Wait for the streams, and end the device's access to host memory."""
         for stream in (self._reading, self._training):
             stream.close()
-        if peak := self._engine.peak_bytes():
-            budget = self._engine.memory_bytes
-            _LOG.info(
-                f"{self.device.label}: {size(peak)} of device memory were in use at most, of "
-                f"{size(budget)} that may be"
-            )
         self._engine.close()
+
+    def _look_at_memory(self) -> None:
+        """Warn if a rehearsal, which comes before this, has left little memory."""
+        peak, budget = self._engine.peak_bytes(), self._engine.memory_bytes
+        if peak > _MUCH * budget:
+            _LOG.warning(
+                f"{self.device.label}: {size(peak)} of device memory were in use at once, of "
+                f"{size(budget)} that may be; a larger mini-batch may not fit: a smaller "
+                "batch_size, fewer neighbours (sampler.fanouts) or features=host take less"
+            )
 
     def _wait(self) -> None:
         with self._naming("in one of the last steps"):

@@ -21,6 +21,8 @@ class Learner:
         """Copy the model of ``host`` to ``device``; ``load_state`` gives it weights."""
         self._host = host
         self._model = copy.deepcopy(host.model).to(device).train()
+        #: found once: looking for them takes as long as some launches
+        self._parameters = self._model.shared_parameters
         self._objective = objective_on(host.objective, device)
         own = host.own_steps
         self._optimizer = None if own is None else own.build_optimizer(self._model)
@@ -36,7 +38,7 @@ class Learner:
     def take_gradients(self) -> list[torch.Tensor]:
         """Return the gradients of the shared parameters, which are zeros from now on."""
         found = []
-        for parameter in self._model.shared_parameters:
+        for parameter in self._parameters:
             grad = parameter.grad
             found.append(torch.zeros_like(parameter) if grad is None else grad)
             parameter.grad = None
@@ -49,13 +51,11 @@ class Learner:
     def update(self, rate: float) -> None:
         """Update the weights by the mean of what was accumulated, each mini-batch by its seeds."""
         own, optimizer = self._owned()
-        for parameter, grad in zip(
-            self._model.shared_parameters, _mean(self._accumulated), strict=True
-        ):
+        for parameter, grad in zip(self._parameters, _mean(self._accumulated), strict=True):
             parameter.grad = grad
         self._accumulated.clear()
         if own.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._model.shared_parameters, own.clip_norm)
+            torch.nn.utils.clip_grad_norm_(self._parameters, own.clip_norm)
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
