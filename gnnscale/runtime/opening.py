@@ -56,6 +56,8 @@ def repeatable_operations(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
+    # Of cuBLAS, which reads it once: torch refuses its products otherwise.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True)

@@ -72,6 +72,7 @@ class CudaBackend:
             placed = place(host.graph, device, engine, kept_bytes=weights)
             self._reader = GraphReader(host, placed, engine)
             self._learner = Learner(host, engine.device)
+            engine.synchronize()  # buffers were cleared outside of the streams that use them
         #: Whether code of a user's computes the step, which may wait for the device.
         self._own_code = needs_sizes(host.model) is not None
         self._bounded = not self._own_code and _is_bounded(host)

@@ -43,6 +43,10 @@ class Engine(Protocol):
         """Return host memory that kernels and the host read and write."""
         ...
 
+    def synchronize(self) -> None:
+        """Wait for all that was begun outside of streams; those do not wait for it."""
+        ...
+
     def free_bytes(self) -> int:
         """Return how much device memory may still be taken."""
         ...
@@ -96,6 +100,10 @@ class CudaEngine:
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return a segment that the GPU reads and writes, until ``close``."""
         return self._register(SharedSegment.empty(shape, _name(dtype)))
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> int:
         """Return what the budget leaves beside torch's allocator."""

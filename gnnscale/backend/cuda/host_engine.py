@@ -203,6 +203,9 @@ class HostEngine:
         """Return memory."""
         return torch.empty(shape, dtype=dtype)
 
+    def synchronize(self) -> None:
+        """Nothing to do: what is begun outside of streams is done at once."""
+
     def free_bytes(self) -> int:
         """Return the budget, of which nothing is counted."""
         return self.memory_bytes

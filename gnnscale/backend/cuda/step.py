@@ -50,7 +50,8 @@ class Staging:
         engine, size = self._engine, self._max_seeds
         return StagingSlot(
             host_seeds=engine.pinned(size, torch.int64),
-            seeds=torch.zeros(size, dtype=torch.int64, device=engine.device),
+            # Not cleared: that would be done outside of the stream that writes it.
+            seeds=torch.empty(size, dtype=torch.int64, device=engine.device),
             state=engine.pinned(State.NUM_WORDS, torch.int64),
             loss=engine.pinned(1, torch.float32),
         )

@@ -206,13 +206,13 @@ class CudaSide:
         """Lock the memory and map it for all contexts (cudaHostRegister)."""
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         result = runtime.cudaHostRegister(memory.data_ptr(), memory.numel(), _PORTABLE_AND_MAPPED)
-        torch.cuda.check_error(int(result))
+        _check(result, "cudaHostRegister")
 
     def unregister(self, memory: torch.Tensor) -> None:
         """Unlock it, after the kernels that read it."""
         torch.cuda.synchronize(self.device)
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        torch.cuda.check_error(int(runtime.cudaHostUnregister(memory.data_ptr())))
+        _check(runtime.cudaHostUnregister(memory.data_ptr()), "cudaHostUnregister")
 
     def map(self, memory: torch.Tensor) -> torch.Tensor:
         """Return the memory at its device address; host and device have one address space."""
@@ -244,7 +244,7 @@ class CudaSide:
         check_free(num_bytes, torch.cuda.mem_get_info(self.device)[0])
         runtime = _runtime()
         error, address = runtime.cudaMallocManaged(num_bytes, runtime.cudaMemAttachGlobal)
-        torch.cuda.check_error(int(error))
+        _check(error, "cudaMallocManaged")
         memory = torch.frombuffer(
             (ctypes.c_uint8 * num_bytes).from_address(address), dtype=torch.uint8
         )
@@ -264,6 +264,16 @@ class CudaSide:
         asked = runtime.cudaMemoryAdvise(ADVICE[advice])
         (error,) = runtime.cudaMemAdvise(memory.data_ptr(), memory.numel(), asked, location)
         return int(error)
+
+
+def _check(result: Any, call: str) -> None:
+    """Raise what CUDA reports, by its number: its names are not equal to numbers.
+
+    Raises:
+        RuntimeError: ``result`` is no success.
+    """
+    if int(result) != 0:
+        raise RuntimeError(f"CUDA error {int(result)} of {call} ({result})")
 
 
 def _runtime() -> Any:
