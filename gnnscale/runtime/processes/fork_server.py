@@ -103,7 +103,7 @@ _PRELOADED = (
     "gnnscale.runtime.processes.worker",
     "gnnscale.runtime.checkpoint.file",
     "gnnscale.optimizer",
-    *(f"gnnscale.model.{name}" for name in ("gat", "gcn", "gin", "sage")),
+    *("gnnscale.model.gat", "gnnscale.model.layer"),
     *("numpy.random", "numpy.ctypeslib", "torch.profiler"),
 )
 

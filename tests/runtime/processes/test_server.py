@@ -1,5 +1,6 @@
 """The server that forks workers: what it is by then, what it tells, and how all of it ends."""
 
+import importlib.util
 import os
 import pickle
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from forked import children, state
 
+from gnnscale.runtime.processes import fork_server
 from gnnscale.runtime.processes.fork_server import Environment
 from gnnscale.runtime.processes.server import WorkerProcess, start_server, stop_server
 
@@ -144,3 +146,9 @@ def test_all_end_with_the_process_that_started_them() -> None:
     launcher.wait()
     until(lambda: gone(int(server)) and gone(int(worker)) and not Path(folder).exists())
     launcher.stdout.close()
+
+
+@pytest.mark.parametrize("module", fork_server._PRELOADED)
+def test_what_is_imported_for_all_workers_is_there(module: str) -> None:
+    """The first that is missing would leave those after it to every worker."""
+    assert importlib.util.find_spec(module) is not None
