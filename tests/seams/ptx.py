@@ -19,7 +19,7 @@ def ptx_of(file: Path, architecture: str) -> str:
     root = kernels.sources()
     folders = (root / "include", root / "include" / "nvrtc", kernels.native_headers(root))
     words = [f"--gpu-architecture={architecture}", "-std=c++17", "-default-device"]
-    words += ["--device-int128", *(f"-I{folder}" for folder in folders)]
+    words += ["--device-int128", "--fmad=false", *(f"-I{folder}" for folder in folders)]
     program = done(nvrtc.nvrtcCreateProgram(file.read_bytes(), file.name.encode(), 0, [], []))
     done(nvrtc.nvrtcCompileProgram(program, len(words), [each.encode() for each in words]))
     text = bytearray(done(nvrtc.nvrtcGetPTXSize(program)))

@@ -71,6 +71,26 @@ def test_rows_are_read_by_128_bits(architecture: str) -> None:
             assert all(words in load for load in found), name
 
 
+def by_kernel(stem: str, architecture: str) -> dict[str, str]:
+    (file,) = (each for each in FILES if each.stem == stem)
+    texts = ptx_of(file, architecture).split(".visible .entry ")[1:]
+    return {text[: text.index("(")]: text for text in texts}
+
+
+def test_aggregated_rows_are_read_by_128_bits_and_written_so() -> None:
+    texts = by_kernel("aggregate", "compute_90")
+    text = texts["aggregate_4_4"]
+    assert text.count("ld.global.v4.f32") >= 4  # of several edges at once
+    assert "st.global.v4.u32" in text
+    assert "ld.global.v2.u32" in texts["aggregate_2_4"]  # four columns of two bytes
+
+
+@pytest.mark.parametrize("stem", ["aggregate", "attention", "coefficients", "activation"])
+def test_products_and_sums_are_rounded_one_by_one(stem: str) -> None:
+    for name, text in by_kernel(stem, "compute_90").items():
+        assert not re.search(r"\bfma\.rn\.f(32|64)", text), name
+
+
 def test_machine_code_is_kept(scale: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
     first = compiled.cubin(scale, "sm_90")
