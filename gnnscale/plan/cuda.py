@@ -10,6 +10,8 @@ from gnnscale.plan.device import MAX_DEVICES, Accelerator
 
 #: Memory that a GPU's data may lie in.
 PLACES = ("auto", "device", "host")
+#: Part of the memory that data may take if nobody asked for it; mini-batches need the rest.
+_PART = 0.6
 #: The way on without a GPU.
 OTHERWISE = "device_plan=cpu trains on the processor"
 
@@ -78,6 +80,25 @@ class Cuda(Accelerator):
         """Refuse a GPU that is not there, is taken, or has too little memory free."""
         if not self.host_driven:
             find_gpu(self.index, memory_bytes=self.memory_bytes)
+
+    def keeps(self, *, topology: int, features: int, kept: int, budget: int) -> tuple[bool, bool]:
+        """Return whether its memory holds the topology, and the feature rows.
+
+        The topology comes first if it holds one of the two: reads of it are short, of which a link
+        takes many more.
+
+        Args:
+            topology, features: their bytes.
+            kept: bytes that other things take.
+            budget: bytes that may be taken in all.
+        """
+        room, found = budget - kept, []
+        for asked, num_bytes in ((self.topology, topology), (self.features, features)):
+            fits = num_bytes <= room - (1 - _PART) * budget
+            held = asked == "device" or (asked == "auto" and fits)
+            room -= num_bytes if held else 0
+            found.append(held)
+        return found[0], found[1]
 
     @property
     def budget_bytes(self) -> int:

@@ -18,6 +18,7 @@ from own_modules import ALL
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda import backend, host_engine, inference
 from gnnscale.backend.cuda.host import HostKernels
+from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -204,3 +205,22 @@ def test_a_sampled_graph_is_the_processors(run: Any, tmp_path: Path) -> None:
         run(tmp_path / str(number), plan, watched=Watching())
     assert counts[0] == counts[1]
     assert np.sum(counts[0]) > 0
+
+
+def test_what_gpus_read_in_host_memory_is_filled_once(
+    launched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    filled = SharedMemory.filled.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: Any, source: Any) -> SharedMemory:
+        made.append(source.nbytes)
+        return filled(cls, source)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(SharedMemory, "filled", classmethod(counted))
+    known = launched(tmp_path / "device", ON_DEVICE)
+    assert not made
+    two = plan_of(cuda(features="host", topology="host"), cuda(features="host", topology="host"))
+    found = launched(tmp_path / "host", two, "num_threads=2", "device_plan.split=[40,24]")
+    assert len(made) == 3  # features, and both arrays of the topology
+    assert found.losses == pytest.approx(known.losses, rel=1e-4)

@@ -90,12 +90,12 @@ class CudaEngine:
         return torch.zeros(size, dtype=dtype, pin_memory=True)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return a copy of ``array`` in a segment that the GPU reads.
+        """Return ``array`` in a segment that the GPU reads: its own, or a new one with a copy.
 
         Raises:
             ConfigError: it cannot be registered: more memory would be locked than may be.
         """
-        return self._register(SharedSegment.fill(array, _name(dtype)))
+        return self._register(SharedSegment.of(array, _name(dtype)))
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return a segment that the GPU reads and writes, until ``close``."""

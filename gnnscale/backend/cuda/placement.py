@@ -15,8 +15,6 @@ from gnnscale.core import Access, Array
 from gnnscale.graph import Graph
 from gnnscale.plan import Cuda
 
-#: Part of the memory that data may take if nobody asked for it; mini-batches need the rest.
-_PART = 0.6
 #: Rows whose requests over the link are counted for the mean: alignments repeat within them.
 _ROWS = 128
 #: Bytes that are copied to the device at a time.
@@ -78,32 +76,24 @@ class PlacedGraph:
 def place(graph: Graph, device: Cuda, engine: Engine, *, kept_bytes: int) -> PlacedGraph:
     """Bring a graph to the memory that ``device`` asks for.
 
-    Topology comes first when the memory holds one of the two: reads of it are short, of which a
-    link takes many more.
-
     Args:
         kept_bytes: device memory that other things take.
 
     Raises:
         DeviceMemoryError: what must lie in device memory does not fit.
     """
+    sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
+    held = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
     room = engine.memory_bytes - kept_bytes
-    wanted = (
-        ("topology", device.topology, _topology_bytes(graph)),
-        ("features", device.features, graph.feature_bytes),
-    )
-    on_device = {}
-    for what, place_asked, num_bytes in wanted:
-        if place_asked == "device" and num_bytes > room:
+    for (what, num_bytes), is_held in zip(sizes.items(), held, strict=True):
+        if is_held and num_bytes > room:
             raise DeviceMemoryError(
                 f"device_plan: {what}=device: {graph.name} has {num_bytes / 1e6:,.1f} MB of them, "
                 f"and {max(room, 0) / 1e6:,.1f} MB of {device.label}'s memory are left; "
                 f"{what}=host leaves them in the host's"
             )
-        fits = num_bytes <= room - (1 - _PART) * engine.memory_bytes
-        on_device[what] = place_asked == "device" or (place_asked == "auto" and fits)
-        room -= num_bytes if on_device[what] else 0
-    return _placed(graph, engine, **on_device)
+        room -= num_bytes if is_held else 0
+    return _placed(graph, engine, topology=held[0], features=held[1])
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> PlacedGraph:
@@ -143,6 +133,7 @@ def _copied(array: Array, device: torch.device) -> torch.Tensor:
     return out
 
 
-def _topology_bytes(graph: Graph) -> int:
+def topology_bytes(graph: Graph) -> int:
+    """Return the bytes of all that sampling reads."""
     optional = (graph.edge_weights, graph.weight_sums, graph.degrees)
     return graph.topology_bytes + sum(each.nbytes for each in optional if each is not None)

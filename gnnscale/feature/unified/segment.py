@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import fcntl
-import mmap
 import os
 import resource
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from gnnscale.core import Array, ConfigError, one_line, track
+from gnnscale.core import Array, ConfigError, one_line
+from gnnscale.core.shared_memory import SharedMemory, shared_memory_of
 from gnnscale.feature.unified.gpu_side import GpuSide
-
-#: bytes that are copied at a time while a segment is filled
-CHUNK_BYTES = 64 << 20
 
 
 class SharedSegment:
-    """A matrix in shared, writable host memory (memfd), mapped by each process that has the file.
+    """A matrix in shared memory, which each process registers with its GPU."""
 
-    The launching process fills it once and hands ``descriptor`` to its workers, which ``open`` it.
-    Its size is sealed. It has no name, and is freed with the last process that maps it, however
-    that ends.
-    """
+    def __init__(self, memory: SharedMemory, shape: tuple[int, ...], dtype: str) -> None:
+        """Take ``shape`` elements of type ``dtype`` of ``memory``.
 
-    def __init__(self, descriptor: int, shape: tuple[int, ...], dtype: str) -> None:
-        """Map ``shape`` elements of type ``dtype``; the segment owns ``descriptor`` from now on."""
-        self.descriptor = descriptor  #: the file, for processes that are started
+        Raises:
+            ConfigError: it is smaller, or torch has no such type.
+        """
+        self.memory = memory
         self.shape = shape
         self.dtype = dtype  #: name of the element type, one of torch's
-        self._close = weakref.finalize(self, os.close, descriptor)
-        memory = _map(descriptor)
         needed = int(np.prod(shape, dtype=np.int64)) * self.torch_dtype.itemsize
-        if needed > len(memory):
-            raise ConfigError(f"segment: {shape} {dtype} needs {needed:,} B, has {len(memory):,} B")
-        self.bytes = torch.frombuffer(memory, dtype=torch.uint8)  #: ``[num_bytes]`` uint8
+        if needed > len(memory.map):
+            has = len(memory.map)
+            raise ConfigError(f"segment: {shape} {dtype} needs {needed:,} B, has {has:,} B")
+        self.bytes = torch.frombuffer(memory.map, dtype=torch.uint8)  #: ``[num_bytes]`` uint8
         self._unregister: Callable[[], object] | None = None
 
     @classmethod
@@ -51,34 +44,23 @@ class SharedSegment:
             dtype: name of its element type; None for the array's.
 
         Raises:
-            OSError: there is not enough memory.
+            ConfigError: there is not enough memory.
         """
-        segment = cls.empty(source.shape, dtype or source.dtype.name)
-        target = segment.bytes.numpy()[: source.nbytes].view(source.dtype).reshape(source.shape)
-        row_bytes = max(1, source.nbytes // max(1, len(source)))
-        step = max(1, CHUNK_BYTES // row_bytes)
-        with track("filling shared memory", len(source), "rows") as advance:
-            for first in range(0, len(source), step):
-                rows = source[first : first + step]
-                target[first : first + step] = rows
-                advance(len(rows))
-        return segment
+        return cls(SharedMemory.filled(source), source.shape, dtype or source.dtype.name)
+
+    @classmethod
+    def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
+        """Return the segment that ``array`` lies in, or a new one with its elements."""
+        memory = shared_memory_of(array)
+        if memory is None:
+            return cls.fill(array, dtype)
+        return cls(memory, array.shape, dtype or array.dtype.name)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: str) -> SharedSegment:
         """Return a new segment of zeros."""
-        element = torch_dtype(dtype).itemsize
-        num_bytes = max(1, int(np.prod(shape, dtype=np.int64)) * element)
-        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-        descriptor = os.memfd_create("gnnscale-unified", flags)
-        try:
-            os.ftruncate(descriptor, -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return cls(descriptor, shape, dtype)
+        num_bytes = int(np.prod(shape, dtype=np.int64)) * torch_dtype(dtype).itemsize
+        return cls(SharedMemory.empty(num_bytes), shape, dtype)
 
     @classmethod
     def open(cls, descriptor: int, shape: tuple[int, ...], dtype: str) -> SharedSegment:
@@ -87,7 +69,7 @@ class SharedSegment:
         Raises:
             ConfigError: the file is read-only, or smaller than ``shape``.
         """
-        return cls(os.dup(descriptor), shape, dtype)
+        return cls(SharedMemory(os.dup(descriptor)), shape, dtype)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -189,13 +171,3 @@ def _locked_memory_error(num_bytes: int, error: Exception) -> ConfigError | None
         f"{limit:,} B; `ulimit -l unlimited` raises it, features=device and topology=device of the "
         "device need none"
     )
-
-
-def _map(descriptor: int) -> mmap.mmap:
-    try:
-        memory = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-    except PermissionError:
-        raise ConfigError("segment: its file is read-only, a GPU needs a writable map") from None
-    with suppress(OSError):  # the system has no huge pages for shared memory
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core import GraphError
+from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.graph import Graph
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.store import Partition, read_partition
+from gnnscale.plan import Cuda
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ PARTITION = "partition"
 LINKS = "divided edges"
 CACHE_PLAN = "cache plan"
 PREAGGREGATED = "preaggregated features"
+#: Arrays of the graph that GPUs read in memory of the host, each filled once for all workers.
+_SHARED = {name: f"{name} in shared memory" for name in ("features", "indices", "indptr")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +146,46 @@ def open_aggregated(
     return None if opened is None else PreaggregatedFeatures(opened.rows, host)
 
 
+def share_graph(
+    config: TrainConfig, made: Sequence[Artefact]
+) -> tuple[list[SharedMemory], list[Artefact]]:
+    """Fill the memory in which GPUs read the graph; nothing if no device does.
+
+    Returns:
+        The memory, which workers can open as long as it is kept, and what they open it by.
+
+    Raises:
+        ConfigError: there is not as much memory.
+    """
+    gpus = [each for each in config.device_plan.parsed() if isinstance(each, Cuda)]
+    if not gpus:
+        return [], []
+    graph = open_graph(made)
+    sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
+    held = [each.keeps(**sizes, kept=0, budget=each.budget_bytes) for each in gpus]
+    topology, features = (all(each) for each in zip(*held, strict=True))
+    names = [] if features else ["features"]
+    names += [] if topology else ["indices", "indptr"]
+    memory = [SharedMemory.filled(getattr(graph, name)) for name in names]
+    assert graph.content is not None
+    found = [
+        Artefact(name=_SHARED[name], path=each.path, content=graph.content)
+        for name, each in zip(names, memory, strict=True)
+    ]
+    return memory, found
+
+
 def open_graph(artefacts: Sequence[Artefact]) -> Graph:
-    """Open the graph store among ``artefacts``."""
+    """Open the graph store among ``artefacts``, with the arrays that processes share."""
     graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
     assert graph is not None
-    return graph
+    shared: dict[str, Any] = {}
+    for name, called in _SHARED.items():
+        for each in artefacts:
+            if each.name == called:
+                array = getattr(graph, name)
+                shared[name] = SharedMemory.open(each.path).array(array.shape, array.dtype)
+    return replace(graph, **shared)
 
 
 def _reopened(

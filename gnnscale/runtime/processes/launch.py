@@ -17,7 +17,7 @@ from gnnscale.core.files import remove_unfinished
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.checkpoint import BEST, LAST
-from gnnscale.runtime.checkpoint.artefacts import make_artefacts
+from gnnscale.runtime.checkpoint.artefacts import make_artefacts, share_graph
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
@@ -75,6 +75,7 @@ def launch(
     if not server.num_started:
         log.info("starting workers")
     artefacts = make_artefacts(config)
+    memory, shared = share_graph(config, artefacts)
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
     names = [device.label for device in devices]
@@ -86,7 +87,7 @@ def launch(
         size=len(devices),
         meeting=meeting if len(devices) > 1 else None,
         pulses=pulses,
-        artefacts=artefacts,
+        artefacts=(*artefacts, *shared),
         kinds=custom_kinds(),
         backend=process_group_backend(devices),
     )
@@ -103,6 +104,7 @@ def launch(
             return _listen(workers, observer, directory, watch)
     finally:
         _end(workers, server)
+        memory.clear()
         meeting.unlink(missing_ok=True)
         # A process that was killed may have left a part of a checkpoint.
         for file in (BEST, LAST):

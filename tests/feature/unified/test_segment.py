@@ -31,9 +31,9 @@ def rows() -> np.ndarray:
 
 def test_another_process_reads_and_writes_it_and_may_die() -> None:
     segment = SharedSegment.fill(rows())
-    command = [sys.executable, "-c", _READER, str(segment.descriptor)]
+    command = [sys.executable, "-c", _READER, str(segment.memory.descriptor)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, pass_fds=[segment.descriptor]
+        command, stdout=subprocess.PIPE, text=True, pass_fds=[segment.memory.descriptor]
     ) as other:
         assert other.stdout is not None
         assert float(other.stdout.readline()) == 21
@@ -65,13 +65,13 @@ def test_nobody_changes_its_size() -> None:
     segment = SharedSegment.fill(rows())
     for size in (0, 1 << 20):
         with pytest.raises(PermissionError):
-            os.ftruncate(segment.descriptor, size)
+            os.ftruncate(segment.memory.descriptor, size)
 
 
 def test_it_is_as_large_as_is_asked_or_refused() -> None:
     segment = SharedSegment.fill(rows())
     with one_line("segment", "needs"):
-        SharedSegment.open(segment.descriptor, (1 << 20, 2), "float32")
+        SharedSegment.open(segment.memory.descriptor, (1 << 20, 2), "float32")
 
 
 def test_a_type_that_torch_has_not() -> None:

@@ -2,10 +2,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from one_line import one_line
 
 from gnnscale.core.errors import GraphError
+from gnnscale.core.shared_memory import shared_memory_of
 from gnnscale.feature import HostFeatures
 from gnnscale.runtime.checkpoint.artefacts import (
     GRAPH_STORE,
@@ -14,6 +16,7 @@ from gnnscale.runtime.checkpoint.artefacts import (
     make_artefacts,
     open_aggregated,
     open_graph,
+    share_graph,
 )
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.settings import TrainConfig
@@ -90,3 +93,32 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
     (other.path / "rows.npy").write_bytes(b"")
     with pytest.raises(GraphError, match=r"rows\.npy: 0 bytes, .* it is made again$"):
         make_artefacts(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "shared"),
+    [
+        ("features:host,topology:host", ["features", "indices", "indptr"]),
+        ("features:host,topology:device", ["features"]),
+        ("features:auto,topology:auto,memory_bytes:1073741824", []),
+        ("features:auto,topology:auto,memory_bytes:1000", ["features", "indices", "indptr"]),
+    ],
+)
+def test_what_gpus_read_in_host_memory_is_opened_by_workers(
+    settings: Any, tmp_path: Path, options: str, shared: list[str]
+) -> None:
+    gpu = f"{{kind:cuda,host_driven:true,{options}}}"
+    plan = f"device_plan.devices=[cpu,{gpu}]"
+    config = settings(f"dataset.store={tmp_path / 'store'}", plan)
+    made = make_artefacts(config)
+    memory, found = share_graph(config, made)
+    assert len(memory) == len(found) == len(shared)
+    known, graph = open_graph(made), open_graph((*made, *found))
+    for name in ("features", "indices", "indptr"):
+        array = getattr(graph, name)
+        assert np.array_equal(array, getattr(known, name))
+        assert (shared_memory_of(array) is not None) == (name in shared)
+
+
+def test_without_a_gpu_nothing_is_shared(config: TrainConfig) -> None:
+    assert share_graph(config, make_artefacts(config)) == ([], [])

@@ -1,0 +1,71 @@
+"""Memory that processes share: found by its arrays, sealed, and refused beyond what there is."""
+
+import gc
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from one_line import one_line
+
+from gnnscale.core import hardware, shared_memory
+from gnnscale.core.shared_memory import SharedMemory, shared_memory_of
+
+
+def test_an_array_leads_to_the_memory_that_it_lies_in() -> None:
+    memory = SharedMemory.filled(np.arange(6.0).reshape(3, 2))
+    array = memory.array((3, 2), np.dtype(np.float64))
+    assert array.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert shared_memory_of(array) is memory
+    assert shared_memory_of(array[1:]) is None  # it begins later
+    assert shared_memory_of(np.arange(6.0)) is None
+
+
+def test_an_array_keeps_its_memory() -> None:
+    array = SharedMemory.filled(np.arange(4)).array((4,), np.dtype(np.int64))
+    gc.collect()
+    found = shared_memory_of(array)
+    assert found is not None
+    assert found.path.exists()
+
+
+def test_it_is_opened_by_its_path_while_it_is_kept() -> None:
+    memory = SharedMemory.filled(np.arange(4))
+    other = SharedMemory.open(memory.path)
+    other.array((4,), np.dtype(np.int64))[0] = 9
+    assert memory.array((4,), np.dtype(np.int64))[0] == 9
+    path = memory.path
+    del memory
+    gc.collect()
+    with pytest.raises(OSError, match="No such file"):
+        SharedMemory.open(path)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_nobody_changes_its_size(size: int) -> None:
+    memory = SharedMemory.filled(np.arange(4))
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory.descriptor, size)
+
+
+def test_a_large_array_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "CHUNK_BYTES", 24)
+    rows = np.arange(20, dtype=np.int32).reshape(10, 2)
+    found = SharedMemory.filled(rows).array((10, 2), rows.dtype)
+    assert np.array_equal(found, rows)
+
+
+def test_more_than_there_is_is_refused(
+    monkeypatch: pytest.MonkeyPatch, memory_of: Callable[[int], hardware.Memory]
+) -> None:
+    monkeypatch.setattr(shared_memory, "find_memory", lambda: memory_of(1000))
+    with one_line("shared memory", "features=device", "device_plan=cpu"):
+        SharedMemory.filled(np.zeros(1000))
+
+
+@pytest.fixture
+def memory_of() -> Callable[[int], hardware.Memory]:
+    """What a machine has of which so many bytes are available."""
+    from dataclasses import replace
+
+    return lambda available: replace(hardware.find_memory(), available=available)
