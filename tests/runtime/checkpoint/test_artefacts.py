@@ -96,7 +96,7 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
 
 
 @pytest.mark.parametrize(
-    ("options", "shared"),
+    ("places", "shared"),
     [
         ("features:host,topology:host", ["features", "indices", "indptr"]),
         ("features:host,topology:device", ["features"]),
@@ -105,9 +105,9 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
     ],
 )
 def test_what_gpus_read_in_host_memory_is_opened_by_workers(
-    settings: Any, tmp_path: Path, options: str, shared: list[str]
+    settings: Any, tmp_path: Path, places: str, shared: list[str]
 ) -> None:
-    gpu = f"{{kind:cuda,host_driven:true,{options}}}"
+    gpu = f"{{kind:cuda,host_driven:true,{places}}}"
     plan = f"device_plan.devices=[cpu,{gpu}]"
     config = settings(f"dataset.store={tmp_path / 'store'}", plan)
     made = make_artefacts(config)
