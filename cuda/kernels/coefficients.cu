@@ -72,9 +72,9 @@ extern "C" __global__ void __launch_bounds__(256)
                  const float* degrees, const int64_t* num_dst, const int64_t* num_edges,
                  float* weights, float* dst_scale, float* self_scale) {
   using gnnscale::kThreads;
-  const gnnscale::CoefficientsTask task = {rule,       indptr,    indices, importance, edge_weights,
-                                           weight_sums, degrees,  num_dst, num_edges,  weights,
-                                           dst_scale,  self_scale};
+  const gnnscale::CoefficientsTask task = {rule,         indptr,      indices,   importance,
+                                           edge_weights, weight_sums, degrees,   num_dst,
+                                           num_edges,    weights,     dst_scale, self_scale};
   const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   const int64_t stride = gridDim.x * int64_t{kThreads};
   for (int64_t dst = thread; dst < *task.num_dst; dst += stride) {

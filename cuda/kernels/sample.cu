@@ -48,7 +48,8 @@ __device__ inline int64_t num_kept(const SamplePlan& plan, int64_t fanout, int64
   return degree == 0 ? 0 : fanout;
 }
 
-// Lists of all destinations, and the places of their edges. By weight, sample_weigh was here before.
+// Lists of all destinations, and the places of their edges. By weight, sample_weigh was here
+// before.
 template <typename Vertex>
 __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
