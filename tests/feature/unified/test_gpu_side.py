@@ -1,4 +1,4 @@
-"""Calls of CUDA, against a runtime that notes them: a GPU is not needed, and none is used."""
+"""Calls of CUDA, against a runtime that notes them: no GPU is needed."""
 
 from typing import Any
 
