@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ class PlacedGraph:
             link_requests=num_reads,
         )
 
-    @property
+    @cached_property
     def requests_per_row(self) -> float:
         """Requests of 128 bytes over the link for a row, on average over their alignments."""
         word, first = word_bytes(self.rows, self.rows), self.rows.data_ptr()
