@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -201,5 +202,11 @@ void store_relaxed(T* place, T value) {
 }
 // Called while another block is waited for.
 inline void spin() { cuda_host::here.block->spin(); }
+// By a clock that all kernels share.
+inline int64_t nanoseconds() {
+  using std::chrono::nanoseconds, std::chrono::steady_clock;
+  const auto now = steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<nanoseconds>(now).count();
+}
 
 }  // namespace gnnscale

@@ -63,9 +63,9 @@ __device__ void relu_dropout_backward(const uint8_t* y, const uint8_t* grad, uin
 #define GNNSCALE_ACTIVATION(columns)                                                             \
   extern "C" __global__ void __launch_bounds__(256, 3) relu_dropout_##columns(                   \
       uint8_t* x, int32_t type, int64_t row_bytes, int64_t width, const void* vertices,          \
-      int32_t wide, const int64_t* count, int64_t capacity, uint64_t seed, uint64_t step,        \
+      int32_t wide, const int64_t* count, int64_t capacity, uint64_t seed, const uint64_t* step, \
       uint64_t layer, uint32_t drop, float scale) {                                              \
-    const uint64_t key = gnnscale::stream_key(gnnscale::Stream::dropout, seed, step, layer);     \
+    const uint64_t key = gnnscale::stream_key(gnnscale::Stream::dropout, seed, *step, layer);    \
     gnnscale::relu_dropout<columns>(x, static_cast<gnnscale::RowType>(type), row_bytes, width,   \
                                     vertices, wide != 0, count, capacity, key, drop, scale);     \
   }                                                                                              \

@@ -15,7 +15,9 @@ namespace {
 // no vertex has none; both are found by `count`.
 template <typename Vertex>
 __device__ void sample_begin(const SamplePlan& plan, SampleState& state, const void* seeds,
-                             int wide, int64_t num_seeds, uint64_t step, uint32_t base) {
+                             int wide, int64_t num_seeds, const uint64_t* number) {
+  const uint64_t step = *number;
+  const uint32_t base = next_base(plan);
   const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   auto* vertices = static_cast<Vertex*>(plan.vertices);
   for (int64_t i = thread; i < num_seeds; i += gridDim.x * int64_t{kThreads}) {
@@ -62,6 +64,7 @@ __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop
       },
       [&](int64_t i, int64_t before, int64_t) { out.indptr[i] = before; },
       [&](int64_t total) {
+        if (hop == 0) *plan.last_base = state.base;
         out.indptr[num_dst] = total;
         if (total > out.max_edges) note(state, hop, SampleError::edges, total);
         int64_t& listed = plan.layerwise != 0 ? state.num_listed[hop] : state.num_edges[hop];
@@ -159,12 +162,12 @@ __device__ void sample_number(const SamplePlan& plan, SampleState& state, int ho
       },
       [&](int64_t edge, int64_t before, int64_t is_new) {
         const int64_t id = known + before;
-        if (is_new == 0 || id >= plan.max_vertices) return;
+        if (is_new == 0 || id >= plan.hops[hop].max_vertices) return;
         vertices[id] = picked[edge];
         store_relaxed(&plan.stamps[picked[edge]], uint32_t(base + id));
       },
       [&](int64_t num_new) {
-        const bool fits = known + num_new <= plan.max_vertices;
+        const bool fits = known + num_new <= plan.hops[hop].max_vertices;
         if (!fits) note(state, hop, SampleError::vertices, known + num_new);
         // What is wrong stays as it is found.
         state.num_vertices[hop + 1] = state.error == ~uint64_t{0} ? known + num_new : 0;
@@ -199,24 +202,24 @@ GNNSCALE_SAMPLE_KERNEL(sample_relabel);
 
 extern "C" __global__ void __launch_bounds__(256)
     sample_begin_int32(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state,
-                       const void* seeds, int wide, int64_t num_seeds, uint64_t step,
-                       uint32_t base) {
-  gnnscale::sample_begin<int32_t>(*plan, *state, seeds, wide, num_seeds, step, base);
+                       const void* seeds, int wide, int64_t num_seeds, const uint64_t* step) {
+  gnnscale::sample_begin<int32_t>(*plan, *state, seeds, wide, num_seeds, step);
 }
 GNNSCALE_EXPORT(sample_begin_int32);
 extern "C" __global__ void __launch_bounds__(256)
     sample_begin_int64(const gnnscale::SamplePlan* plan, gnnscale::SampleState* state,
-                       const void* seeds, int wide, int64_t num_seeds, uint64_t step,
-                       uint32_t base) {
-  gnnscale::sample_begin<int64_t>(*plan, *state, seeds, wide, num_seeds, step, base);
+                       const void* seeds, int wide, int64_t num_seeds, const uint64_t* step) {
+  gnnscale::sample_begin<int64_t>(*plan, *state, seeds, wide, num_seeds, step);
 }
 GNNSCALE_EXPORT(sample_begin_int64);
 
-// Above all stamps: 32 bits of ones.
-extern "C" __global__ void __launch_bounds__(256) sample_forget(uint32_t* stamps, int64_t size) {
-  for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < size;
+// Once the stamps are used up, all are above those of the next batch: 32 bits of ones.
+extern "C" __global__ void __launch_bounds__(256) sample_forget(const gnnscale::SamplePlan* plan) {
+  if (*plan->last_base >= static_cast<uint64_t>(plan->num_stamps)) return;
+  for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < plan->num_vertices;
        i += gridDim.x * int64_t{256}) {
-    stamps[i] = ~uint32_t{0};
+    plan->stamps[i] = ~uint32_t{0};
+    if (plan->layerwise != 0) plan->candidates[i] = ~uint32_t{0};
   }
 }
 GNNSCALE_EXPORT(sample_forget);

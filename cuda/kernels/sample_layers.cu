@@ -151,13 +151,13 @@ __device__ void sample_keep(const SamplePlan& plan, SampleState& state, int hop)
         const double kept = weight_of(plan, u) * of_bits(found.prefix);
         out.importance[to] =
             found.keeps_all ? 1.0F : static_cast<float>(1.0 / (kept < 1.0 ? kept : 1.0));
-        if (value >> 31 == 0 || id >= plan.max_vertices) return;
+        if (value >> 31 == 0 || id >= plan.hops[hop].max_vertices) return;
         static_cast<Vertex*>(plan.vertices)[id] = u;
         plan.stamps[u] = uint32_t(base + id);
       },
       [&](int64_t total) {
         const int64_t num_kept = total & kLow31, end = known + (total >> 31);
-        if (end > plan.max_vertices) note(state, hop, SampleError::vertices, end);
+        if (end > plan.hops[hop].max_vertices) note(state, hop, SampleError::vertices, end);
         const bool good = state.error == ~uint64_t{0};
         plan.kept_before[num_listed] = static_cast<int32_t>(num_kept);
         state.num_edges[hop] = good ? num_kept : 0;

@@ -120,13 +120,14 @@ void check_coefficients(const Lists& block) {
 
 void check_activation(int64_t width, int columns) {
   const int64_t rows = kDst + kSpare, count = kDst;
+  const uint64_t step = 2;
   auto x = numbers(rows * width);
   const auto before = x;
   std::vector<int64_t> vertices(rows, kGarbage);
   for (int64_t i = 0; i < count; ++i) vertices[i] = 3 * i;
   run("relu_dropout_" + std::to_string(columns), x.data(), int32_t{0}, 4 * width, width,
-      vertices.data(), int32_t{1}, &count, rows, uint64_t{1}, uint64_t{2}, uint64_t{3},
-      uint32_t{1} << 15, 2.0F);
+      vertices.data(), int32_t{1}, &count, rows, uint64_t{1}, &step, uint64_t{3}, uint32_t{1} << 15,
+      2.0F);
   int64_t kept = 0, positive = 0;
   for (int64_t i = 0; i < rows * width; ++i) {
     const bool counts = i < count * width && before[i] > 0;

@@ -63,9 +63,13 @@ struct HopBuffers {
         edge_weights(num_edges),
         importance(num_edges) {}
   SampleHop of(int64_t fanout) {
-    return {fanout,           static_cast<int64_t>(indices.size()),
-            indptr.data(),    indices.data(),
-            positions.data(), edge_weights.data(),
+    return {fanout,
+            static_cast<int64_t>(indices.size()),
+            static_cast<int64_t>(indptr.size()) - 1,
+            indptr.data(),
+            indices.data(),
+            positions.data(),
+            edge_weights.data(),
             importance.data()};
   }
 };
@@ -113,6 +117,8 @@ class DeviceSampler {
     plan_.layerwise = options.layerwise;
     plan_.seed = kSeed;
     plan_.max_vertices = graph.num_vertices();
+    plan_.num_stamps = plan_.max_vertices + most_;
+    plan_.last_base = &base_;
     point_at_buffers();
     for (const int64_t fanout : options.fanouts) {
       hops_.emplace_back(graph.num_vertices(), most_);
@@ -128,8 +134,8 @@ class DeviceSampler {
   void sample(const std::vector<int64_t>& seeds, uint64_t step,
               const std::vector<int64_t>& sources = {},
               const std::vector<int64_t>& destinations = {}) {
-    base_ -= static_cast<uint32_t>(plan_.max_vertices + most_);
-    run_of("sample_begin", seeds.data(), 1, static_cast<int64_t>(seeds.size()), step, base_);
+    run("sample_forget", &plan_);
+    run_of("sample_begin", seeds.data(), 1, static_cast<int64_t>(seeds.size()), &step);
     run("sample_exclude", &state_, sources.data(), destinations.data(),
         static_cast<int64_t>(sources.size()));
     for (int hop = 0; hop < plan_.num_hops; ++hop) {
@@ -235,7 +241,7 @@ class DeviceSampler {
   std::vector<HopBuffers> hops_, left_;
   SamplePlan plan_{};
   SampleState state_{};
-  uint32_t base_ = ~0U;
+  uint64_t base_ = ~0U;
 };
 
 std::vector<int64_t> some_seeds(int64_t count) {

@@ -38,6 +38,8 @@ class OwnSteps:
     host_optimizer: torch.optim.Optimizer
     #: scale gradients down to this global L2 norm; None leaves them
     clip_norm: float | None
+    #: seeds of the run's first steps, which show how large mini-batches are
+    first_slices: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

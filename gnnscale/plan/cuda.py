@@ -29,6 +29,7 @@ class Cuda(Accelerator):
         features: memory of the feature rows: ``device``, ``host``, which kernels then read over the
             link, or ``auto`` for the device's if they fit.
         topology: the same of adjacency lists.
+        captures: whether steps are recorded, as CUDA graphs, and repeated as they were.
         tf32: whether products of float32 are taken with TF32's 10 bits of fraction.
         host_driven: whether the host stands for the GPU: all kernels and queues, slowly.
     """
@@ -50,6 +51,7 @@ class Cuda(Accelerator):
     index: int = 0
     features: str = "auto"
     topology: str = "auto"
+    captures: bool = True
     tf32: bool = False
     host_driven: bool = False
 

@@ -127,7 +127,7 @@ def test_data_that_do_not_fit_are_one_line(run: Any, tmp_path: Path) -> None:
 class TooSmall(HostKernels):
     """A device whose memory is too small for what comes after some launches."""
 
-    left = 200
+    left = 60
 
     def launch(self, name: str, *arguments: Any, **options: Any) -> None:
         TooSmall.left -= 1

@@ -23,7 +23,7 @@ def longer(array: Any, spare: int) -> torch.Tensor:
     return torch.cat([found, torch.full((spare,), _GARBAGE[found.dtype], dtype=found.dtype)])
 
 
-def padded(block: Block, vertices: Any, *, spare: int = SPARE) -> CudaBlock:
+def padded(block: Block, vertices: Any, *, spare: int = SPARE, step: int = 0) -> CudaBlock:
     """``block`` on the host in place of a device, with room for ``spare`` more of everything.
 
     Args:
@@ -40,6 +40,7 @@ def padded(block: Block, vertices: Any, *, spare: int = SPARE) -> CudaBlock:
         vertices=longer(vertices[: block.num_src], 2 * spare),
         num_vertices=torch.tensor([block.num_dst, block.num_src]),
         num_used=torch.tensor([block.num_edges]),
+        step=torch.from_numpy(np.array([step], np.uint64).view(np.int64)),
     )
 
 

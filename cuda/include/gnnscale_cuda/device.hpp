@@ -27,6 +27,12 @@ __device__ inline void store_relaxed(T* place, T value) {
 }
 // Called while another block is waited for.
 __device__ inline void spin() { __nanosleep(20); }
+// By a clock of the device that all kernels share.
+__device__ inline int64_t nanoseconds() {
+  int64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
 
 }  // namespace gnnscale
 

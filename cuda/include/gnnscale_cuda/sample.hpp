@@ -8,7 +8,8 @@
 // A vertex has a stamp of 32 bits, of two ranges that begin at the base of the batch: base + local
 // id, and above those base + max_vertices + edge while an edge claims it. The smaller of two stamps
 // holds. Every batch has a base below all stamps of those before it, so that nothing is cleared
-// until the bases are used up.
+// until the bases are used up. The device keeps the last base, so that a launch that is repeated as
+// it was recorded draws another batch.
 //
 // What is damaged is read as if it were empty, and noted: memory stays safe, the batch is worth
 // nothing, and whoever reads the counts finds what the native sampler would have named first.
@@ -26,8 +27,9 @@ constexpr int kMaxHops = 16;  // as in gnnscale/sampler/minibatch.py
 // All members have 64 bits, so that the host writes them as an array of words: see
 // gnnscale/backend/cuda/sampler_plan.py.
 struct SampleHop {
-  int64_t fanout;     // or the number of vertices of a layer
-  int64_t max_edges;  // room in the arrays that follow
+  int64_t fanout;        // or the number of vertices of a layer
+  int64_t max_edges;     // room in the arrays that follow
+  int64_t max_vertices;  // room for vertices after the hop
   int64_t* indptr;
   int32_t* indices;
   int64_t* positions;   // null unless they are asked for
@@ -48,6 +50,8 @@ struct SamplePlan {
   uint64_t seed;
 
   int64_t max_vertices;  // of a batch
+  int64_t num_stamps;    // that a batch uses
+  uint64_t* last_base;   // of the batch before
   void* vertices;        // [max_vertices]
   uint32_t* stamps;      // of each vertex of the graph
   int64_t* begins;       // [max_vertices] of the lists of a hop's destinations
@@ -93,6 +97,12 @@ enum class SampleError : uint64_t {
   candidate,  // at a vertex: the list of one that may be kept
   vertices    // there is no room for them
 };
+
+// The base of the next batch. `sample_forget` has cleared all stamps if they are used up.
+__device__ inline uint32_t next_base(const SamplePlan& plan) {
+  const uint64_t last = *plan.last_base, needed = static_cast<uint64_t>(plan.num_stamps);
+  return static_cast<uint32_t>((last >= needed ? last : ~uint32_t{0}) - needed);
+}
 
 // Of several errors the first is kept.
 __device__ inline void note(SampleState& state, int hop, SampleError error, int64_t place) {

@@ -17,7 +17,10 @@ _PROBABILITIES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceActivation(Activation):
-    """The activation of rows whose number the device alone may know; rows after them are zeros."""
+    """The activation of rows whose number the device alone may know; rows after them are zeros.
+
+    The step is the device's, too: that of the block.
+    """
 
     block: BlockArrays  #: whose destinations have the rows
 
@@ -37,7 +40,7 @@ class DeviceActivation(Activation):
             self.block.num_vertices,  # destinations come first
             np.int64(len(x)),
             np.uint64(self.seed),
-            np.uint64(self.step),
+            self.block.step,
             np.uint64(self.layer),
             np.uint32(drop),
             np.float32(scale),

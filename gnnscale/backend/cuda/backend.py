@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
+import numpy as np
 import torch
 
 from gnnscale.artifact.files import size
@@ -19,15 +20,17 @@ from gnnscale.backend.base import (
     HostParts,
 )
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.device_sample import SampleSizes
+from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
 from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.learner import Learner
 from gnnscale.backend.cuda.placement import place
-from gnnscale.backend.cuda.reader import NUM_SLOTS, GraphReader
-from gnnscale.backend.cuda.seeds import max_seeds, seeds_of
-from gnnscale.backend.cuda.step import OwnStep, Staging
+from gnnscale.backend.cuda.reader import GraphReader
+from gnnscale.backend.cuda.sampler_plan import SampleSizes, Sampling
+from gnnscale.backend.cuda.seeds import seeds_of
+from gnnscale.backend.cuda.step import OwnStep
+from gnnscale.backend.cuda.step_queue import StepQueue, Streams
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
@@ -69,72 +72,77 @@ class CudaBackend:
         self._training, self._reading = engine.stream(), engine.stream()
         with self._naming("while it was opened"):
             weights = sum(each.numel() for each in host.model.parameters()) * BYTES_PER_PARAMETER
-            placed = place(host.graph, device, engine, kept_bytes=weights)
-            self._reader = GraphReader(host, placed, engine)
-            self._learner = Learner(host, engine.device)
+            self._placed = place(host.graph, device, engine, kept_bytes=weights)
+            #: Whether code of a user's computes the step, which may wait for the device.
+            self._own_code = needs_sizes(host.model) is not None
+            self._queue = None if host.own_steps is None else self._new_queue()
+            if self._queue is None:
+                self._learner = Learner(host, engine.device)
+            else:
+                self._learner = self._queue.learner
             engine.synchronize()  # buffers were cleared outside of the streams that use them
-        #: Whether code of a user's computes the step, which may wait for the device.
-        self._own_code = needs_sizes(host.model) is not None
-        self._bounded = not self._own_code and _is_bounded(host)
         self._inference: CudaInference | None = None
-        self._staging = Staging(engine, max_seeds(host))
-        #: Steps whose arrays the device may still read, with the marks after them.
-        self._unfinished: deque[tuple[Mark, OwnStep]] = deque()
         #: What ``propagate`` has begun: marks before and after it, and its loss.
         self._propagated: tuple[Mark, Mark, list[torch.Tensor]] | None = None
+
+    def _new_queue(self) -> StepQueue:
+        return StepQueue(
+            self._host,
+            self._placed,
+            self._engine,
+            Streams(reading=self._reading, training=self._training),
+            exact=self._own_code or not _is_bounded(self._host),
+            captures=self.device.captures,
+            own_code=self._own_code,
+        )
+
+    @cached_property
+    def _reader(self) -> GraphReader:
+        """What samples and reads for other devices' steps."""
+        made = GraphReader(self._host, self._placed, self._engine, num_slots=1, bounded=False)
+        self._engine.synchronize()
+        return made
 
     def train(self, seeds: Array, step: int, *, rate: float, updates: bool) -> OwnStep:
         """Start the step of ``seeds``; see ``StepOwner.train``."""
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
-            while len(self._unfinished) >= NUM_SLOTS:
-                # The sampler is about to write what that step reads; so are those that free it.
-                self._reading.wait_for(self._unfinished[0][0])
-                self._unfinished.popleft()
-            started = OwnStep(self, self._staging, seeds_of(self._host, seeds, step), step)
-            self._start(started, rate=rate, updates=updates)
-        return started
-
-    def _start(self, step: OwnStep, *, rate: float, updates: bool) -> None:
-        reading, training = self._reading, self._training
-        step.marks.append(reading.mark())
-        reading.run(lambda: step.sample(self._reader))
-        step.marks.append(reading.mark())
-        sizes = self._reader.largest_sizes(len(step.seeds.vertices))
-        if not self._bounded:
-            step.marks[-1].wait()
-            sizes = step.sizes()
-        reading.run(lambda: step.read_rows(self._reader, sizes))
-        step.marks.append(reading.mark())
-        training.wait_for(step.marks[-1])
-        step.marks.append(training.mark())
-        training.run(lambda: step.propagate(self._learner), waits=self._own_code)
-        step.marks.append(training.mark())
-        # torch's optimizers count their steps on the host, which no device is waited for.
-        training.run(lambda: step.update(self._learner, rate if updates else None), waits=True)
-        step.marks.append(training.mark())
-        self._unfinished.append((step.marks[-1], step))
+            return self._own_steps.start(seeds, step, rate=rate, updates=updates, outcomes=self)
 
     def outcome(self, step: OwnStep) -> BatchOutcome:
         """Wait for a step, and return its outcome."""
         with self._naming(f"in step {step.number}, of {step.seeds.count} seeds, or just before it"):
-            step.marks[-1].wait()
-            sizes = step.sizes()
+            reported, sizes = self._own_steps.reported(step)
         found = _batch_size(sizes)
         return BatchOutcome(
-            loss=step.loss, size=found, traffic=self._traffic(found), seconds=step.seconds()
+            loss=reported.loss,
+            size=found,
+            traffic=self._traffic(found),
+            seconds=reported.seconds(),
         )
+
+    @property
+    def _own_steps(self) -> StepQueue:
+        assert self._queue is not None, "opened with own_steps"
+        return self._queue
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
         """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
+        reader, given = self._reader, seeds_of(self._host, seeds, step)
+        drawn: list[DeviceSample] = []
+        found: list[CudaBatch] = []
+
+        def draw() -> None:
+            vertices = torch.from_numpy(np.asarray(given.vertices, np.int64))
+            drawn.append(reader.sample(vertices.to(self._engine.device), step, given))
+
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
-            drawn = OwnStep(self, self._staging, seeds_of(self._host, seeds, step), step)
-            self._reading.run(lambda: drawn.sample(self._reader))
+            self._reading.run(draw)
             self._reading.mark().wait()
-            sizes = drawn.sizes()
-            found: list[CudaBatch] = []
-            self._reading.run(lambda: found.append(drawn.batch(self._reader, sizes).copy()))
+            sizes = drawn[0].sizes()
+            self._reading.run(
+                lambda: found.append(reader.batch(drawn[0], given, sizes, step=step).copy())
+            )
             self._reading.mark().wait()
-            drawn.give_back()
         return found[0]
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
@@ -190,6 +198,8 @@ class CudaBackend:
 
     def load_state(self) -> None:
         """Take over the host's parameters and buffers, and its optimizer's state for own steps."""
+        if self._queue is not None:
+            self._queue.forget()
         self._training.run(self._learner.load_state)
         self._wait()
         self._look_at_memory()
@@ -215,7 +225,7 @@ class CudaBackend:
         self._wait()
         with self._naming("in evaluation"):
             if self._inference is None:
-                self._inference = CudaInference(self._host.graph, self._reader.placed, self._engine)
+                self._inference = CudaInference(self._host.graph, self._placed, self._engine)
             yield from self._inference.rows(model, needed)
 
     def set_threads(self, threads: Threads) -> None:
@@ -245,7 +255,7 @@ class CudaBackend:
             self._training.mark().wait()
 
     def _traffic(self, found: BatchSize) -> Traffic:
-        placed = self._reader.placed
+        placed = self._placed
         reads = found.num_edges + sum(found.vertices[1:])
         return Traffic(
             rows=placed.row_access(int(found.vertices[0])),
@@ -288,7 +298,9 @@ def _is_bounded(host: HostParts) -> bool:
     sampling = host.sampling
     if isinstance(sampling, LinkSampling):
         sampling = sampling.vertices
-    return isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts  # type: ignore[attr-defined]
+    return isinstance(sampling, Sampling) and (
+        isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
+    )
 
 
 def _batch_size(sizes: SampleSizes) -> BatchSize:

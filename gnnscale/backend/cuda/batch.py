@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.device_sample import DeviceSample, SampleSizes
+from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.sampler_plan import Room
+from gnnscale.backend.cuda.sampler_plan import Room, SampleSizes, State
 from gnnscale.core import Array
 from gnnscale.sampler import MiniBatch
 
@@ -39,6 +39,10 @@ class CudaBatch(MiniBatch):
         """``input_vertices``, which are a tensor."""
         return self.input_block.vertices
 
+    def again(self) -> CudaBatch:
+        """Return it without what was computed of its arrays, which were written again."""
+        return replace(self, blocks=tuple(replace(each) for each in self.blocks))
+
     def copy(self) -> CudaBatch:
         """Return a mini-batch that the next samples do not overwrite."""
         vertices = self.vertices.clone()
@@ -62,12 +66,15 @@ def batch_of(
     sizes: SampleSizes,
     kernels: Kernels,
     *,
+    step: int,
     weight_sums: torch.Tensor | None,
 ) -> CudaBatch:
     """Return a sample as a mini-batch; arrays are the sample's own.
 
     Args:
         sizes: its own, or the largest that there can be: arrays then hold anything after their end.
+        step: of the run, as the host knows it; a step that is repeated as it was recorded has
+            another one, which the device knows.
         weight_sums: ``[num_vertices]`` by local id, if edges have weights.
     """
     blocks = []
@@ -88,11 +95,12 @@ def batch_of(
                 vertices=sample.vertices[:num_src],
                 num_vertices=sample.num_vertices[hop : hop + 2],
                 num_used=sample.num_edges[hop : hop + 1],
+                step=sample.state[State.STEP : State.STEP + 1],
             )
         )
     return CudaBatch(
         seed=sample.seed,
-        step=sample.step,
+        step=step,
         num_seeds=len(host_seeds),
         input_vertices=sample.vertices[: sizes.num_vertices[-1]],  # type: ignore[arg-type]
         blocks=tuple(reversed(blocks)),

@@ -33,6 +33,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
             vertices=vertices[: self.num_src],
             num_vertices=self.num_vertices.clone(),
             num_used=self.num_used.clone(),
+            step=self.step.clone(),
         )
 
     def activation(self, p: float, *, seed: int, step: int, layer: int) -> Activation:

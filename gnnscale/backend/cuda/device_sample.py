@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph, HopArrays, Room, State
-from gnnscale.core import MAX_COUNT, Array, Float32Array, Int64Array
+from gnnscale.backend.cuda.sampler_plan import DeviceGraph, HopArrays, Room, SampleSizes, State
+from gnnscale.core import MAX_COUNT, Array, Float32Array
 from gnnscale.sampler import minibatch
 
 #: What can be wrong, in the order of ``SampleError`` in sample.hpp.
@@ -19,28 +20,14 @@ _PLACE_BITS = 48
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleSizes:
-    """How large a sample is.
-
-    Attributes:
-        num_vertices: before each hop, seeds first, and after the last one.
-        num_edges: of each hop.
-    """
-
-    num_vertices: tuple[int, ...]
-    num_edges: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeviceSample:
     """A sample on the device, whose sizes may not be known yet.
 
     Its arrays are longer than what they hold: ``sizes`` says how much counts. They are overwritten
-    by the sampler's ``num_slots``-th sample after this one.
+    by the next sample of the same slot.
     """
 
     seed: int  #: of the run
-    step: int  #: of the run
     seeds: torch.Tensor  #: ``[num_seeds]`` vertices of the graph
     vertices: torch.Tensor  #: vertices of the graph by local id, seeds first; of indices' dtype
     picked: torch.Tensor  #: the last hop's sources, before any edges were left out
@@ -63,21 +50,26 @@ class DeviceSample:
             ValueError: a seed is no vertex or appears twice, or there is no room for the sample.
             GraphError: the topology is damaged.
         """
-        return self.sizes_in(self.state.cpu())
+        return self.sizes_in(self.state.tolist())
 
-    def sizes_in(self, words: torch.Tensor) -> SampleSizes:
+    def sizes_in(self, words: list[int]) -> SampleSizes:
         """Return the sizes by a copy of ``state`` on the host.
 
         Raises:
             ValueError, GraphError: as ``sizes`` does.
         """
-        if int(words[State.ERROR]) != -1:
-            self._refuse(words.numpy())
-        first_edges = self.num_edges.storage_offset() - self.state.storage_offset()
+        if words[State.ERROR] != -1:
+            self._refuse(words)
+        num_hops, first = len(self.hops), self._first_edges
         return SampleSizes(
-            num_vertices=tuple(words[State.NUM_VERTICES :][: len(self.num_vertices)].tolist()),
-            num_edges=tuple(words[first_edges:][: len(self.num_edges)].tolist()),
+            num_vertices=tuple(words[State.NUM_VERTICES : State.NUM_VERTICES + num_hops + 1]),
+            num_edges=tuple(words[first : first + num_hops]),
         )
+
+    @cached_property
+    def _first_edges(self) -> int:
+        """The place in ``state`` of its numbers of edges."""
+        return int(self.num_edges.storage_offset() - self.state.storage_offset())
 
     def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
         """Return the sample as the host's record.
@@ -88,7 +80,8 @@ class DeviceSample:
         Raises:
             ValueError, GraphError: as ``sizes`` does.
         """
-        sizes = self.sizes()
+        words = self.state.tolist()
+        sizes = self.sizes_in(words)
         ends = zip(sizes.num_vertices, sizes.num_vertices[1:], strict=False)
         hops = [
             ops.SampledHop(
@@ -109,13 +102,13 @@ class DeviceSample:
             len(self.seeds),
             (vertices, hops, sources),
             seed=self.seed,
-            step=self.step,
+            step=words[State.STEP] & (1 << 64) - 1,  # unsigned
             weight_sums=weight_sums,
         )
 
-    def _refuse(self, words: Int64Array) -> None:
+    def _refuse(self, words: list[int]) -> None:
         """Raise what the native sampler would."""
-        error = int(words[State.ERROR])
+        error = words[State.ERROR]
         place = error & ((1 << _PLACE_BITS) - 1)
         hop, kind = divmod(error >> _PLACE_BITS, 8)
         if kind == _SEED:
@@ -137,8 +130,8 @@ class DeviceSample:
             return f"seeds: {seed} appears twice in a batch"
         return f"seeds: {seed} is not a vertex, the graph has {self.graph.num_vertices}"
 
-    def _wrong_neighbor(self, edge: int, words: Int64Array) -> str:
-        lowest, greatest = int(words[State.LOWEST]), int(words[State.GREATEST])
+    def _wrong_neighbor(self, edge: int, words: list[int]) -> str:
+        lowest, greatest = words[State.LOWEST], words[State.GREATEST]
         if self.edge_vertices is None:
             vertex = lowest if lowest < 0 else greatest
         else:
@@ -146,7 +139,7 @@ class DeviceSample:
         return f"indices: {vertex} is no vertex, the graph has {self.graph.num_vertices}"
 
     def _refuse_size(self, hop: int, kind: int, found: int) -> None:
-        room = self.room.num_edges[hop] if kind == _EDGES else self.room.max_vertices
+        room = self.room.num_edges[hop] if kind == _EDGES else self.room.num_vertices[hop + 1]
         if kind == _EDGES and room == self.graph.num_edges:
             # A vertex is expanded once, so that lists which do not overlap cannot have more.
             raise ops.damaged(

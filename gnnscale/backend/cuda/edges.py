@@ -41,6 +41,7 @@ class BlockArrays(Block):
     #: ``[2]`` int64: how many destinations and how many sources there are
     num_vertices: torch.Tensor
     num_used: torch.Tensor  #: ``[1]`` int64: how many edges there are
+    step: torch.Tensor  #: ``[1]`` int64: the step of the run
 
     @cached_property
     def _by_source(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -20,6 +20,7 @@ import torch
 from gnnscale.backend import compiling
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.cuda import kernels
+from gnnscale.backend.cuda.host_capture import note_launch
 from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
 
 _OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-ffp-contract=off", "-pthread", "-fvisibility=hidden")
@@ -65,6 +66,10 @@ class HostKernels:
     ) -> None:
         """Run a kernel, and wait for it; see ``Kernels.launch``."""
         cells = [_cell(each) for each in arguments]
+        self._run(name, cells, grid, block)
+        note_launch(lambda: self._run(name, cells, grid, block), arguments)
+
+    def _run(self, name: str, cells: list[np.ndarray[Any, Any]], grid: int, block: int) -> None:
         count = len(cells)
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         failed = self._library.gnnscale_cuda_launch(

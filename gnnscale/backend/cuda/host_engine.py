@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnscale.backend.cuda.host import HostKernels
+from gnnscale.backend.cuda.host_capture import Recording
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.core import Array
@@ -119,6 +120,21 @@ class HostMark:
         return self._time - earlier._time
 
 
+class HostCaptured:
+    """A recording that a thread repeats."""
+
+    def __init__(
+        self, recording: Recording, queue: Callable[[Callable[[], object]], object]
+    ) -> None:
+        """Know the thread's queue."""
+        self._recording = recording
+        self._queue = queue
+
+    def replay(self) -> None:
+        """Queue the recording once more."""
+        self._queue(self._recording.repeat)
+
+
 class HostStream:
     """A thread that does what is queued, later than a caller may expect.
 
@@ -141,6 +157,17 @@ class HostStream:
                 work()
 
         self._queue.put(work if waits else guarded)
+
+    def capture(self, work: Callable[[], object]) -> HostCaptured:
+        """Queue ``work``, of which no part may wait, and record it."""
+        recording = Recording()
+
+        def recorded() -> None:
+            with no_host_reads(), recording.recorded():
+                work()
+
+        self._queue.put(recorded)
+        return HostCaptured(recording, self._queue.put)
 
     def mark(self) -> HostMark:
         """Return a mark after all that was queued so far."""

@@ -146,4 +146,6 @@ class CudaInference:
         if sums is not None:
             count = sample.num_vertices[-1:]
             sums = aggregation.vertex_floats(self._engine.kernels, sums, sample.vertices, count)
-        return batch_of(sample, chunk, sample.sizes(), self._engine.kernels, weight_sums=sums)
+        return batch_of(
+            sample, chunk, sample.sizes(), self._engine.kernels, step=0, weight_sums=sums
+        )

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from gnnscale.backend.base import HostParts, OwnSteps
 from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.records import StepRecords
 from gnnscale.model import Inputs
 from gnnscale.model.trainable import objective_on
 from gnnscale.optimizer.plain import optimizer_state, restore_optimizer
 
 
+@dataclass(frozen=True, kw_only=True)
+class Accumulated:
+    """Mini-batches whose gradients wait for an update."""
+
+    num_batches: int = 0
+    num_seeds: int = 0
+
+    def __add__(self, num_seeds: int) -> Accumulated:
+        return Accumulated(num_batches=self.num_batches + 1, num_seeds=self.num_seeds + num_seeds)
+
+
 class Learner:
     """Computes gradients of mini-batches, and updates weights if the device owns its steps."""
 
-    def __init__(self, host: HostParts, device: torch.device) -> None:
-        """Copy the model of ``host`` to ``device``; ``load_state`` gives it weights."""
+    def __init__(
+        self, host: HostParts, device: torch.device, records: StepRecords | None = None
+    ) -> None:
+        """Copy the model of ``host`` to ``device``; ``load_state`` gives it weights.
+
+        Args:
+            records: of the steps that the device owns; None if it owns none.
+        """
         self._host = host
         self._model = copy.deepcopy(host.model).to(device).train()
         #: found once: looking for them takes as long as some launches
         self._parameters = self._model.shared_parameters
         self._objective = objective_on(host.objective, device)
         own = host.own_steps
-        self._optimizer = None if own is None else own.build_optimizer(self._model)
-        #: gradients since the last update, each with the seeds that they are the mean of
-        self._accumulated: list[tuple[int, list[torch.Tensor]]] = []
+        self._optimizer = None
+        if own is not None and records is not None:
+            self._records = records
+            self._optimizer = own.build_optimizer(self._model)
+            _ready(self._optimizer, records.halted)
+        #: sums of gradients since the last update, each times its seeds
+        self._accumulated: list[torch.Tensor] = []
 
     def backward(self, batch: CudaBatch, inputs: Inputs, weight: float) -> torch.Tensor:
         """Add the gradients of the mini-batch's mean loss times ``weight``; return that loss."""
@@ -44,30 +66,63 @@ class Learner:
             parameter.grad = None
         return found
 
-    def accumulate(self, num_seeds: int) -> None:
-        """Keep the gradients of a mini-batch for the next update."""
-        self._accumulated.append((num_seeds, self.take_gradients()))
+    @property
+    def is_fused(self) -> bool:
+        """Whether the device alone can do an update: its step and rate need not be on the host.
 
-    def update(self, rate: float) -> None:
-        """Update the weights by the mean of what was accumulated, each mini-batch by its seeds."""
+        So are torch's fused optimizers, which all of group ``optimizer`` are.
+        """
+        assert self._optimizer is not None
+        return _is_fused(self._optimizer)
+
+    def finish(self, before: Accumulated, num_seeds: int, *, updates: bool, rate: float) -> None:
+        """Accumulate the gradients of a mini-batch, and update the weights if ``updates``.
+
+        Nothing changes once the device has halted, if the optimizer ``is_fused``.
+
+        Args:
+            before: mini-batches whose gradients count for the same update, each by its seeds.
+            rate: learning rate of an optimizer that is not fused; others read the step's record.
+        """
+        gradients = self.take_gradients()
+        if before.num_batches or not updates:
+            gradients = self._accumulate(gradients, before, num_seeds)
+        if updates:
+            self._update(gradients, rate)
+
+    def _accumulate(
+        self, gradients: list[torch.Tensor], before: Accumulated, num_seeds: int
+    ) -> list[torch.Tensor]:
+        """Add gradients to those before; return their mean by seeds."""
+        if not self._accumulated:
+            self._accumulated = [torch.zeros_like(each) for each in gradients]
+        total = before.num_seeds + num_seeds
+        for kept, gradient in zip(self._accumulated, gradients, strict=True):
+            added = gradient * num_seeds
+            if before.num_batches:
+                added = kept + added
+            kept.copy_(torch.where(self._records.halted > 0, kept, added))
+        return [kept / total for kept in self._accumulated]
+
+    def _update(self, gradients: list[torch.Tensor], rate: float) -> None:
+        """Update the weights."""
         own, optimizer = self._owned()
-        for parameter, grad in zip(self._parameters, _mean(self._accumulated), strict=True):
+        for parameter, grad in zip(self._parameters, gradients, strict=True):
             parameter.grad = grad
-        self._accumulated.clear()
         if own.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, own.clip_norm)
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = self._records.rate if self.is_fused else rate
         optimizer.step()
         optimizer.zero_grad()
 
     def load_state(self) -> None:
         """Take over the host's weights and buffers, and its optimizer's state if steps are own."""
         self._model.load_state_dict(self._host.model.state_dict())
-        self._accumulated.clear()
         if self._optimizer is not None:
             own, optimizer = self._owned()
             restore_optimizer(optimizer, copy.deepcopy(optimizer_state(own.host_optimizer)))
+            _begin_momentum(optimizer)
 
     @torch.no_grad()
     def load_weights(self) -> None:
@@ -97,10 +152,27 @@ class Learner:
         return self._host.own_steps, self._optimizer
 
 
-def _mean(accumulated: Sequence[tuple[int, list[torch.Tensor]]]) -> list[torch.Tensor]:
-    """Return the mean of gradients, each mini-batch by its seeds."""
-    counts, gradients = zip(*accumulated, strict=True)
-    if len(counts) == 1:
-        return list(gradients[0])
-    by_parameter = zip(*gradients, strict=True)
-    return [sum(map(torch.mul, parts, counts)) / sum(counts) for parts in by_parameter]
+def _is_fused(optimizer: torch.optim.Optimizer) -> bool:
+    return all(group.get("fused") for group in optimizer.param_groups)
+
+
+def _ready(optimizer: torch.optim.Optimizer, halted: torch.Tensor) -> None:
+    """Let updates be captured, and be left out while ``halted`` is not 0."""
+    if not _is_fused(optimizer):
+        return
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            group["capturable"] = True
+    # torch's word for gradients that overflowed, whose updates a gradient scaler leaves out.
+    optimizer.found_inf = halted  # type: ignore[attr-defined]
+
+
+def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Let momentum begin with zeros: an update that is left out would leave it as it was made."""
+    for group in optimizer.param_groups:
+        if not group.get("momentum"):
+            continue
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            if state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(parameter)

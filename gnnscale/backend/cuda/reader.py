@@ -9,11 +9,13 @@ import torch
 from gnnscale.backend.base import HostParts
 from gnnscale.backend.cuda import aggregation, sampler_plan
 from gnnscale.backend.cuda import batch as batches
-from gnnscale.backend.cuda.device_sample import DeviceSample, SampleSizes
+from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.envelope import envelope
 from gnnscale.backend.cuda.placement import PlacedGraph
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
+from gnnscale.backend.cuda.sampler_plan import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds
 from gnnscale.core import ConfigError
 from gnnscale.model import GNN, Inputs, TrainableModel
@@ -21,15 +23,18 @@ from gnnscale.model.device_block import Rule
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.sampler.links import LinkSampling
 
-#: Samples whose arrays are kept at a time: one is trained while the next is drawn.
-NUM_SLOTS = 2
-
 
 class GraphReader:
     """Samples, and reads rows, degrees and weights of what was sampled, without waiting."""
 
-    def __init__(self, host: HostParts, placed: PlacedGraph, engine: Engine) -> None:
+    def __init__(
+        self, host: HostParts, placed: PlacedGraph, engine: Engine, *, num_slots: int, bounded: bool
+    ) -> None:
         """Make room for mini-batches of the run's size.
+
+        Args:
+            num_slots: samples that are kept at a time.
+            bounded: whether there is no more room than mini-batches need by trial.
 
         Raises:
             ConfigError: kernels cannot sample as the run does.
@@ -45,20 +50,26 @@ class GraphReader:
             )
         self.placed = placed
         self._sampling = sampling
+        most = max_seeds(host)
+        room = None
+        if bounded:
+            room = envelope(host, placed.topology, sampling, max_seeds=most)
         self._sampler = CudaSampler(
             placed.topology,
             engine.kernels,
             sampling,
             seed=host.seed,
-            max_seeds=max_seeds(host),
+            max_seeds=most,
             device=engine.device,
+            room=room,
             leaves_out=edges,
-            num_slots=NUM_SLOTS,
+            num_slots=num_slots,
         )
         self._uses_degrees = host.model.uses_degrees or isinstance(
             sampling, sampler_plan.LayerSampling
         )
         self._kernels = engine.kernels
+        self._largest: dict[int, SampleSizes] = {}
         self._dtype = host.loader.compute_dtype
         # Rows over the link are read once each; those in device memory while they are aggregated.
         self._rule = _rule_on_load(host.model) if placed.rows_on_device else None
@@ -69,46 +80,62 @@ class GraphReader:
                 engine.kernels,
                 max_ids=self._sampler.room.max_vertices,
                 dtype=self._dtype,
-                num_slots=NUM_SLOTS,
+                num_slots=num_slots,
             )
 
-    def sample(self, seeds: torch.Tensor, step: int, host_seeds: StepSeeds) -> DeviceSample:
+    def sample(
+        self, seeds: torch.Tensor, step: int | torch.Tensor, host_seeds: StepSeeds, *, slot: int = 0
+    ) -> DeviceSample:
         """Launch the kernels that sample, on the current stream.
 
         Args:
             seeds: ``[n]`` int64 vertices, on the device.
+            step: of the run; ``[1]`` int64 on the device if it is known there alone.
             host_seeds: the same, and edges that are left out.
+            slot: whose sample is overwritten.
         """
         without = host_seeds.without_on(seeds.device)
-        return self._sampler.sample(seeds, step, without=without)
+        return self._sampler.sample(seeds, step, without=without, slot=slot)
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
         """Return what the sample of so many seeds has at most."""
+        if num_seeds not in self._largest:
+            self._largest[num_seeds] = self._find_largest(num_seeds)
+        return self._largest[num_seeds]
+
+    def _find_largest(self, num_seeds: int) -> SampleSizes:
         room = sampler_plan.Room.of(
             self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
         )
-        return batches.largest_sizes(room)
+        return batches.largest_sizes(room.smallest(self._sampler.room))
 
     def batch(
-        self, sample: DeviceSample, seeds: StepSeeds, sizes: SampleSizes
+        self, sample: DeviceSample, seeds: StepSeeds, sizes: SampleSizes, *, step: int
     ) -> batches.CudaBatch:
         """Return a sample as a mini-batch, with sums of weights if edges have weights.
 
         Args:
             seeds: as the host knows them.
             sizes: the sample's own, or those of ``largest_sizes``.
+            step: of the run.
         """
         sums = self.placed.weight_sums
         if sums is not None:
             count = sample.num_vertices[-1:]
             sums = aggregation.vertex_floats(self._kernels, sums, sample.vertices, count)
-        made = batches.batch_of(sample, seeds.vertices, sizes, self._kernels, weight_sums=sums)
+        made = batches.batch_of(
+            sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums
+        )
         return replace(
             made, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
         )
 
-    def load(self, batch: batches.CudaBatch) -> Inputs:
-        """Launch the kernels that read what the first layer needs, on the current stream."""
+    def load(self, batch: batches.CudaBatch, *, slot: int = 0) -> Inputs:
+        """Launch the kernels that read what the first layer needs, on the current stream.
+
+        Args:
+            slot: whose rows are overwritten.
+        """
         graph, vertices = self.placed, batch.vertices
         degrees = None
         if self._uses_degrees:
@@ -121,7 +148,7 @@ class GraphReader:
                 batch.input_block, graph.rows, self._rule, degrees, dtype=self._dtype
             )
         else:
-            x = self._gather.gather(vertices, batch.num_sources).out[: len(vertices)]
+            x = self._gather.gather(vertices, batch.num_sources, slot=slot).out[: len(vertices)]
         aggregated = self._gather is None
         return Inputs(x=x, aggregated=aggregated, degrees=degrees)  # type: ignore[arg-type]
 

@@ -28,7 +28,7 @@ _ALL_GOOD = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """A gather that was launched. It is overwritten by the ``num_slots``-th one after it."""
+    """A gather that was launched. The next one of its slot overwrites it."""
 
     ids: torch.Tensor  #: that were asked for
     out: torch.Tensor  #: ``[max_ids, width]``; rows beyond the number of ids are as before
@@ -99,20 +99,24 @@ class RowGather:
         self._kernel = f"{kernel}_{word_bytes(table, self._slots[0][0])}"
 
     def gather(
-        self, ids: torch.Tensor, count: torch.Tensor, *, stream: object | None = None
+        self,
+        ids: torch.Tensor,
+        count: torch.Tensor,
+        *,
+        slot: int = 0,
+        stream: object | None = None,
     ) -> Gathering:
         """Launch the gather of the first ``count`` of ``ids``.
 
         Args:
             ids: ``[n]`` int32 or int64, contiguous, on the device; at most ``max_ids``.
             count: ``[1]`` int64, on the device; what is above n counts as n.
+            slot: whose rows are overwritten.
 
         Raises:
             ValueError: there are more than ``max_ids`` ids, or they are of another form.
         """
-        slot = self._slots.pop(0)
-        self._slots.append(slot)
-        out, wrong, task = slot
+        out, wrong, task = self._slots[slot]
         name = _IDS.get(ids.dtype)
         if name is None or ids.dim() != 1 or not ids.is_contiguous() or len(ids) > len(out):
             raise ValueError(

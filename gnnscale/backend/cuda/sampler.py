@@ -27,8 +27,6 @@ from gnnscale.sampler.minibatch import MAX_HOPS
 
 #: Blocks of 256 threads that a multiprocessor holds at a time.
 _BLOCKS = 8
-#: Above every stamp.
-_NO_STAMP = 2**32 - 1
 #: Bytes of a priority; each takes a pass over all of them.
 _BYTES = 8
 
@@ -65,6 +63,7 @@ class CudaSampler:
         max_seeds: int,
         device: torch.device,
         max_edges: int | None = None,
+        room: Room | None = None,
         edge_positions: bool = False,
         leaves_out: bool = False,
         num_slots: int = 1,
@@ -79,6 +78,7 @@ class CudaSampler:
             max_seeds: of a batch.
             device: that holds all buffers.
             max_edges: room for a hop's edges; None for the most that there can be.
+            room: less room than that; a sample that is larger has an error.
             edge_positions: report the place of each edge in the graph's ``indices``.
             leaves_out: samples may be without some edges.
             num_slots: samples that are kept at a time.
@@ -88,7 +88,8 @@ class CudaSampler:
                 ``max_seeds`` or ``max_edges`` is not a positive number.
         """
         check_weights(graph, sampling)
-        self.room = Room.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
+        most = Room.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
+        self.room = most if room is None else most.smallest(room)
         self._graph = graph
         self._kernels = kernels
         self._sampling = sampling
@@ -98,7 +99,6 @@ class CudaSampler:
         self._suffix = "int32" if graph.indices.dtype == torch.int32 else "int64"
         self._leaves_out = leaves_out
         self._scratch = Scratch(graph, sampling, self.room, device, leaves_out=leaves_out)
-        self._base = _NO_STAMP
         self._weight_sums = self._sum_weights()
         names = self._optional_arrays(edge_positions)
         self._slots = [self._slot(names) for _ in range(num_slots)]
@@ -111,19 +111,19 @@ class CudaSampler:
     def sample(
         self,
         seeds: torch.Tensor,
-        step: int,
+        step: int | torch.Tensor,
         *,
         without: tuple[torch.Tensor, torch.Tensor] | None = None,
-        stream: object | None = None,
+        slot: int = 0,
     ) -> DeviceSample:
-        """Launch the kernels that sample, and return what they fill.
+        """Launch the kernels that sample on the current stream, and return what they fill.
 
         Args:
             seeds: ``[n]`` int32 or int64 distinct vertices, on the device. They are read later.
-            step: of the run.
+            step: of the run; ``[1]`` int64 on the device if it is known there alone.
             without: ``[m]`` sources and ``[m]`` destinations of edges that no block shall have, on
-                the device; they are sorted on the current stream.
-            stream: that the kernels are launched on.
+                the device.
+            slot: whose sample is overwritten.
 
         Raises:
             ValueError: there are more than ``max_seeds`` seeds, or edges are to be left out and the
@@ -135,27 +135,23 @@ class CudaSampler:
             raise ValueError(
                 f"seeds: {len(seeds)} of them, there is room for {self.room.num_vertices[0]}"
             )
-        slot = self._slots.pop(0)
-        self._slots.append(slot)
-        self._begin(slot, seeds, step, stream)
+        arrays = self._slots[slot]
+        self._begin(arrays, seeds, step)
         if self._leaves_out:
-            self._exclude(slot, without, stream)
+            self._exclude(arrays, without)
         for name, number in self._launches:
-            self._launch(name, slot.plan, slot.state, number, stream=stream)
-        return self._sample_of(slot, seeds, step)
+            self._launch(name, arrays.plan, arrays.state, number)
+        return self._sample_of(arrays, seeds)
 
-    def _launch(
-        self, name: str, *arguments: torch.Tensor | np.generic, stream: object | None
-    ) -> None:
-        self._kernels.launch(name, *arguments, grid=self._grid, stream=stream)
+    def _launch(self, name: str, *arguments: torch.Tensor | np.generic) -> None:
+        self._kernels.launch(name, *arguments, grid=self._grid)
 
-    def _begin(self, slot: _Slot, seeds: torch.Tensor, step: int, stream: object | None) -> None:
-        """Take the next base of stamps, all of which are forgotten when they are used up."""
-        if self._base < self.room.num_stamps:
-            for stamps in (self._scratch.stamps, self._scratch.candidates):
-                self._launch("sample_forget", stamps, np.int64(len(stamps)), stream=stream)
-            self._base = _NO_STAMP
-        self._base -= self.room.num_stamps
+    def _begin(self, slot: _Slot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
+        """Give the seeds their stamps, which are cleared once they are used up."""
+        if not isinstance(step, torch.Tensor):
+            signed = int(np.uint64(step).astype(np.int64))
+            step = torch.full((1,), signed, dtype=torch.int64, device=self._device)
+        self._launch("sample_forget", slot.plan)
         self._launch(
             f"sample_begin_{self._suffix}",
             slot.plan,
@@ -163,17 +159,10 @@ class CudaSampler:
             seeds,
             np.int32(seeds.dtype == torch.int64),
             np.int64(len(seeds)),
-            np.uint64(step),
-            np.uint32(self._base),
-            stream=stream,
+            step,
         )
 
-    def _exclude(
-        self,
-        slot: _Slot,
-        without: tuple[torch.Tensor, torch.Tensor] | None,
-        stream: object | None,
-    ) -> None:
+    def _exclude(self, slot: _Slot, without: tuple[torch.Tensor, torch.Tensor] | None) -> None:
         """Hand over the edges that are left out, by destination and then source."""
         slot.excluded = _no_edges(self._device)
         if without is not None:
@@ -182,14 +171,13 @@ class CudaSampler:
             order = order[torch.argsort(destinations[order], stable=True)]
             slot.excluded = (sources[order], destinations[order])
         size = np.int64(len(slot.excluded[0]))
-        self._launch("sample_exclude", slot.state, *slot.excluded, size, stream=stream)
+        self._launch("sample_exclude", slot.state, *slot.excluded, size)
 
-    def _sample_of(self, slot: _Slot, seeds: torch.Tensor, step: int) -> DeviceSample:
+    def _sample_of(self, slot: _Slot, seeds: torch.Tensor) -> DeviceSample:
         outputs = slot.outputs
         sources = outputs.left_sources if self._leaves_out else outputs.picked
         return DeviceSample(
             seed=self._seed,
-            step=step,
             seeds=seeds,
             vertices=outputs.vertices,
             picked=outputs.picked,
@@ -272,7 +260,7 @@ class CudaSampler:
             return None
         sums = torch.empty(max(graph.num_edges, 1), dtype=torch.float64, device=self._device)
         sizes = (np.int64(graph.num_vertices), np.int64(graph.num_edges))
-        self._launch("sample_sum_weights", graph.indptr, weights, sums, *sizes, stream=None)
+        self._launch("sample_sum_weights", graph.indptr, weights, sums, *sizes)
         return sums
 
 

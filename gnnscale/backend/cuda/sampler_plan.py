@@ -23,8 +23,12 @@ Sampling = NeighborSampling | WeightedSampling | LayerSampling
 _TILE = 256
 #: Histograms of a layer's priorities: of 256 counts for each byte of a double.
 _HISTOGRAM = 8 * 256
+#: Rows of a product are multiples of it, of which the hardware takes that many at a time.
+_LINE = 64
 #: A hash table has so many slots an edge.
 _SLOTS = 2
+#: Above every stamp.
+_NO_STAMP = 2**32 - 1
 #: Fan-outs up to this are picked by the lanes of a warp.
 MAX_LANES = 32
 
@@ -32,7 +36,7 @@ MAX_LANES = 32
 class State:
     """Words of the state of a batch: single ones, then arrays with an entry for each hop."""
 
-    ERROR, LOWEST, GREATEST = 2, 3, 4
+    STEP, BASE, ERROR, LOWEST, GREATEST = range(5)
     NUM_VERTICES = 7  #: and one more for the end
     NUM_EDGES = NUM_VERTICES + MAX_HOPS + 1
     NUM_LISTED = NUM_EDGES + MAX_HOPS
@@ -73,6 +77,19 @@ class DeviceGraph:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampleSizes:
+    """How large a sample is.
+
+    Attributes:
+        num_vertices: before each hop, seeds first, and after the last one.
+        num_edges: of each hop.
+    """
+
+    num_vertices: tuple[int, ...]
+    num_edges: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Room:
     """What a batch has room for.
 
@@ -109,6 +126,24 @@ class Room:
             vertices.append(min(vertices[-1] + new, max(graph.num_vertices, max_seeds)))
         return cls(num_vertices=tuple(vertices), num_edges=tuple(edges))
 
+    def around(self, sizes: Sequence[SampleSizes]) -> Room:
+        """Return room for samples like those of ``sizes``, and no more than there is here.
+
+        What a hop has at most is kept if it is at most half as much again as the largest of
+        ``sizes`` (ZeroGNN's envelope). Otherwise it is the largest and a tenth.
+        """
+        return Room(
+            num_vertices=_around(self.num_vertices, [each.num_vertices for each in sizes]),
+            num_edges=_around(self.num_edges, [each.num_edges for each in sizes]),
+        )
+
+    def smallest(self, other: Room) -> Room:
+        """Return the smaller of both rooms, hop by hop."""
+        return Room(
+            num_vertices=tuple(map(min, self.num_vertices, other.num_vertices)),
+            num_edges=tuple(map(min, self.num_edges, other.num_edges)),
+        )
+
     @property
     def max_edges(self) -> int:
         """Edges of the largest hop."""
@@ -123,6 +158,15 @@ class Room:
     def num_stamps(self) -> int:
         """Stamps that a batch uses: of vertices, and of edges that claim them."""
         return self.max_vertices + self.max_edges
+
+
+def _around(most: tuple[int, ...], found: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return what ``Room.around`` leaves of ``most``, in whole lines of a tile."""
+    largest = [max(counts) for counts in zip(*found, strict=True)]
+    return tuple(
+        bound if 2 * bound <= 3 * seen else min(-(-11 * seen // (10 * _LINE)) * _LINE, bound)
+        for bound, seen in zip(most, largest, strict=True)
+    )
 
 
 def fanouts_of(sampling: Sampling) -> list[int]:
@@ -146,12 +190,15 @@ class HopArrays:
     positions: torch.Tensor | None  #: int64 places in the graph's indices, if they are asked for
     edge_weights: torch.Tensor | None  #: float32, if edges have weights that do not decide
     importance: torch.Tensor | None  #: float32, of layer-wise sampling
+    max_vertices: int  #: room for vertices after the hop
 
     @classmethod
     def empty(
-        cls, num_dst: int, num_edges: int, device: torch.device, *, names: Sequence[str]
+        cls, room: Room, hop: int, device: torch.device, *, names: Sequence[str]
     ) -> HopArrays:
         """Make them, of the optional ones those of ``names``."""
+        num_dst, max_vertices = room.num_vertices[hop : hop + 2]
+        num_edges = room.num_edges[hop]
 
         def make(name: str, dtype: torch.dtype) -> torch.Tensor | None:
             wanted = name in names
@@ -163,12 +210,13 @@ class HopArrays:
             positions=make("positions", torch.int64),
             edge_weights=make("edge_weights", torch.float32),
             importance=make("importance", torch.float32),
+            max_vertices=max_vertices,
         )
 
     def words(self, fanout: int) -> list[int]:
         """Return what the plan has of the hop."""
         arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
-        return [fanout, len(self.indices), *map(_address, arrays)]
+        return [fanout, len(self.indices), self.max_vertices, *map(_address, arrays)]
 
 
 class Scratch:
@@ -191,9 +239,12 @@ class Scratch:
         layerwise = isinstance(sampling, LayerSampling)
         many = max(fanouts_of(sampling)) > MAX_LANES
         edges = room.max_edges
+        self._num_stamps = room.num_stamps
+        #: the base of the stamps of the sample before: above every stamp at first
+        self._last_base = torch.full((1,), _NO_STAMP, dtype=torch.int64, device=device)
         #: of each vertex; all ones is above every stamp
-        self.stamps = make(graph.num_vertices, torch.int32).fill_(-1)
-        self.candidates = make(graph.num_vertices if layerwise else 1, torch.int32).fill_(-1)
+        self._stamps = make(graph.num_vertices, torch.int32).fill_(-1)
+        self._candidates = make(graph.num_vertices if layerwise else 1, torch.int32).fill_(-1)
         self._others = (
             make(edges if layerwise else 1, graph.indices.dtype),
             make(edges + 1 if layerwise or leaves_out else 1, torch.int32),
@@ -207,8 +258,9 @@ class Scratch:
 
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
         """Return what the plan has of them, and of two buffers of each sample."""
-        first = (vertices, self.stamps, *self._lists, picked, self._slots, self.candidates)
-        return [_address(each) for each in (*first, *self._others)]
+        first = (vertices, self._stamps, *self._lists, picked, self._slots, self._candidates)
+        arrays = (self._last_base, *first, *self._others)
+        return [self._num_stamps, *map(_address, arrays)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +287,8 @@ class Outputs:
         """Make them for vertices of ``dtype``."""
 
         def hops() -> tuple[HopArrays, ...]:
-            sizes = zip(room.num_vertices, room.num_edges, strict=False)
-            return tuple(HopArrays.empty(*each, device, names=names) for each in sizes)
+            numbers = range(len(room.num_edges))
+            return tuple(HopArrays.empty(room, each, device, names=names) for each in numbers)
 
         def sources() -> torch.Tensor:
             return torch.empty(max(room.max_edges, 1), dtype=dtype, device=device)

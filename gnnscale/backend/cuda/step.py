@@ -1,158 +1,166 @@
-"""A step that a device does by itself, and the host memory through which its outcome comes."""
+"""A step that a device does by itself: its memory, its parts, and the host's side of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
 from typing import Protocol
-
-import torch
 
 from gnnscale.backend.base import BatchOutcome
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.device_sample import DeviceSample, SampleSizes
-from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.learner import Learner
+from gnnscale.backend.cuda.device_sample import DeviceSample
+from gnnscale.backend.cuda.learner import Accumulated, Learner
 from gnnscale.backend.cuda.reader import GraphReader
-from gnnscale.backend.cuda.sampler_plan import State
+from gnnscale.backend.cuda.records import StepKernels
+from gnnscale.backend.cuda.sampler_plan import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds
-from gnnscale.backend.cuda.streams import Mark
+from gnnscale.backend.cuda.streams import Captured, Mark, Stream
 from gnnscale.model import Inputs
 
 
-@dataclass(frozen=True, kw_only=True)
-class StagingSlot:
-    """Host memory of one step that copies do not wait for, and the seeds on the device."""
+class StepSlot:
+    """The device's memory of every second step, and what is done with it.
 
-    host_seeds: torch.Tensor  #: ``[max_seeds]`` int64, pinned
-    seeds: torch.Tensor  #: ``[max_seeds]`` int64 on the device
-    state: torch.Tensor  #: int64, pinned: that of the sample; see ``State``
-    loss: torch.Tensor  #: ``[1]`` float32, pinned
-
-
-class Staging:
-    """Slots of steps, each of which one step has until its outcome was read."""
-
-    def __init__(self, engine: Engine, max_seeds: int) -> None:
-        """Make none yet."""
-        self._engine = engine
-        self._max_seeds = max_seeds
-        self._free: list[StagingSlot] = []
-
-    def take(self) -> StagingSlot:
-        """Return a slot that nobody has."""
-        return self._free.pop() if self._free else self._new()
-
-    def give_back(self, slot: StagingSlot) -> None:
-        """Let others have a slot."""
-        self._free.append(slot)
-
-    def _new(self) -> StagingSlot:
-        engine, size = self._engine, self._max_seeds
-        return StagingSlot(
-            host_seeds=engine.pinned(size, torch.int64),
-            # Not cleared: that would be done outside of the stream that writes it.
-            seeds=torch.empty(size, dtype=torch.int64, device=engine.device),
-            state=engine.pinned(State.NUM_WORDS, torch.int64),
-            loss=engine.pinned(1, torch.float32),
-        )
-
-
-class _Outcomes(Protocol):
-    def outcome(self, step: OwnStep) -> BatchOutcome: ...
-
-
-class OwnStep:
-    """One step on its way: its parts are queued one after the other; its outcome comes late.
-
-    Attributes:
-        seeds: as the host knows them.
-        number: of the step in the run.
-        marks: before sampling, after it, after reading; before propagation, after it, and after
-            the update.
+    Sample and rows of a slot lie at fixed addresses, so that a step can be repeated as it was
+    recorded: only what the device reads from the step's record is another one.
     """
 
     def __init__(
-        self, outcomes: _Outcomes, staging: Staging, seeds: StepSeeds, number: int
+        self, number: int, reader: GraphReader, learner: Learner, kernels: StepKernels
     ) -> None:
-        """Stage the seeds."""
+        """Take slot ``number`` of ``reader``."""
+        self._number = number
+        self._reader = reader
+        self._learner = learner
+        self._kernels = kernels
+        self._sample: DeviceSample | None = None
+        #: what was read last, and what is read whenever the recording of reading is repeated
+        self._read: tuple[CudaBatch, Inputs] | None = None
+        self._recorded: tuple[CudaBatch, Inputs] | None = None
+        self._captured: dict[Hashable, Captured] = {}
+        self._known: set[Hashable] = set()
+
+    def largest_sizes(self, num_seeds: int) -> SampleSizes:
+        """Return what the sample of so many seeds may have at most."""
+        return self._reader.largest_sizes(num_seeds)
+
+    def sample(self, seeds: StepSeeds) -> None:
+        """Take the step's record, and sample; on a stream."""
+        count = len(seeds.vertices)
+        self._kernels.take(count)
+        self._sample = self._reader.sample(
+            self._kernels.seeds[:count], self._kernels.step, seeds, slot=self._number
+        )
+        self._kernels.sampled(self._sample.state)
+
+    def load(self, seeds: StepSeeds, step: int, sizes: SampleSizes) -> None:
+        """Read what the first layer needs; on a stream."""
+        batch = self._reader.batch(self.drawn, seeds, sizes, step=step)
+        self._read = (batch, self._reader.load(batch, slot=self._number))
+        self._kernels.read()
+
+    def train(
+        self,
+        seeds: StepSeeds,
+        before: Accumulated,
+        *,
+        updates: bool,
+        rate: float,
+        recorded: bool,
+    ) -> None:
+        """Propagate, update the weights, and report; on a stream.
+
+        Args:
+            before: mini-batches that count for the same update.
+            updates: whether the weights are updated.
+            rate: learning rate, as the host knows it.
+            recorded: whether the step reads by ``keep``, and not what was read last.
+        """
+        found = self._recorded if recorded else self._read
+        assert found is not None
+        batch, inputs = found
+        self._kernels.begin(self.drawn.state)
+        loss = self._learner.backward(batch.again(), inputs, 1.0)
+        self._kernels.propagated()
+        self._learner.finish(before, seeds.count, updates=updates, rate=rate)
+        self._kernels.report(self.drawn.state, loss.float().reshape(1))
+
+    def keep(self) -> None:
+        """Take what was just read as what is read whenever this is repeated; on a stream."""
+        self._recorded = self._read
+
+    def do(self, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
+        """Queue ``work``, which is the same for each ``key`` but for the step's record.
+
+        The first time warms up what libraries need, the second records, others repeat that.
+        """
+        captured = self._captured.get(key)
+        if captured is not None:
+            captured.replay()
+        elif key in self._known:
+            self._captured[key] = stream.capture(work)
+        else:
+            self._known.add(key)
+            stream.run(work)
+
+    def forget(self) -> None:
+        """Forget what was recorded: memory that it used is another."""
+        self._captured.clear()
+        self._known.clear()
+        self._recorded = None
+
+    @property
+    def drawn(self) -> DeviceSample:
+        """The sample."""
+        assert self._sample is not None
+        return self._sample
+
+
+class Outcomes(Protocol):
+    """What waits for a step."""
+
+    def outcome(self, step: OwnStep) -> BatchOutcome:
+        """Wait for ``step``, and return its outcome."""
+        ...
+
+
+class OwnStep:
+    """One step on its way, as the host knows it: its outcome comes late."""
+
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        seeds: StepSeeds,
+        number: int,
+        *,
+        rate: float,
+        before: Accumulated,
+        updates: bool,
+    ) -> None:
+        """Know a step that is to be started.
+
+        Args:
+            number: of the step in the run.
+            rate: learning rate.
+            before: mini-batches that count for the same update.
+            updates: whether the weights are updated after it.
+        """
         self.seeds = seeds
         self.number = number
-        self.marks: list[Mark] = []
+        self.rate = rate
+        self.before = before
+        self.updates = updates
+        self.place = 0  #: of its record
+        self.done: Mark | None = None  #: after all of it
         self._outcomes = outcomes
-        self._staging = staging
-        self._slot = staging.take()
-        self._slot.host_seeds[: len(seeds.vertices)] = torch.from_numpy(seeds.vertices)
-        self._sample: DeviceSample | None = None
-        self._batch: CudaBatch | None = None
-        self._inputs: Inputs | None = None
         self._outcome: BatchOutcome | None = None
 
     @property
     def ready(self) -> bool:
         """Whether ``read`` would return at once."""
-        return self.marks[-1].reached
+        return self.done is not None and self.done.reached
 
     def read(self) -> BatchOutcome:
         """Wait for the step, and return its outcome."""
         if self._outcome is None:
             self._outcome = self._outcomes.outcome(self)
-            self.give_back()
         return self._outcome
-
-    def give_back(self) -> None:
-        """Free the slot; nothing of the step is read any more."""
-        self._staging.give_back(self._slot)
-
-    def sample(self, reader: GraphReader) -> None:
-        """Copy the seeds to the device, and sample; on a stream."""
-        count = len(self.seeds.vertices)
-        seeds = self._slot.seeds[:count]
-        seeds.copy_(self._slot.host_seeds[:count], non_blocking=True)
-        self._sample = reader.sample(seeds, self.number, self.seeds)
-        self._slot.state.copy_(self._sample.state, non_blocking=True)
-
-    def sizes(self) -> SampleSizes:
-        """Return the sizes of the sample, whose mark was waited for."""
-        return self._drawn.sizes_in(self._slot.state)
-
-    def batch(self, reader: GraphReader, sizes: SampleSizes) -> CudaBatch:
-        """Return the sample as a mini-batch; on a stream."""
-        return reader.batch(self._drawn, self.seeds, sizes)
-
-    def read_rows(self, reader: GraphReader, sizes: SampleSizes) -> None:
-        """Read what the first layer needs; on a stream."""
-        self._batch = self.batch(reader, sizes)
-        self._inputs = reader.load(self._batch)
-
-    def propagate(self, learner: Learner) -> None:
-        """Compute gradients; on a stream."""
-        assert self._batch is not None
-        assert self._inputs is not None
-        loss = learner.backward(self._batch, self._inputs, 1.0)
-        self._slot.loss.copy_(loss.reshape(1), non_blocking=True)
-        learner.accumulate(self.seeds.count)
-
-    def update(self, learner: Learner, rate: float | None) -> None:
-        """Update the weights at ``rate``, if it is not None; on a stream."""
-        if rate is not None:
-            learner.update(rate)
-
-    @property
-    def loss(self) -> float:
-        """The loss, once the step is done."""
-        return float(self._slot.loss)
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds of each stage by the device's clock, once the step is done."""
-        began, sampled, read, before, after, updated = self.marks
-        return {
-            "sample": sampled.seconds_since(began),
-            "load": read.seconds_since(sampled),
-            "propagate": after.seconds_since(before),
-            "sync": updated.seconds_since(after),
-        }
-
-    @property
-    def _drawn(self) -> DeviceSample:
-        assert self._sample is not None
-        return self._sample

@@ -30,6 +30,14 @@ class Mark(Protocol):
         ...
 
 
+class Captured(Protocol):
+    """Work that a stream has recorded."""
+
+    def replay(self) -> None:
+        """Queue the work once more, as it was recorded: with the same memory and numbers."""
+        ...
+
+
 class Stream(Protocol):
     """Work that is done in the order in which it was queued."""
 
@@ -40,6 +48,17 @@ class Stream(Protocol):
 
         Args:
             waits: whether ``work`` may read on the host what the device computes.
+        """
+        ...
+
+    def capture(self, work: Callable[[], object]) -> Captured:
+        """Queue ``work`` and record it, so that the host need not queue its parts again.
+
+        All that it reads or writes and that is not its own must live, and stay in place, as long as
+        the recording does. It must have been done once before.
+
+        Raises:
+            RuntimeError: it cannot be recorded, e.g. since it waits for the device.
         """
         ...
 
@@ -79,6 +98,20 @@ class CudaMark:
         return float(earlier.event.elapsed_time(self.event)) / 1e3
 
 
+class CudaCaptured:
+    """A CUDA graph."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, stream: Any) -> None:
+        """Know the stream on which it is launched."""
+        self._graph = graph
+        self._stream = stream
+
+    def replay(self) -> None:
+        """Launch the graph."""
+        with torch.cuda.stream(self._stream):
+            self._graph.replay()
+
+
 class CudaStream:
     """A stream of a GPU."""
 
@@ -86,12 +119,32 @@ class CudaStream:
         """Make a stream of ``device``."""
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool: Any = None
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
         """Queue what ``work`` queues on the current stream."""
         torch.cuda.set_device(self._device)  # kernels take the context of the thread
         with torch.cuda.stream(self._stream):
             work()
+
+    def capture(self, work: Callable[[], object]) -> CudaCaptured:
+        """Record ``work`` as a CUDA graph, and launch that."""
+        if self._pool is None:
+            # Recordings of a stream never run at once, so that they may share their memory.
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.set_device(self._device)
+        with torch.cuda.graph(
+            graph,
+            pool=self._pool,
+            stream=self._stream,
+            # Other threads may write checkpoints meanwhile.
+            capture_error_mode="thread_local",
+        ):
+            work()
+        captured = CudaCaptured(graph, self._stream)
+        captured.replay()
+        return captured
 
     def mark(self) -> CudaMark:
         """Return a mark after all that was queued so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import cast
 
 import torch
@@ -32,6 +33,9 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import Synchronizer
+
+#: Steps that show a device how large mini-batches are.
+_REHEARSED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +157,7 @@ def _host_parts(
             build_optimizer=config.optimizer.build,
             host_optimizer=learning.optimizer,
             clip_norm=config.runtime.clip_norm,
+            first_slices=tuple(each.seeds for each in islice(data.order.epoch(0), _REHEARSED)),
         )
         if owns_steps(config.device_plan.parsed())
         else None,

@@ -53,7 +53,7 @@ def test_it_is_the_hosts(
     block: Block, layer: LinearAggregationLayer, width: int, dtype: Any, p: float | None, wide: bool
 ) -> None:
     degrees, vertices = degrees_of(block), vertices_of(block, wide=wide)
-    on_device = padded(block, vertices, spare=SPARE)
+    on_device = padded(block, vertices, spare=SPARE, step=5)
     x = random_rows(block.num_src, width, dtype)
     known, found = x.clone().requires_grad_(), x.clone().requires_grad_()
     act = moved = None

@@ -31,7 +31,7 @@ def opened(
         model = new_model()
 
         def sgd(of: Any) -> torch.optim.Optimizer:
-            return torch.optim.SGD(of.parameters(), lr=0.1)
+            return torch.optim.SGD(of.parameters(), lr=0.1, fused=True)
 
         own = OwnSteps(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
         parts = replace(host(model, own_steps=own), graph=of, **fields)
@@ -98,10 +98,3 @@ def test_an_outcome_has_the_samples_sizes_and_is_read_once(graph: Graph, opened:
         assert outcome.loss > 0
         assert set(outcome.seconds) == {"sample", "load", "propagate", "sync"}
         assert outcome.traffic.rows.host_bytes == len(known.input_vertices) * 80
-
-
-def test_host_memory_of_steps_is_used_again(graph: Graph, opened: Any) -> None:
-    backend = opened(graph)
-    for step in range(6):
-        train(backend, range(20), step).read()
-    assert len(backend._staging._free) == 1

@@ -65,7 +65,7 @@ def test_only_as_many_rows_as_there_are_ids() -> None:
     ids = torch.tensor([3, 1, 2, 0])
     first = gather.gather(ids, torch.tensor([4]))
     first.out.fill_(7)
-    gather.gather(ids, torch.tensor([4]))
+    gather.gather(ids, torch.tensor([4]), slot=1)
     found = gather.gather(ids, torch.tensor([2]))
     found.check()
     assert found.out is first.out
@@ -79,7 +79,7 @@ def test_a_gather_is_kept_until_its_slot_is_used_again() -> None:
     table = table_of(torch.uint8, 3)
     gather = RowGather(table, HostKernels(num_threads=1), max_ids=2, num_slots=2)
     wrong = gather.gather(torch.tensor([0, ROWS]), torch.tensor([2]))
-    good = gather.gather(torch.tensor([5]), torch.tensor([1]))
+    good = gather.gather(torch.tensor([5]), torch.tensor([1]), slot=1)
     good.check()
     with one_line(f"ids: {ROWS} is not a row", error=ValueError):
         wrong.check()

@@ -20,10 +20,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ConfigError, Graph
-from gnnscale.backend.cuda import sampler as module
+from gnnscale.backend.cuda import sampler_plan as module
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.sampler_plan import Sampling
+from gnnscale.backend.cuda.sampler_plan import Sampling, State
 from gnnscale.dataset import Planetoid
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 
@@ -144,16 +144,18 @@ def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     for sampling in (NeighborSampling(fanouts=[4, 4]), LayerSampling(layer_sizes=[9, 30])):
         room = new_sampler(graph, sampling, max_seeds=4).room
-        # There is a base for two samples, so that the third and the fifth start over.
+        # There is a base for two samples, so that the third starts over.
         monkeypatch.setattr(module, "_NO_STAMP", 2 * room.num_stamps)
-        kernels = Recording()
-        sampler = new_sampler(graph, sampling, max_seeds=4, kernels=kernels)
+        sampler = new_sampler(graph, sampling, max_seeds=4)
         native = sampling.sampler(graph, seed=SEED, num_threads=1)
+        bases = []
         for step in range(6):
             seeds = seeds_of(graph, 4, step)
             found = sampler.sample(torch.from_numpy(seeds), step)
             assert_same(found.to_minibatch(), native.sample(seeds, step))
-        assert kernels.names.count("sample_forget") == 4
+            bases.append(int(found.state[State.BASE]))
+        size = room.num_stamps
+        assert bases == [size, 0, *(2**32 - 1 - size * number for number in range(1, 5))]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,8 @@ def test_a_hop_is_four_kernels(tiny_graph: Graph) -> None:
     )
     sampler.sample(torch.tensor([0]), 0)
     hop = ["count", "pick", "number", "relabel"]
-    assert kernels.names == [f"sample_{name}_int32" for name in ["begin", *hop, *hop]]
+    named = [f"sample_{name}_int32" for name in ["begin", *hop, *hop]]
+    assert kernels.names == ["sample_forget", *named]
 
 
 def test_samples_are_kept_as_long_as_there_are_slots() -> None:
@@ -190,7 +193,7 @@ def test_samples_are_kept_as_long_as_there_are_slots() -> None:
     native = sampling.sampler(graph, seed=SEED, num_threads=1)
 
     def sample(step: int) -> DeviceSample:
-        return sampler.sample(torch.from_numpy(seeds_of(graph, 4, step)), step)
+        return sampler.sample(torch.from_numpy(seeds_of(graph, 4, step)), step, slot=step % 2)
 
     kept = [sample(0), sample(1)]
     for step, each in enumerate(kept):

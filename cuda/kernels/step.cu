@@ -1,0 +1,85 @@
+// The border of a training step: what the host asks for, and what it reads late.
+//
+// The host writes a record for each step to memory that the device reads, and reads another one
+// that the device has written. The device itself counts the steps, so that launches that are
+// repeated as they were recorded take the next record. See gnnscale/backend/cuda/records.py.
+#include "gnnscale_cuda/sample.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Words of a record that the host writes, and of what the device keeps of it.
+constexpr int kStep = 0, kRate = 1, kSeeds = 2, kPlace = 2;
+// Stamps of time: begun, sampled, read; training begun, gradients there, weights updated.
+constexpr int kTimes = 6;
+constexpr int kBegun = 0, kSampled = 1, kTrainingBegun = 3, kUpdated = 5;
+// What all steps share, float32: whether steps change nothing any more, and the learning rate.
+constexpr int kHalted = 0, kLearningRate = 1;
+
+}  // namespace
+}  // namespace gnnscale
+
+// Takes the next record: one block.
+extern "C" __global__ void __launch_bounds__(256)
+    step_take(const int64_t* records, int64_t record_words, int64_t num_records, int64_t* counter,
+              int64_t num_seeds, int64_t* words, int64_t* seeds, int64_t* times) {
+  using namespace gnnscale;
+  const int64_t place = *counter % num_records;
+  const int64_t* record = records + place * record_words;
+  for (int64_t i = threadIdx.x; i < num_seeds; i += kThreads) seeds[i] = record[kSeeds + i];
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  words[kStep] = record[kStep];
+  words[kRate] = record[kRate];
+  words[kPlace] = place;
+  times[kBegun] = nanoseconds();
+  *counter += 1;
+}
+GNNSCALE_EXPORT(step_take);
+
+extern "C" __global__ void __launch_bounds__(256) step_time(int64_t* times, int which) {
+  if (threadIdx.x == 0) times[which] = gnnscale::nanoseconds();
+}
+GNNSCALE_EXPORT(step_time);
+
+// After sampling: a sample that is worth nothing becomes an empty one, whatever its lists hold.
+extern "C" __global__ void __launch_bounds__(256)
+    step_sampled(gnnscale::SampleState* state, int64_t* times) {
+  using namespace gnnscale;
+  if (threadIdx.x == 0) times[kSampled] = nanoseconds();
+  if (state->error == ~uint64_t{0} || threadIdx.x > kMaxHops) return;
+  state->num_vertices[threadIdx.x] = 0;
+  if (threadIdx.x == kMaxHops) return;
+  state->num_edges[threadIdx.x] = state->num_left[threadIdx.x] = 0;
+}
+GNNSCALE_EXPORT(step_sampled);
+
+// Before training: from a sample that is worth nothing on, steps change nothing until the host has
+// cleared `halted`. The optimizer leaves out updates as those of gradients that overflowed.
+extern "C" __global__ void __launch_bounds__(256)
+    step_begin(const gnnscale::SampleState* state, const int64_t* words, float* control,
+               int64_t* times) {
+  using namespace gnnscale;
+  if (threadIdx.x != 0) return;
+  if (state->error != ~uint64_t{0}) control[kHalted] = 1.0F;
+  control[kLearningRate] = __uint_as_float(static_cast<uint32_t>(words[kRate]));
+  times[kTrainingBegun] = nanoseconds();
+}
+GNNSCALE_EXPORT(step_begin);
+
+// Reports a step that is done: whether it was halted, its loss, its times, and the sample's state.
+extern "C" __global__ void __launch_bounds__(256)
+    step_report(const int64_t* state, int64_t state_words, const int64_t* words, int64_t* times,
+                const float* loss, const float* control, int64_t* records, int64_t record_words) {
+  using namespace gnnscale;
+  int64_t* record = records + words[kPlace] * record_words;
+  if (threadIdx.x == 0) {
+    times[kUpdated] = nanoseconds();
+    record[0] = control[kHalted] != 0.0F ? 1 : 0;
+    record[1] = static_cast<int64_t>(__float_as_uint(*loss));
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < kTimes; i += kThreads) record[2 + i] = times[i];
+  for (int64_t i = threadIdx.x; i < state_words; i += kThreads) record[2 + kTimes + i] = state[i];
+}
+GNNSCALE_EXPORT(step_report);

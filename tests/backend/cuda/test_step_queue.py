@@ -1,0 +1,183 @@
+"""Steps as recordings, with the host in the GPU's place: what they learn, and what finds no room.
+
+Before a recording is repeated, its own memory is filled with NaN and with numbers that are no
+index.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend import HostParts, OwnSteps
+from gnnscale.backend.cuda import step_queue
+from gnnscale.backend.cuda.backend import CudaBackend
+from gnnscale.backend.cuda.host_engine import HostEngine
+from gnnscale.backend.cuda.learner import Accumulated
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.optimizer import Adam, AdamW, Sgd
+from gnnscale.plan import Cuda
+from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+
+BATCH, STEPS = 40, 9
+Learnt = tuple[list[float], list[torch.Tensor]]
+
+
+@pytest.fixture
+def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]:
+    """Train some steps on a device; return losses, and what weights and optimizer have become."""
+
+    def run(
+        model: GNN | None = None,
+        optimizer: Any = None,
+        *,
+        captures: bool = True,
+        place: str = "device",
+        sampling: Any = None,
+        rehearsed: int = BATCH,
+        accumulate: int = 1,
+        late: int = 4,
+        watched: Callable[[CudaBackend], object] = lambda _: None,
+    ) -> Learnt:
+        made = copy.deepcopy(model or new(GraphSAGE))
+        optimizer = optimizer or Sgd(lr=0.1, momentum=0.5)
+        sampling = sampling or NeighborSampling(fanouts=[10, 5])
+        slices = tuple(seeds(number)[:rehearsed] for number in range(3))
+        own = OwnSteps(
+            build_optimizer=optimizer.build,
+            host_optimizer=optimizer.build(made),
+            clip_norm=1.0,
+            first_slices=slices,
+        )
+        parts = replace(
+            host(made, own_steps=own),
+            batch_size=BATCH,
+            sampling=sampling,
+            sampler=sampling.sampler(graph, seed=1, num_threads=1),
+        )
+        device = Cuda(
+            host_driven=True, features=place, topology=place, name="card", captures=captures
+        )
+        backend = CudaBackend(device, parts, HostEngine(device))
+        try:
+            backend.load_state()
+            losses, pending = [], []
+            for step in range(STEPS):
+                # The last mini-batch of an epoch is smaller.
+                chosen = seeds(step)[: BATCH - 7 * (step % 4 == 3)]
+                updates = step % accumulate == accumulate - 1
+                pending.append(backend.train(chosen, step, rate=0.1 / (step + 1), updates=updates))
+                if len(pending) > late:
+                    losses.append(pending.pop(0).read().loss)
+            losses += [each.read().loss for each in pending]
+            watched(backend)
+            backend.state_out()
+        finally:
+            backend.close()
+        kept = own.host_optimizer.state_dict()["state"].values()
+        state = [each for values in kept for each in values.values() if each is not None]
+        return losses, [*made.state_dict().values(), *state]
+
+    def seeds(step: int) -> Any:
+        return np.random.default_rng(step).permutation(graph.num_vertices)[:BATCH].astype(np.int32)
+
+    def new(kind: Any, **options: Any) -> GNN:
+        torch.manual_seed(3)
+        options = {"hidden": 16, "dropout": 0.5, **options}
+        built: GNN = kind(**options).build(
+            num_features=graph.num_features, num_classes=graph.num_classes
+        )
+        return built
+
+    run.new = new  # type: ignore[attr-defined]
+    return run
+
+
+def same(found: Learnt, known: Learnt) -> bool:
+    pairs = zip(found[1], known[1], strict=True)
+    return found[0] == known[0] and all(torch.equal(*pair) for pair in pairs)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "sage": {},
+    "rows over the link": {"place": "host"},
+    "adam": {"optimizer": Adam(lr=0.01, weight_decay=0.1)},
+    "adamw": {"optimizer": AdamW(lr=0.01)},
+    "three mini-batches an update": {"accumulate": 3},
+    "read at once": {"late": 0},
+    "layer-wise": {"sampling": LayerSampling(layer_sizes=[20, 60])},
+    "with replacement": {"sampling": NeighborSampling(fanouts=[40, 3], replace=True)},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_recorded_gives_the_same_bits(train: Any, kind: str) -> None:
+    assert same(train(**KINDS[kind]), train(**KINDS[kind], captures=False))
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN, GAT])
+def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
+    model = train.new(kind, norm="layer")
+    assert same(train(model), train(model, captures=False))
+
+
+def test_the_host_launches_nothing_of_what_was_recorded(train: Any) -> None:
+    def look(backend: CudaBackend) -> None:
+        slots = backend._own_steps._slots
+        assert [set(each._captured) for each in slots] == [{"read", (Accumulated(), True)}] * 2
+
+    train(watched=look)
+
+
+def test_without_recordings_none_is_made(train: Any) -> None:
+    def look(backend: CudaBackend) -> None:
+        assert not any(each._captured for each in backend._own_steps._slots)
+
+    train(captures=False, watched=look)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("late", [0, 2, 4])
+def test_a_step_that_finds_no_room_is_done_again(
+    train: Any, accumulate: int, late: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"accumulate": accumulate, "late": late}
+    with caplog.at_level("INFO"):
+        found = train(rehearsed=9, **options)
+    assert "larger than those of the rehearsal" in caplog.text
+    known = train(**options)
+    assert found[0] == pytest.approx(known[0], rel=1e-5)
+    for one, other in zip(found[1], known[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert same(found, train(rehearsed=9, **options)), "what is repeated is fixed by the run"
+
+
+def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(
+    train: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = train(captures=False)
+
+    def refused(self: Any, work: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr("gnnscale.backend.cuda.host_engine.HostStream.capture", refused)
+    assert same(train(), known)
+    warned = [each.message for each in caplog.records if "piece by piece" in each.message]
+    assert len(warned) == 1
+    assert "not permitted" in warned[0]
+
+
+def test_as_many_steps_as_records(train: Any) -> None:
+    assert step_queue.NUM_RECORDS > 4 + 1
+    with pytest.raises(AssertionError):
+        train(late=step_queue.NUM_RECORDS + 1)
+
+
+def test_weights_that_are_not_there(train: Any) -> None:
+    with pytest.raises(Exception, match="have no weights"):
+        train(sampling=WeightedSampling(fanouts=[4, 4]))
