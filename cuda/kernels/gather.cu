@@ -18,7 +18,27 @@ struct GatherTask {
   int64_t out_row_bytes;
   int64_t from, to;  // RowType; equal for rows as they are stored
   int64_t shifts;    // whether rows are read from line to line
+
+  // Rows that members of a clique keep, those of a member after those of the members before it.
+  const int32_t* slots;  // of each row of the table, -1 if nobody keeps it; null without a cache
+  int64_t num_members;
+  int64_t first_slots[kMaxMembers + 1];
+  const uint8_t* kept[kMaxMembers];
+  uint64_t* found;  // [num_members + 1] rows that were read at each member, and in the table
 };
+
+// The address of a row, and which member has it.
+struct Row {
+  const uint8_t* address;
+  int place;
+};
+__device__ inline Row find_row(const GatherTask& task, int64_t id) {
+  const int64_t slot = task.slots == nullptr ? -1 : int64_t{task.slots[id]};
+  if (slot < 0) return {task.table + id * task.row_bytes, static_cast<int>(task.num_members)};
+  int member = 0;
+  while (slot >= task.first_slots[member + 1]) ++member;
+  return {task.kept[member] + (slot - task.first_slots[member]) * task.row_bytes, member};
+}
 
 // Four bytes of a word, or all that it has. Registers have no addresses: `part` is a constant.
 __device__ inline uint32_t part_of(const uint4& word, int part) {
@@ -76,6 +96,11 @@ template <bool kConverts, typename Word, typename Id>
 __device__ void gather(const GatherTask& task, const Id* ids, int64_t num_ids, const int64_t* count,
                        uint64_t* wrong) {
   constexpr int kRows = kConverts ? kConvertedRows : kStoredRows;
+  __shared__ unsigned long long counts[kMaxMembers + 1];
+  if (task.slots != nullptr) {
+    if (threadIdx.x <= kMaxMembers) counts[threadIdx.x] = 0;
+    __syncthreads();
+  }
   const int64_t num_words = task.row_bytes / int64_t{sizeof(Word)};
   const unsigned size = group_of(num_words), lane = threadIdx.x % size;
   const int64_t group = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / size;
@@ -88,8 +113,13 @@ __device__ void gather(const GatherTask& task, const Id* ids, int64_t num_ids, c
     for (int k = 0; k < kRows; ++k) {
       const int64_t id = first + k < n ? static_cast<int64_t>(ids[first + k]) : 0;
       const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(task.num_rows);
-      const uint8_t* row = task.table + (good ? id * task.row_bytes : 0);
-      rows[k] = good && first + k < n ? reinterpret_cast<const Word*>(row) : nullptr;
+      const bool exists = first + k < n;
+      Row found{task.table, 0};
+      if (good && exists) found = find_row(task, id);
+      const uint8_t* row = found.address;
+      rows[k] = good && exists ? reinterpret_cast<const Word*>(row) : nullptr;
+      if (task.slots != nullptr && good && exists && lane == 0)
+        atomicAdd(&counts[found.place], 1ULL);
       shifts[k] = task.shifts == 0 ? 0
                                    : circular_shift(reinterpret_cast<uintptr_t>(row),
                                                     int{sizeof(Word)}, num_words);
@@ -114,14 +144,21 @@ __device__ void gather(const GatherTask& task, const Id* ids, int64_t num_ids, c
       }
     }
   }
+  if (task.slots == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x <= task.num_members && counts[threadIdx.x] != 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&task.found[threadIdx.x]), counts[threadIdx.x]);
+  }
 }
 
 }  // namespace
 }  // namespace gnnscale
 
-// No id is wrong yet.
-extern "C" __global__ void __launch_bounds__(256) gather_begin(uint64_t* wrong) {
+// No id is wrong yet, and no row was found.
+extern "C" __global__ void __launch_bounds__(256)
+    gather_begin(const gnnscale::GatherTask* task, uint64_t* wrong) {
   if (threadIdx.x == 0) *wrong = ~uint64_t{0};
+  if (task->slots != nullptr && threadIdx.x <= task->num_members) task->found[threadIdx.x] = 0;
 }
 GNNSCALE_EXPORT(gather_begin);
 

@@ -27,6 +27,7 @@ __device__ void sample_begin(const SamplePlan& plan, SampleState& state, const v
     if (is_vertex(plan, v)) atomicMin(&plan.stamps[v], uint32_t(base + i));
   }
   reset_tiles(plan.vertex_tiles, &state.vertex_ticket, num_seeds);
+  if (thread <= plan.num_members && plan.list_slots != nullptr) plan.found[thread] = 0;
   if (thread > kMaxHops) return;
   state.num_vertices[thread] = thread == 0 ? num_seeds : 0;
   if (thread == 0) {
@@ -112,18 +113,17 @@ __device__ void sample_pick(const SamplePlan& plan, SampleState& state, int hop)
     const int64_t dst = first + lane / size;
     const unsigned i = lane % size;
     uint64_t key = 0, n = 0;
-    int64_t begin = 0, edge = 0;
+    int64_t edge = 0;
     unsigned k = 0;
     if (dst < num_dst) {
       edge = out.indptr[dst];
       k = static_cast<unsigned>(out.indptr[dst + 1] - edge);
       n = static_cast<uint64_t>(plan.degrees[dst]);
-      begin = plan.begins[dst];
       key = combine(state.keys[hop],
                     static_cast<uint64_t>(static_cast<const Vertex*>(plan.vertices)[dst]));
     }
     const uint64_t position = pick_few(key, n, k, i, lane - i);
-    if (i < k) take<Vertex>(plan, state, hop, edge + i, begin + static_cast<int64_t>(position));
+    if (i < k) take<Vertex>(plan, state, hop, edge + i, dst, static_cast<int64_t>(position));
   }
 }
 
@@ -141,7 +141,7 @@ __device__ void sample_pick_each(const SamplePlan& plan, SampleState& state, int
       const uint64_t random = draw(combine(state.keys[hop], v), static_cast<uint64_t>(position));
       position = static_cast<int64_t>(below(random, static_cast<uint64_t>(plan.degrees[dst])));
     }
-    take<Vertex>(plan, state, hop, edge, plan.begins[dst] + position);
+    take<Vertex>(plan, state, hop, edge, dst, position);
   });
 }
 
@@ -191,10 +191,35 @@ __device__ void sample_relabel(const SamplePlan& plan, SampleState& state, int h
   }
 }
 
+// Counts the reads of a hop's lists by place: each neighbour is one, and so are the offsets of a
+// list (Legion, section 4.2). Only with a cache.
+template <typename Vertex>
+__device__ void sample_found(const SamplePlan& plan, SampleState& state, int hop) {
+  __shared__ unsigned long long counts[kMaxMembers + 1];
+  if (threadIdx.x <= kMaxMembers) counts[threadIdx.x] = 0;
+  __syncthreads();
+  const auto* vertices = static_cast<const Vertex*>(plan.vertices);
+  const int64_t* indptr = (plan.left_sources != nullptr ? plan.left : plan.hops)[hop].indptr;
+  const int64_t stride = gridDim.x * int64_t{kThreads};
+  for (int64_t dst = blockIdx.x * int64_t{kThreads} + threadIdx.x; dst < state.num_vertices[hop];
+       dst += stride) {
+    if (!is_vertex(plan, vertices[dst])) continue;
+    const int64_t slot = plan.list_slots[vertices[dst]];
+    const auto place = slot < 0 ? plan.num_members : int64_t{member_of(plan, slot)};
+    const int64_t reads = indptr[dst + 1] - indptr[dst] + 1;
+    atomicAdd(&counts[place], static_cast<unsigned long long>(reads));
+  }
+  __syncthreads();
+  if (threadIdx.x <= plan.num_members && counts[threadIdx.x] != 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&plan.found[threadIdx.x]), counts[threadIdx.x]);
+  }
+}
+
 }  // namespace
 }  // namespace gnnscale
 
 GNNSCALE_SAMPLE_KERNEL(sample_count);
+GNNSCALE_SAMPLE_KERNEL(sample_found);
 GNNSCALE_SAMPLE_KERNEL(sample_pick);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_each);
 GNNSCALE_SAMPLE_KERNEL(sample_number);

@@ -20,9 +20,10 @@ __device__ inline uint32_t* histogram(const SamplePlan& plan, int hop, int pass)
 }
 
 // FastGCN's importance of a candidate: the squared norm of its column of the adjacency matrix.
+template <typename Vertex>
 __device__ inline double weight_of(const SamplePlan& plan, int64_t u) {
-  List list{0, 0};
-  find_list(plan, u, list);
+  List list;
+  find_list<Vertex>(plan, u, list);
   return static_cast<double>(list.degree > 1 ? list.degree : 1);
 }
 
@@ -75,8 +76,7 @@ __device__ void sample_gather(const SamplePlan& plan, SampleState& state, int ho
   const int64_t num_listed = state.num_listed[hop];
   reset_tiles(plan.edge_tiles, &state.edge_ticket, num_listed);
   for_edges(indptr, state.num_vertices[hop], num_listed, [&](int64_t edge, int64_t dst) {
-    const int64_t place = plan.begins[dst] + edge - indptr[dst];
-    const Vertex u = static_cast<const Vertex*>(plan.indices)[place];
+    const Vertex u = neighbor_at<Vertex>(plan, dst, edge - indptr[dst]);
     static_cast<Vertex*>(plan.picked)[edge] = u;
     if (is_vertex(plan, u)) {
       atomicMin(&plan.candidates[u], uint32_t(state.base + edge));
@@ -95,9 +95,9 @@ __device__ inline uint64_t priority_of(const SamplePlan& plan, SampleState& stat
   const Vertex u = static_cast<const Vertex*>(plan.picked)[edge];
   if (!is_vertex(plan, u) || plan.candidates[u] != uint32_t(state.base + edge)) return kNone;
   List list;
-  if (!find_list(plan, u, list)) note(state, hop, SampleError::candidate, u);
+  if (!find_list<Vertex>(plan, u, list)) note(state, hop, SampleError::candidate, u);
   const uint64_t random = combine(state.keys[hop], static_cast<uint64_t>(u));
-  return bits_of(unit(random) / weight_of(plan, u));
+  return bits_of(unit(random) / weight_of<Vertex>(plan, u));
 }
 
 // Counts the next byte of the priorities that begin with what is known. The last argument of the
@@ -148,7 +148,7 @@ __device__ void sample_keep(const SamplePlan& plan, SampleState& state, int hop)
         if (value == 0) return;
         const Vertex u = picked[edge];
         static_cast<Vertex*>(plan.kept)[to] = u;
-        const double kept = weight_of(plan, u) * of_bits(found.prefix);
+        const double kept = weight_of<Vertex>(plan, u) * of_bits(found.prefix);
         out.importance[to] =
             found.keeps_all ? 1.0F : static_cast<float>(1.0 / (kept < 1.0 ? kept : 1.0));
         if (value >> 31 == 0 || id >= plan.hops[hop].max_vertices) return;

@@ -87,7 +87,7 @@ __device__ void sample_pick_many(const SamplePlan& plan, SampleState& state, int
     const Draws draws = draws_of<Vertex>(plan, state, hop, dst);
     const auto i = static_cast<uint64_t>(edge - indptr[dst]);
     const uint64_t position = draws.k < draws.n ? draws.position(i) : i;
-    take<Vertex>(plan, state, hop, edge, plan.begins[dst] + static_cast<int64_t>(position));
+    take<Vertex>(plan, state, hop, edge, dst, static_cast<int64_t>(position));
   });
 }
 

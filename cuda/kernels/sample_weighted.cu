@@ -97,7 +97,7 @@ __device__ inline void take_finished(const SamplePlan& plan, SampleState& state,
                                      (time == finish.bound && __popc(equal & earlier) < ties));
     const unsigned winners = __ballot_sync(kAllLanes, wins ? 1 : 0);
     const int64_t mine = edge + __popc(winners & earlier);
-    if (wins && mine < end) take<Vertex>(plan, state, hop, mine, plan.begins[dst] + i);
+    if (wins && mine < end) take<Vertex>(plan, state, hop, mine, dst, i);
     edge += __popc(winners);
     ties -= __popc(equal);
   }
@@ -112,7 +112,7 @@ __device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop
   const int64_t num_warps = gridDim.x * int64_t{kThreads / 32};
   for (int64_t dst = (blockIdx.x * int64_t{kThreads} + threadIdx.x) >> 5;
        dst < state.num_vertices[hop]; dst += num_warps) {
-    List list{0, 0};
+    List list;
     if (lane == 0) list = open_list<Vertex>(plan, state, hop, dst);
     list.begin = __shfl_sync(kAllLanes, list.begin, 0);
     list.degree = __shfl_sync(kAllLanes, list.degree, 0);
@@ -173,8 +173,7 @@ __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& s
   reset_tiles(plan.edge_tiles, &state.edge_ticket, num_edges);
   for_edges(indptr, state.num_vertices[hop], num_edges, [&](int64_t edge, int64_t dst) {
     const Race race = race_of<Vertex>(plan, state, hop, dst);
-    const int64_t begin = plan.begins[dst];
-    const double* sums = plan.weight_sums + begin;
+    const double* sums = plan.weight_sums + plan.begins[dst];
     const auto i = static_cast<uint64_t>(edge - indptr[dst]);
     const double drawn = product(unit(draw(race.key, i)), sums[race.n - 1]);
     int64_t first = 0,
@@ -191,7 +190,7 @@ __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& s
       while (--first > 0 && !(race.weights[first] > 0)) {
       }
     }
-    take<Vertex>(plan, state, hop, edge, begin + first);
+    take<Vertex>(plan, state, hop, edge, dst, first);
   });
 }
 

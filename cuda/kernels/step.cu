@@ -67,10 +67,13 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(step_begin);
 
-// Reports a step that is done: whether it was halted, its loss, its times, and the sample's state.
+// Reports a step that is done: whether it was halted, its loss, its times, the sample's state, and
+// reads of lists and rows by place, if there is a cache.
 extern "C" __global__ void __launch_bounds__(256)
-    step_report(const int64_t* state, int64_t state_words, const int64_t* words, int64_t* times,
-                const float* loss, const float* control, int64_t* records, int64_t record_words) {
+    step_report(const int64_t* state, int64_t state_words, const int64_t* lists,
+                const int64_t* rows, int64_t num_lists, int64_t num_rows, const int64_t* words,
+                int64_t* times, const float* loss, const float* control, int64_t* records,
+                int64_t record_words) {
   using namespace gnnscale;
   int64_t* record = records + words[kPlace] * record_words;
   if (threadIdx.x == 0) {
@@ -80,6 +83,11 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   __syncthreads();
   for (int64_t i = threadIdx.x; i < kTimes; i += kThreads) record[2 + i] = times[i];
-  for (int64_t i = threadIdx.x; i < state_words; i += kThreads) record[2 + kTimes + i] = state[i];
+  record += 2 + kTimes;
+  for (int64_t i = threadIdx.x; i < state_words; i += kThreads) record[i] = state[i];
+  record += state_words;
+  for (int64_t i = threadIdx.x; i < num_lists; i += kThreads) record[i] = lists[i];
+  record += num_lists;
+  for (int64_t i = threadIdx.x; i < num_rows; i += kThreads) record[i] = rows[i];
 }
 GNNSCALE_EXPORT(step_report);

@@ -21,7 +21,7 @@ void run(const std::string& name, unsigned grid, Arguments... arguments) {
 }
 
 // Rows of `row_bytes`, read by words of `word` bytes; the table begins `offset` words in.
-void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts) {
+void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, bool cached) {
   constexpr int64_t kRows = 21;
   // What is no row of the table must not be read: there is nothing behind it.
   std::vector<uint4> memory((kRows * row_bytes + offset * word) / 16 + 1);
@@ -34,26 +34,45 @@ void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts) 
   const auto num_ids = static_cast<int64_t>(ids.size());
   std::vector<uint4> out(num_ids * row_bytes / 16 + 1, uint4{1, 1, 1, 1});
   auto* rows = reinterpret_cast<uint8_t*>(out.data());
-  int64_t words[] = {reinterpret_cast<int64_t>(table),
-                     kRows,
-                     row_bytes,
-                     reinterpret_cast<int64_t>(rows),
-                     row_bytes,
-                     0,
-                     0,
-                     shifts};
+  gnnscale::GatherTask task{table, kRows, row_bytes, rows, row_bytes, 0, 0, shifts};
+  // Every third row is kept by one of two members, and not in the table.
+  std::vector<uint4> kept[2];
+  std::vector<int32_t> slots(kRows, -1);
+  uint64_t found[3] = {9, 9, 9};
+  std::vector<uint8_t> all(table, table + kRows * row_bytes);
+  if (cached) {
+    task.slots = slots.data();
+    task.num_members = 2;
+    task.found = found;
+    int32_t slot = 0;
+    for (const int member : {0, 1}) {
+      task.first_slots[member] = slot;
+      kept[member].resize(kRows * row_bytes / 16 + 1);
+      auto* to = reinterpret_cast<uint8_t*>(kept[member].data());
+      task.kept[member] = to;
+      for (int64_t row = member; row < kRows; row += 3, ++slot, to += row_bytes) {
+        slots[row] = slot;
+        std::memcpy(to, table + row * row_bytes, row_bytes);
+        std::memset(table + row * row_bytes, 0xee, row_bytes);
+      }
+      task.first_slots[member + 1] = slot;
+    }
+  }
   const int64_t count = num_ids - 3;
   uint64_t wrong = 0;
-  run("gather_begin", 1, &wrong);
-  run("gather_" + std::to_string(word) + "_int64", 3, static_cast<void*>(words), ids.data(),
-      num_ids, &count, &wrong);
+  run("gather_begin", 1, &task, &wrong);
+  run("gather_" + std::to_string(word) + "_int64", 3, &task, ids.data(), num_ids, &count, &wrong);
   CHECK(wrong == 5);
   const std::vector<uint8_t> zeros(row_bytes);
   for (int64_t i = 0; i < count; ++i) {
     const bool good = ids[i] >= 0 && ids[i] < kRows;
-    const uint8_t* known = good ? table + ids[i] * row_bytes : zeros.data();
+    const uint8_t* known = good ? &all[ids[i] * row_bytes] : zeros.data();
     CHECK(std::memcmp(rows + i * row_bytes, known, row_bytes) == 0);
   }
+  if (!cached) return;
+  uint64_t counts[3] = {0, 0, 0};
+  for (int64_t i = 0; i < count; ++i) counts[ids[i] % 3] += ids[i] >= 0 && ids[i] < kRows;
+  for (int place = 0; place < 3; ++place) CHECK(found[place] == counts[place]);
 }
 
 }  // namespace
@@ -64,7 +83,9 @@ int main() {
       for (const int64_t offset : {0, 3}) {
         for (const bool shifts : {false, true}) {
           if (num_words * word % 16 == 0 || word < 16) {
-            check_copies(num_words * word, word, offset, shifts);
+            for (const bool cached : {false, true}) {
+              check_copies(num_words * word, word, offset, shifts, cached);
+            }
           }
         }
       }

@@ -100,6 +100,7 @@ class DeviceSampler {
         histograms_(kMaxHops * 8 * 256),
         begins_(ids_.size()),
         degrees_(ids_.size()),
+        lists_(ids_.size()),
         kept_before_(most_ + 1),
         priorities_(most_),
         vertex_tiles_(ids_.size() / 256 + 1),
@@ -180,6 +181,7 @@ class DeviceSampler {
     plan_.vertices = ids_.data();
     plan_.stamps = stamps_.data();
     plan_.begins = begins_.data();
+    plan_.lists = lists_.data();
     plan_.degrees = degrees_.data();
     plan_.picked = picked_.data();
     plan_.slots = slots_.data();
@@ -235,6 +237,7 @@ class DeviceSampler {
   Buffer<Vertex> ids_, picked_, kept_, left_sources_;
   Buffer<uint32_t> stamps_, candidates_, slots_, histograms_;
   Buffer<int64_t> begins_, degrees_;
+  Buffer<const void*> lists_;
   Buffer<int32_t> kept_before_;
   Buffer<uint64_t> priorities_, vertex_tiles_, edge_tiles_;
   Buffer<double> sums_;

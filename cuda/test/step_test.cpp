@@ -13,7 +13,7 @@ using gnnscale::SampleState;
 namespace {
 
 constexpr int64_t kRecords = 3, kSeedsOf = 300, kWordsOf = 2 + kSeedsOf, kState = 80;
-constexpr int64_t kReported = 2 + 6 + kState;
+constexpr int64_t kPlaces = 3, kReported = 2 + 6 + kState + 2 * kPlaces;
 
 template <typename... Arguments>
 void run(const std::string& name, Arguments... arguments) {
@@ -27,6 +27,7 @@ void run(const std::string& name, Arguments... arguments) {
 void check_records() {
   std::vector<int64_t> records(kRecords * kWordsOf), seeds(kSeedsOf), words(3), times(6);
   std::vector<int64_t> state(kState, 7), reports(kRecords * kReported);
+  const std::vector<int64_t> lists{1, 2, 3}, rows{4, 5, 6};
   float control[2] = {0, 0};
   int64_t counter = 0;
   for (int64_t step = 0; step < 7; ++step) {
@@ -50,13 +51,14 @@ void check_records() {
     run("step_begin", &sampled, words.data(), control, times.data());
     CHECK(control[0] == (step < 5 ? 0.0F : 1.0F) && control[1] == rate);
     run("step_time", times.data(), int32_t{4});
-    run("step_report", state.data(), kState, words.data(), times.data(), &loss, control,
-        reports.data(), kReported);
+    run("step_report", state.data(), kState, lists.data(), rows.data(), kPlaces, kPlaces,
+        words.data(), times.data(), &loss, control, reports.data(), kReported);
     const int64_t* report = &reports[step % kRecords * kReported];
     CHECK(report[0] == (step < 5 ? 0 : 1));
     CHECK(__uint_as_float(static_cast<uint32_t>(report[1])) == loss);
     for (int i = 1; i < 6; ++i) CHECK(report[2 + i] >= report[1 + i]);
     for (int64_t i = 0; i < kState; ++i) CHECK(report[8 + i] == 7);
+    for (int64_t i = 0; i < 6; ++i) CHECK(report[8 + kState + i] == i + 1);
   }
 }
 

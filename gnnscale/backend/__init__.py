@@ -3,9 +3,11 @@
 from gnnscale.backend.base import (
     Backend,
     BatchOutcome,
+    CacheHolder,
     DeviceBatch,
     DeviceError,
     DeviceMemoryError,
+    HostCache,
     HostParts,
     Inferring,
     OwnSteps,

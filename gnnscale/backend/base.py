@@ -12,6 +12,7 @@ from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader, Vertices
 from gnnscale.cache.cached_features import CachedLists
+from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.core import Array, ConfigError, errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel, trainable
@@ -43,6 +44,20 @@ class OwnSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostCache:
+    """A device's cache, as the host knows it."""
+
+    num_bytes: int = 0  #: device memory that rows and lists take
+    #: where a device that samples by itself finds adjacency lists; None for all of them at the host
+    lists: CachedLists | None = None
+    #: returns figures of the cache since it was last called, by name
+    counters: Callable[[], Mapping[str, float]] = dict
+    #: what a device keeps that has its cache in its own memory (``Device.holds_rows``); None if the
+    #: host has it for the device, or if there is none
+    kept: KeptCache | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostParts:
     """What a backend is opened with."""
 
@@ -53,12 +68,8 @@ class HostParts:
     sampling: SamplerConfig  #: what made it, for devices that sample by themselves
     seed: int  #: of the run
     batch_size: int  #: seeds of a slice at most
-    loader: FeatureLoader  #: reads the host's features, or the device's cache if it has one
-    #: where a device that samples by itself finds adjacency lists; None for all of them at the host
-    lists: CachedLists | None = None
-    cache_bytes: int = 0  #: device memory that the cache of rows and lists takes
-    #: returns figures of the cache since it was last called, by name
-    counters: Callable[[], Mapping[str, float]] = dict
+    loader: FeatureLoader  #: reads the host's features, or the cache that the host has for a device
+    cache: HostCache = field(default_factory=HostCache)
     own_steps: OwnSteps | None = None  #: None if the host sums gradients and updates weights
 
 
@@ -239,6 +250,26 @@ class Inferring(Backend, Protocol):
         Args:
             model: the host's, in evaluation mode; its weights are copied.
             needed: vertices whose rows each layer computes over all neighbours, inputs first.
+        """
+        ...
+
+
+class CacheHolder(Backend, Protocol):
+    """A backend that has its cache in its device's memory (``Device.holds_rows``)."""
+
+    @property
+    def cache_address(self) -> str | None:
+        """What peers open its cache by; None if it has none."""
+        ...
+
+    def open_peers(self, addresses: Sequence[str]) -> None:
+        """Read the caches of peers from now on.
+
+        Args:
+            addresses: of all members of the clique, in the order of the plan, its own among them.
+
+        Raises:
+            DeviceError: the device cannot reach one.
         """
         ...
 

@@ -82,8 +82,8 @@ class EmulatedBackend(cpu.CpuBackend):
         self._accelerator = device
         self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)
         self._memory = base.DeviceMemory(device)
-        self._counters = host.counters
-        self._lists = host.lists or CachedLists.none(device.link_request_bytes)
+        self._counters = host.cache.counters
+        self._lists = host.cache.lists or CachedLists.none(device.link_request_bytes)
         #: What sampling read of each step that is on its way.
         self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0
@@ -93,7 +93,7 @@ class EmulatedBackend(cpu.CpuBackend):
         # load, transfer and propagate may run in separate threads.
         self._lock = threading.Lock()
         self._memory.keep(self._workload.num_weights * equations.BYTES_PER_PARAMETER, "the model")
-        self._memory.keep(host.cache_bytes, "the cache")
+        self._memory.keep(host.cache.num_bytes, "the cache")
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Sample on the host; a device that samples by itself takes its own time and its link's."""

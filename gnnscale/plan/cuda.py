@@ -27,7 +27,7 @@ class Cuda(Accelerator):
         memory_bytes: of its memory that a run may take; None for what is free.
         index: number of the GPU among those that ``CUDA_VISIBLE_DEVICES`` leaves.
         features: memory of the feature rows: ``device``, ``host``, which kernels then read over the
-            link, or ``auto`` for the device's if they fit.
+            link, or ``auto`` for the device's if they fit and no cache is planned.
         topology: the same of adjacency lists.
         captures: whether steps are recorded, as CUDA graphs, and repeated as they were.
         tf32: whether products of float32 are taken with TF32's 10 bits of fraction.
@@ -39,6 +39,7 @@ class Cuda(Accelerator):
     loads: ClassVar[bool] = True
     owns_step: ClassVar[bool] = True
     infers: ClassVar[bool] = True
+    holds_rows: ClassVar[bool] = True
     takes_links: ClassVar[bool] = True
 
     macs_per_s: float = 2.5e13
@@ -46,6 +47,7 @@ class Cuda(Accelerator):
     memory_bytes: int | None = None  # type: ignore[assignment]
     link_bandwidth: float | None = 5e10
     link_request_bytes: int = 128
+    peer_bandwidth: float | None = 4.5e11
     sampled_edges_per_s: float | None = 2e9
     host_aggregates: bool = False
     index: int = 0
@@ -75,8 +77,13 @@ class Cuda(Accelerator):
 
     @property
     def holds_cache(self) -> bool:
-        """No: its memory has all rows, or no rows."""
-        return False
+        """Whether it reads rows in the host's memory, of which it may keep some."""
+        return self.features != "device"
+
+    @property
+    def reads_lists(self) -> bool:
+        """Whether it reads adjacency lists over its link, if it has a cache."""
+        return self.topology != "device"
 
     def check(self) -> None:
         """Refuse a GPU that is not there, is taken, or has too little memory free."""

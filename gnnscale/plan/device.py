@@ -60,6 +60,8 @@ class Device:
     owns_step: ClassVar[bool] = False
     #: Whether it computes exact rows layer by layer for evaluation; the host does otherwise.
     infers: ClassVar[bool] = False
+    #: Whether its cache lies in its own memory; the host has it for the device otherwise.
+    holds_rows: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with when all devices of a run have the same, as
     #: in ``cuda:nccl``; None when gradients are summed in host memory.
     collective: ClassVar[str | None] = None
@@ -175,6 +177,11 @@ class Accelerator(Device):
     def budget_bytes(self) -> int:
         """Bytes of its memory that a run may take."""
         return self.memory_bytes
+
+    @property
+    def reads_lists(self) -> bool:
+        """Whether it reads adjacency lists over its link; the host samples otherwise."""
+        return self.samples
 
     def read_requests(self, num_bytes: int) -> int:
         """Return the requests over the link of one read of ``num_bytes``."""

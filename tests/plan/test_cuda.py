@@ -47,7 +47,11 @@ def test_a_gpu_does_everything_by_itself() -> None:
     assert device.infers
     assert device.takes_links
     assert owns_steps([device])
-    assert not device.holds_cache
+    assert device.holds_cache
+    assert device.holds_rows
+    assert device.reads_lists
+    assert not Cuda(features="device").holds_cache
+    assert not Cuda(topology="device").reads_lists
     assert not device.computes_on_host
     assert device.figures == "measured"
 

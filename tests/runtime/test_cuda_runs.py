@@ -103,6 +103,60 @@ def test_beside_a_processor_the_host_updates_the_weights(
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
 
 
+TWO = plan_of(cuda(features="host"), cuda(features="host"))
+#: Caches, and whether the plan is of the run's own batches.
+CACHES = {
+    "rows": ("cache_planner=gnnlab", "cache_planner.ratio=0.3"),
+    "rows of peers": ("cache_planner=quiver", "cache_planner.ratio=0.2"),
+    "rows and lists of peers": ("cache_planner=legion", "cache_planner.ratio=0.2"),
+    "sized by itself": ("cache_planner=pagraph", "cache_planner.reserve=0.5"),
+}
+ONE_EPOCH = ("epochs=1", "runtime.drm=false", "num_threads=2", "device_plan.split=[32,32]")
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_caches_in_device_memory_change_no_loss_and_hit_as_planned(
+    launched: Any, tmp_path: Path, kind: str
+) -> None:
+    options = [*CACHES[kind], *ONE_EPOCH, "model=sage", "model.dropout=0.5"]
+    if "peers" in kind:
+        links = tmp_path / "links.csv"
+        links.write_text("0 1\n1 0\n")
+        options.append(f"cache_planner.nvlink={links}")
+    found = launched(tmp_path / "cached", TWO, *options)
+    known = launched(tmp_path / "none", TWO, *ONE_EPOCH, "model=sage", "model.dropout=0.5")
+    assert found.losses == known.losses
+    assert found.summary["cache"]["predicted"]["exact"]
+    check_hits(found.summary["cache"])
+    rows = [step["traffic"]["rows"] for step in found.of_device(0)]
+    assert any(each.get("peer_hits") for each in rows) == ("peers" in kind)
+
+
+@pytest.mark.parametrize("planner", ["gnnlab", "legion"])
+def test_a_device_alone_reads_its_cache_in_recorded_steps(
+    launched: Any, tmp_path: Path, planner: str
+) -> None:
+    options = (f"cache_planner={planner}", "cache_planner.ratio=0.2", "epochs=1")
+    found = launched(tmp_path / "cached", plan_of(cuda()), *options)
+    known = launched(tmp_path / "none", ON_HOST, "epochs=1")
+    assert found.losses == known.losses
+    check_hits(found.summary["cache"])
+
+
+def check_hits(cache: dict[str, Any]) -> None:
+    """What the device has counted is what was planned."""
+    measured, predicted = cache["measured"], cache["predicted"]
+    assert measured["feature_hit_rate"] > 0
+    assert measured["transactions"] == predicted["transactions"]
+    for rate in ("feature_hit_rate", "topology_hit_rate"):
+        assert measured[rate] == pytest.approx(predicted[rate], rel=1e-12)
+
+
+def test_rows_that_follow_the_batches_are_refused(run: Any, tmp_path: Path) -> None:
+    with one_line("cache_planner=belady", "rows of cuda:0, a cuda device, stay"):
+        run(tmp_path, plan_of(cuda()), "cache_planner=belady", "cache_planner.ratio=0.2")
+
+
 def test_what_is_reported_is_marked_as_emulated(launched: Any, tmp_path: Path) -> None:
     reported = launched(tmp_path, ON_HOST)
     (device,) = reported.summary["devices"]

@@ -8,6 +8,9 @@ namespace gnnscale {
 // As DType of native/include/gnnscale/rows.hpp.
 enum class RowType : int { float32 = 0, float16 = 1, bfloat16 = 2, uint8 = 3 };
 
+// Devices that read each other's caches, at most: as in gnnscale/backend/cuda/device_cache.py.
+constexpr int kMaxMembers = 16;
+
 // What the hardware reads at once, over the link too.
 constexpr int kLineBytes = 128;
 

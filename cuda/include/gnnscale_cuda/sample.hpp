@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "gnnscale/random.hpp"
+#include "gnnscale_cuda/rows.hpp"
 #include "gnnscale_cuda/scan.hpp"
 
 namespace gnnscale {
@@ -54,7 +55,8 @@ struct SamplePlan {
   uint64_t* last_base;   // of the batch before
   void* vertices;        // [max_vertices]
   uint32_t* stamps;      // of each vertex of the graph
-  int64_t* begins;       // [max_vertices] of the lists of a hop's destinations
+  int64_t* begins;       // [max_vertices] of the lists of a hop's destinations, at the host
+  const void** lists;    // [max_vertices] their neighbours, which a cache may have
   int64_t* degrees;      // [max_vertices]
   void* picked;          // [most edges of a hop]
   uint32_t* slots;       // [2 * most edges of a hop] of large fan-outs, see sample_many.cu
@@ -72,6 +74,16 @@ struct SamplePlan {
   void* left_sources;  // [most edges of a hop] of the edges that are left, as
                        // vertices of the graph
   SampleHop left[kMaxHops];
+
+  // Lists that devices of a clique keep in their memory: rows of `cached_indptr` by slot, those of
+  // a member after those of the members before it.
+  const int32_t* list_slots;  // of each vertex, -1 at the host; null without a cache
+  int64_t num_members;
+  int64_t first_slots[kMaxMembers + 1];
+  const int64_t* cached_indptr[kMaxMembers];
+  const void* cached_indices[kMaxMembers];
+  int64_t needs_places;  // whether a list's place at the host is read, too
+  uint64_t* found;       // [num_members + 1] reads at each member, and at the host
 };
 
 struct SampleState {
@@ -112,7 +124,8 @@ __device__ inline void note(SampleState& state, int hop, SampleError error, int6
 }
 
 struct List {
-  int64_t begin, degree;
+  int64_t begin = 0, degree = 0;  // at the host
+  const void* neighbors = nullptr;
 };
 
 template <typename Vertex>
@@ -120,11 +133,30 @@ __device__ inline bool is_vertex(const SamplePlan& plan, Vertex v) {
   return static_cast<uint64_t>(static_cast<int64_t>(v)) < static_cast<uint64_t>(plan.num_vertices);
 }
 
-// The list of a vertex; empty, and false, if it is damaged.
+// The member that has a slot.
+__device__ inline int member_of(const SamplePlan& plan, int64_t slot) {
+  int member = 0;
+  while (slot >= plan.first_slots[member + 1]) ++member;
+  return member;
+}
+
+// The list of a vertex; empty, and false, if it is damaged. Those in a cache are not.
+template <typename Vertex>
 __device__ inline bool find_list(const SamplePlan& plan, int64_t v, List& list) {
+  const int64_t slot = plan.list_slots == nullptr ? -1 : int64_t{plan.list_slots[v]};
+  if (slot >= 0) {
+    const int member = member_of(plan, slot);
+    const int64_t* indptr = plan.cached_indptr[member] + (slot - plan.first_slots[member]);
+    const int64_t first = indptr[0];
+    list.begin = plan.needs_places != 0 ? plan.indptr[v] : 0;
+    list.degree = indptr[1] - first;
+    list.neighbors = static_cast<const Vertex*>(plan.cached_indices[member]) + first;
+    return true;
+  }
   const int64_t begin = plan.indptr[v], end = plan.indptr[v + 1];
   const bool good = begin >= 0 && end >= begin && end <= plan.num_edges;
-  list = good ? List{begin, end - begin} : List{0, 0};
+  list = List{};
+  if (good) list = {begin, end - begin, static_cast<const Vertex*>(plan.indices) + begin};
   return good;
 }
 
@@ -132,22 +164,30 @@ __device__ inline bool find_list(const SamplePlan& plan, int64_t v, List& list) 
 template <typename Vertex>
 __device__ inline List open_list(const SamplePlan& plan, SampleState& state, int hop, int64_t i) {
   const Vertex v = static_cast<const Vertex*>(plan.vertices)[i];
-  List list{0, 0};
+  List list;
   if (hop == 0 && (!is_vertex(plan, v) || plan.stamps[v] != uint32_t(state.base + i))) {
     note(state, hop, SampleError::seed, i);
-  } else if (!find_list(plan, v, list)) {
+  } else if (!find_list<Vertex>(plan, v, list)) {
     note(state, hop, SampleError::list, i);
   }
   plan.begins[i] = list.begin;
   plan.degrees[i] = list.degree;
+  plan.lists[i] = list.neighbors;
   return list;
 }
 
-// Takes the neighbour at `place` as edge `edge` of a hop.
+// The neighbour at `position` of the list of destination `dst`.
+template <typename Vertex>
+__device__ inline Vertex neighbor_at(const SamplePlan& plan, int64_t dst, int64_t position) {
+  return static_cast<const Vertex*>(plan.lists[dst])[position];
+}
+
+// Takes the neighbour at `position` of the list of `dst` as edge `edge` of a hop.
 template <typename Vertex>
 __device__ inline void take(const SamplePlan& plan, SampleState& state, int hop, int64_t edge,
-                            int64_t place) {
-  const Vertex u = static_cast<const Vertex*>(plan.indices)[place];
+                            int64_t dst, int64_t position) {
+  const Vertex u = neighbor_at<Vertex>(plan, dst, position);
+  const int64_t place = plan.begins[dst] + position;
   static_cast<Vertex*>(plan.picked)[edge] = u;
   const SampleHop& out = plan.hops[hop];
   if (out.positions != nullptr) out.positions[edge] = place;

@@ -14,14 +14,13 @@ import torch
 
 from gnnscale.backend.cuda import layouts
 from gnnscale.backend.cuda.edges import BlockArrays, Lists
-from gnnscale.backend.cuda.kernels import Argument, Kernels
+from gnnscale.backend.cuda.kernels import NULL, Argument, Kernels, or_null
 from gnnscale.backend.cuda.sampler_plan import DeviceGraph
 from gnnscale.model.activation import Activation
 from gnnscale.model.device_block import Rule
 
 #: ``Rule`` of coefficients.cu.
 _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
-_NULL = np.uint64(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +184,7 @@ def vertex_floats(
     kernels: Kernels, table: torch.Tensor, vertices: torch.Tensor, count: torch.Tensor
 ) -> torch.Tensor:
     """Return ``table[vertices]``, ``[n]`` float32; 0 after the first ``count`` (``[1]`` int64)."""
-    return _floats(kernels, table, _NULL, _NULL, vertices, count)
+    return _floats(kernels, table, NULL, NULL, vertices, count)
 
 
 def degrees_of(
@@ -203,8 +202,8 @@ def degrees_of(
         known: ``[num_vertices]`` int32 those in the whole graph, if ``graph`` is one part of it.
     """
     if known is not None:
-        return _floats(kernels, _NULL, _NULL, known, vertices, count)
-    return _floats(kernels, _NULL, graph.indptr, _NULL, vertices, count)
+        return _floats(kernels, NULL, NULL, known, vertices, count)
+    return _floats(kernels, NULL, graph.indptr, NULL, vertices, count)
 
 
 def _floats(
@@ -314,8 +313,3 @@ def sum_rows(
         or_null(num_own),
         grid=layouts.grid(kernels),
     )
-
-
-def or_null(tensor: torch.Tensor | None) -> Argument:
-    """Return a tensor as an argument of a kernel, a null pointer for None."""
-    return _NULL if tensor is None else tensor

@@ -20,6 +20,7 @@ from gnnscale.backend.base import (
     HostParts,
 )
 from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.device_cache import DeviceCache
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
 from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
@@ -29,11 +30,12 @@ from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.sampler_plan import SampleSizes, Sampling
 from gnnscale.backend.cuda.seeds import seeds_of
-from gnnscale.backend.cuda.step import OwnStep
+from gnnscale.backend.cuda.step import Found, OwnStep
 from gnnscale.backend.cuda.step_queue import StepQueue, Streams
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
+from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.core import Array, Traffic, one_line
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
@@ -70,20 +72,44 @@ class CudaBackend:
         self._host = host
         self._engine = engine
         self._training, self._reading = engine.stream(), engine.stream()
-        with self._naming("while it was opened"):
-            weights = sum(each.numel() for each in host.model.parameters()) * BYTES_PER_PARAMETER
-            self._placed = place(host.graph, device, engine, kept_bytes=weights)
-            #: Whether code of a user's computes the step, which may wait for the device.
-            self._own_code = needs_sizes(host.model) is not None
-            self._queue = None if host.own_steps is None else self._new_queue()
-            if self._queue is None:
-                self._learner = Learner(host, engine.device)
-            else:
-                self._learner = self._queue.learner
-            engine.synchronize()  # buffers were cleared outside of the streams that use them
+        #: Whether code of a user's computes the step, which may wait for the device.
+        self._own_code = needs_sizes(host.model) is not None
         self._inference: CudaInference | None = None
         #: What ``propagate`` has begun: marks before and after it, and its loss.
         self._propagated: tuple[Mark, Mark, list[torch.Tensor]] | None = None
+        #: By step: rows found at each place, of mini-batches that were read and are not finished.
+        self._read_rows: dict[int, tuple[int, ...]] = {}
+        self._cache: DeviceCache | None = None
+        with self._naming("while it was opened"):
+            if host.cache.kept is not None:
+                self._cache = DeviceCache(host.cache.kept, host.graph, engine)
+            if self._cache is None or self._cache.is_alone:
+                self._open()
+
+    def _open(self) -> None:
+        """Bring model and graph to the device, once the caches of peers are known."""
+        host, engine = self._host, self._engine
+        weights = sum(each.numel() for each in host.model.parameters()) * BYTES_PER_PARAMETER
+        self._placed = place(host.graph, self.device, engine, kept_bytes=weights, cache=self._cache)
+        self._queue = None if host.own_steps is None else self._new_queue()
+        if self._queue is None:
+            self._learner = Learner(host, engine.device)
+        else:
+            self._learner = self._queue.learner
+        engine.synchronize()  # buffers were cleared outside of the streams that use them
+
+    @property
+    def cache_address(self) -> str | None:
+        """What peers open the device's cache by."""
+        return None if self._cache is None else self._cache.address
+
+    def open_peers(self, addresses: Sequence[str]) -> None:
+        """Read the caches of peers; see ``CacheHolder.open_peers``."""
+        assert self._cache is not None
+        if not self._cache.is_alone:
+            with self._naming("while it was opened"):
+                self._cache.open_peers(addresses)
+                self._open()
 
     def _new_queue(self) -> StepQueue:
         return StepQueue(
@@ -111,13 +137,14 @@ class CudaBackend:
     def outcome(self, step: OwnStep) -> BatchOutcome:
         """Wait for a step, and return its outcome."""
         with self._naming(f"in step {step.number}, of {step.seeds.count} seeds, or just before it"):
-            reported, sizes = self._own_steps.reported(step)
-        found = _batch_size(sizes)
+            reported, sizes, found = self._own_steps.reported(step)
+        size = _batch_size(sizes)
         return BatchOutcome(
             loss=reported.loss,
-            size=found,
-            traffic=self._traffic(found),
+            size=size,
+            traffic=self._traffic(size, found),
             seconds=reported.seconds(),
+            counters=self._counters(found.rows),
         )
 
     @property
@@ -138,12 +165,12 @@ class CudaBackend:
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
             self._reading.run(draw)
             self._reading.mark().wait()
-            sizes = drawn[0].sizes()
+            sizes, lists = drawn[0].sizes(), _numbers(drawn[0].found_lists)
             self._reading.run(
                 lambda: found.append(reader.batch(drawn[0], given, sizes, step=step).copy())
             )
             self._reading.mark().wait()
-        return found[0]
+        return replace(found[0], found_lists=lists)
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
         """Return the host's form, which is drawn again."""
@@ -160,7 +187,9 @@ class CudaBackend:
         with self._naming(f"in step {batch.step}, of {batch.num_seeds} seeds"):
             self._reading.run(read)
             self._reading.mark().wait()
-        return replace(found[0], traffic=self._traffic(BatchSize.of(batch)))
+        places = Found(lists=batch.found_lists, rows=_numbers(self._reader.found_rows()))
+        self._read_rows[batch.step] = places.rows
+        return replace(found[0], traffic=self._traffic(BatchSize.of(batch), places))
 
     def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
         """Hand the mini-batch over: it is on the device."""
@@ -188,6 +217,7 @@ class CudaBackend:
             size=BatchSize.of(batch.batch),
             traffic=batch.traffic,
             seconds={"propagate": last.seconds_since(first)},
+            counters=self._counters(self._read_rows.pop(batch.batch.step, ())),
         )
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
@@ -254,13 +284,20 @@ class CudaBackend:
         with self._naming("in one of the last steps"):
             self._training.mark().wait()
 
-    def _traffic(self, found: BatchSize) -> Traffic:
+    def _traffic(self, size: BatchSize, found: Found) -> Traffic:
         placed = self._placed
-        reads = found.num_edges + sum(found.vertices[1:])
+        reads = size.num_edges + sum(size.vertices[1:])
         return Traffic(
-            rows=placed.row_access(int(found.vertices[0])),
-            lists=placed.list_access(int(reads), self.device.link_request_bytes),
+            rows=placed.row_access(int(size.vertices[0]), found.rows),
+            lists=placed.list_access(int(reads), self.device.link_request_bytes, found.lists),
         )
+
+    def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
+        """Return the rows that were read at each place, by name."""
+        if not rows or self._cache is None:
+            return {}
+        names = (*self._cache.kept.names, HOST)
+        return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
     @contextmanager
     def _naming(self, when: str) -> Iterator[None]:
@@ -288,6 +325,11 @@ class CudaBackend:
                 f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
                 "CUDA_LAUNCH_BLOCKING=1 the operation is named"
             ) from None
+
+
+def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
+    """Return numbers of the device, whose mark was waited for."""
+    return () if counts is None else tuple(counts.tolist())
 
 
 def _is_bounded(host: HostParts) -> bool:

@@ -21,6 +21,8 @@ class CudaBatch(MiniBatch):
     host_seeds: Array  #: ``[num_seeds]`` the seeds, as the host knows them
     slice_seeds: Array  #: what the host samples the same of: vertices, or numbers of edges
     num_sources: torch.Tensor  #: ``[1]`` int64 on the device: how many input vertices there are
+    #: reads of adjacency lists by place, if the host has waited for them; see ``Found``
+    found_lists: tuple[int, ...] = ()
 
     @property
     def first_seed(self) -> int:

@@ -38,6 +38,8 @@ class DeviceSample:
     num_vertices: torch.Tensor
     num_edges: torch.Tensor  #: ``[num_hops]`` int64 on the device: edges of each hop
     state: torch.Tensor  #: int64, see ``State``: what the two above are part of
+    #: ``[num_members + 1]`` int64 reads in lists at each member, and at the host
+    found: torch.Tensor
     graph: DeviceGraph  #: that was sampled from
     room: Room  #: that there was
 
@@ -65,6 +67,11 @@ class DeviceSample:
             num_vertices=tuple(words[State.NUM_VERTICES : State.NUM_VERTICES + num_hops + 1]),
             num_edges=tuple(words[first : first + num_hops]),
         )
+
+    @property
+    def found_lists(self) -> torch.Tensor | None:
+        """Reads of lists by place; None without a cache of lists."""
+        return None if self.graph.cached is None else self.found
 
     @cached_property
     def _first_edges(self) -> int:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
+from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.compiled import CompiledKernels
+from gnnscale.backend.cuda.ipc_memory import IpcMemory
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.requirements import check_gpu
 from gnnscale.backend.cuda.streams import CudaStream, Stream
 from gnnscale.core import Array
 from gnnscale.feature.unified import CudaSide, SharedSegment
 from gnnscale.plan import Cuda
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPiece:
+    """Device memory that other processes may open."""
+
+    bytes: torch.Tensor  #: ``[num_bytes]`` uint8 on the device
+    address: str  #: what they open it by
 
 
 class Engine(Protocol):
@@ -41,6 +52,22 @@ class Engine(Protocol):
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return host memory that kernels and the host read and write."""
+        ...
+
+    def memory(self, num_bytes: int) -> MemoryPiece:
+        """Return device memory that workers of other devices may open, until ``close``.
+
+        Raises:
+            DeviceMemoryError: it does not fit.
+        """
+        ...
+
+    def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
+        """Return ``[num_bytes]`` uint8 in the memory of another worker's device, to be read.
+
+        Raises:
+            DeviceError: the device cannot reach it.
+        """
         ...
 
     def synchronize(self) -> None:
@@ -80,6 +107,8 @@ class CudaEngine:
         self.kernels: Kernels = CompiledKernels(device.index)
         self._side = CudaSide()
         self._segments: list[SharedSegment] = []
+        self._pieces: list[IpcMemory] = []
+        self._total_bytes = total
 
     def stream(self) -> Stream:
         """Return a new stream."""
@@ -101,6 +130,26 @@ class CudaEngine:
         """Return a segment that the GPU reads and writes, until ``close``."""
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
+    def memory(self, num_bytes: int) -> MemoryPiece:
+        """Return memory beside torch's allocator, whose budget it lowers."""
+        if num_bytes > self.free_bytes():
+            raise DeviceMemoryError(
+                f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit, "
+                f"{self.free_bytes() / 1e6:,.1f} MB of its memory are left; a smaller "
+                "cache_planner.budget_bytes or ratio does"
+            )
+        piece = IpcMemory.new(num_bytes, self.device)
+        self._pieces.append(piece)
+        self.memory_bytes -= num_bytes
+        part = min(self.memory_bytes / self._total_bytes, 1.0)
+        torch.cuda.set_per_process_memory_fraction(part, self.device)
+        return MemoryPiece(bytes=piece.bytes, address=piece.address)
+
+    def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
+        """Return the memory of another process (CUDA IPC)."""
+        self._pieces.append(IpcMemory.open(address, num_bytes, self.device))
+        return self._pieces[-1].bytes
+
     def synchronize(self) -> None:
         """Wait for the GPU."""
         torch.cuda.synchronize(self.device)
@@ -119,6 +168,10 @@ class CudaEngine:
             with suppress(RuntimeError):
                 segment.unregister()
         self._segments.clear()
+        for piece in self._pieces:
+            with suppress(RuntimeError):
+                piece.close()
+        self._pieces.clear()
 
     def _register(self, segment: SharedSegment) -> torch.Tensor:
         segment.register(self._side)

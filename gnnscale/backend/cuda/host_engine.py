@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gnnscale.backend.base import DeviceError, DeviceMemoryError
+from gnnscale.backend.cuda.engine import MemoryPiece
 from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.backend.cuda.host_capture import Recording
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.core import Array
+from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.plan import Cuda
 
 #: Seconds that a stream is late with a piece of work, at most.
@@ -230,6 +234,25 @@ class HostEngine:
         """Return memory."""
         return torch.empty(shape, dtype=dtype)
 
+    def memory(self, num_bytes: int) -> MemoryPiece:
+        """Return memory that is shared by its file."""
+        if num_bytes > self.memory_bytes:
+            raise DeviceMemoryError(
+                f"cuda on the host: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
+                f"memory_bytes={self.memory_bytes}"
+            )
+        memory = SharedMemory.empty(num_bytes)
+        return MemoryPiece(bytes=_bytes_of(memory, num_bytes), address=str(memory.path))
+
+    def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
+        """Return the memory of another process, by its file."""
+        try:
+            return _bytes_of(SharedMemory.open(Path(address)), num_bytes)
+        except OSError as error:
+            raise DeviceError(
+                f"cuda on the host: a peer's cache cannot be opened: {error}"
+            ) from None
+
     def synchronize(self) -> None:
         """Nothing to do: what is begun outside of streams is done at once."""
 
@@ -243,6 +266,10 @@ class HostEngine:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _bytes_of(memory: SharedMemory, num_bytes: int) -> torch.Tensor:
+    return torch.frombuffer(memory.map, dtype=torch.uint8)[:num_bytes]
 
 
 def host_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:

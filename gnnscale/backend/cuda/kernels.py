@@ -13,6 +13,7 @@ from gnnscale.backend import compiling
 #: A tensor stands for its address; a scalar of NumPy has the size that the kernel takes.
 Argument: TypeAlias = "torch.Tensor | np.generic[Any]"
 
+NULL = np.uint64(0)  #: the address of nothing
 #: Threads of a block, of every kernel (``cuda/include/gnnscale_cuda/device.hpp``).
 BLOCK = 256
 
@@ -66,3 +67,8 @@ def native_headers(root: Path) -> Path:
 def kernel_files(root: Path) -> tuple[Path, ...]:
     """Return the files of kernels, each of which is compiled by itself."""
     return tuple(sorted((root / "kernels").glob("*.cu")))
+
+
+def or_null(tensor: torch.Tensor | None) -> Argument:
+    """Return a tensor as an argument of a kernel, a null pointer for None."""
+    return NULL if tensor is None else tensor

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
 from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.backend.cuda.device_cache import CachedRows, DeviceCache
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.rows import requests, word_bytes
 from gnnscale.backend.cuda.sampler_plan import DeviceGraph
@@ -36,32 +38,57 @@ class PlacedGraph:
     degrees: torch.Tensor | None
     #: ``[num_vertices]`` float32 sums of the weights of all in-edges, if edges have weights
     weight_sums: torch.Tensor | None
+    cached: CachedRows | None = None  #: rows that are read in device memory, and not in ``rows``
+    own: int | None = None  #: which member of the clique the device is; None without a cache
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return self.rows.shape[1] * self.rows.element_size()
 
-    def row_access(self, num_rows: int) -> Access:
-        """Return what reading so many distinct rows moves."""
+    def row_access(self, num_rows: int, found: Sequence[int] = ()) -> Access:
+        """Return what reading so many distinct rows moves.
+
+        Args:
+            found: rows that were read at each member, and at the host; empty if nobody keeps any.
+        """
         if self.rows_on_device:
             return Access()
-        num_bytes = num_rows * self.row_bytes
-        return Access(
+        places = self._places(found, num_rows)
+        num_bytes = places.misses * self.row_bytes
+        return replace(
+            places,
+            misses=0 if self.own is None else places.misses,
             host_bytes=num_bytes,
             link_bytes=num_bytes,
-            link_requests=round(num_rows * self.requests_per_row),
+            link_requests=round(places.misses * self.requests_per_row),
+            peer_bytes=places.peer_hits * self.row_bytes,
         )
 
-    def list_access(self, num_reads: int, request_bytes: int) -> Access:
-        """Return what sampling moves that reads so many neighbours and offsets of lists."""
+    def list_access(self, num_reads: int, request_bytes: int, found: Sequence[int] = ()) -> Access:
+        """Return what sampling moves that reads so many neighbours and offsets of lists.
+
+        Args:
+            found: those that were read at each member, and at the host; empty likewise.
+        """
         if self.lists_on_device:
             return Access()
-        return Access(
-            host_bytes=num_reads * _ID_BYTES,
-            link_bytes=num_reads * request_bytes,
-            link_requests=num_reads,
+        places = self._places(found, num_reads)
+        return replace(
+            places,
+            misses=0 if self.own is None else places.misses,
+            host_bytes=places.misses * _ID_BYTES,
+            link_bytes=places.misses * request_bytes,
+            link_requests=places.misses,
+            peer_bytes=places.peer_hits * _ID_BYTES,
         )
+
+    def _places(self, found: Sequence[int], count: int) -> Access:
+        """Return hits and misses of ``count`` reads."""
+        if not found or self.own is None:
+            return Access(misses=count)
+        hits, misses = found[self.own], found[-1]
+        return Access(hits=hits, peer_hits=sum(found) - hits - misses, misses=misses)
 
     @cached_property
     def requests_per_row(self) -> float:
@@ -74,17 +101,27 @@ class PlacedGraph:
         return sum(counted) / max(len(counted), 1)
 
 
-def place(graph: Graph, device: Cuda, engine: Engine, *, kept_bytes: int) -> PlacedGraph:
+def place(
+    graph: Graph,
+    device: Cuda,
+    engine: Engine,
+    *,
+    kept_bytes: int,
+    cache: DeviceCache | None = None,
+) -> PlacedGraph:
     """Bring a graph to the memory that ``device`` asks for.
 
     Args:
         kept_bytes: device memory that other things take.
+        cache: what the device keeps of data that are left in the host's memory otherwise.
 
     Raises:
         DeviceMemoryError: what must lie in device memory does not fit.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     held = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
+    if cache is not None:
+        held = (device.topology == "device", False)
     room = engine.memory_bytes - kept_bytes
     for (what, num_bytes), is_held in zip(sizes.items(), held, strict=True):
         if is_held and num_bytes > room:
@@ -94,7 +131,16 @@ def place(graph: Graph, device: Cuda, engine: Engine, *, kept_bytes: int) -> Pla
                 f"{what}=host leaves them in the host's"
             )
         room -= num_bytes if is_held else 0
-    return _placed(graph, engine, topology=held[0], features=held[1])
+    placed = _placed(graph, engine, topology=held[0], features=held[1])
+    return placed if cache is None else _cached(placed, cache)
+
+
+def _cached(placed: PlacedGraph, cache: DeviceCache) -> PlacedGraph:
+    """Read in device memory what a cache has."""
+    topology = placed.topology
+    if not placed.lists_on_device:
+        topology = replace(topology, cached=cache.lists)
+    return replace(placed, topology=topology, cached=cache.rows, own=cache.kept.own)
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> PlacedGraph:

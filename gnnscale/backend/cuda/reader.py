@@ -81,6 +81,7 @@ class GraphReader:
                 max_ids=self._sampler.room.max_vertices,
                 dtype=self._dtype,
                 num_slots=num_slots,
+                cache=placed.cached,
             )
 
     def sample(
@@ -129,6 +130,15 @@ class GraphReader:
         return replace(
             made, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
         )
+
+    def found_rows(self, slot: int = 0) -> torch.Tensor | None:
+        """Return how many rows of a slot were found at each place; None without a cache.
+
+        ``[num_members + 1]`` int64, which counts once ``load`` is done.
+        """
+        if self._gather is None or self.placed.cached is None:
+            return None
+        return self._gather.found(slot)
 
     def load(self, batch: batches.CudaBatch, *, slot: int = 0) -> Inputs:
         """Launch the kernels that read what the first layer needs, on the current stream.

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gnnscale.backend.cuda.device_cache import MAX_MEMBERS
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.kernels import Kernels, or_null
 from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.core import Array
 
@@ -19,6 +20,9 @@ NUM_RECORDS = 8
 _STEP, _RATE, _SEEDS = 0, 1, 2
 _HALTED, _LOSS, _FIRST_TIME, _NUM_TIMES = 0, 1, 2, 6
 _FIRST_STATE = _FIRST_TIME + _NUM_TIMES
+_FIRST_FOUND = _FIRST_STATE + State.NUM_WORDS
+#: Places of lists, and of rows: members of a clique, and the host.
+_NUM_FOUND = 2 * (MAX_MEMBERS + 1)
 #: Words that the device keeps of a record: step, learning rate, place of the record.
 _KEPT = 3
 
@@ -31,6 +35,7 @@ class Reported:
     loss: float
     times: tuple[int, ...]  #: nanoseconds of the device's clock; see ``seconds``
     state: list[int]  #: words of the sample's state; see ``State``
+    found: list[int]  #: reads of lists by place, then those of rows, if there are caches of them
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage by the device's clock."""
@@ -51,7 +56,7 @@ class StepRecords:
         """Make room for ``NUM_RECORDS`` steps of up to ``max_seeds`` seeds."""
         self._kernels = engine.kernels
         self._given = engine.shared((NUM_RECORDS, _SEEDS + max_seeds), torch.int64)
-        self._reports = engine.shared((NUM_RECORDS, _FIRST_STATE + State.NUM_WORDS), torch.int64)
+        self._reports = engine.shared((NUM_RECORDS, _FIRST_FOUND + _NUM_FOUND), torch.int64)
         # Looked at as arrays once: making a view of a tensor takes as long as a launch.
         self._given_words, self._reported_words = self._given.numpy(), self._reports.numpy()
         self._counter = torch.zeros(1, dtype=torch.int64, device=engine.device)
@@ -94,7 +99,8 @@ class StepRecords:
             halted=words[_HALTED] != 0,
             loss=loss,
             times=tuple(words[_FIRST_TIME:_FIRST_STATE]),
-            state=words[_FIRST_STATE:],
+            state=words[_FIRST_STATE:_FIRST_FOUND],
+            found=words[_FIRST_FOUND:],
         )
 
     def kernels_of(self, max_seeds: int) -> StepKernels:
@@ -161,12 +167,27 @@ class StepKernels:
         """Note that gradients are there."""
         self._note(4)
 
-    def report(self, state: torch.Tensor, loss: torch.Tensor) -> None:
-        """Report the step, ``loss`` being ``[1]`` float32."""
+    def report(
+        self,
+        state: torch.Tensor,
+        loss: torch.Tensor,
+        lists: torch.Tensor | None,
+        rows: torch.Tensor | None,
+    ) -> None:
+        """Report the step.
+
+        Args:
+            loss: ``[1]`` float32.
+            lists, rows: int64 reads by place; None without a cache of them.
+        """
         self.kernels.launch(
             "step_report",
             state,
             np.int64(State.NUM_WORDS),
+            or_null(lists),
+            or_null(rows),
+            np.int64(0 if lists is None else len(lists)),
+            np.int64(0 if rows is None else len(rows)),
             self.words,
             self.times,
             loss,

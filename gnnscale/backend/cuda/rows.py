@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
 
+from gnnscale.backend.cuda.device_cache import NO_ROWS, CachedRows
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.core import check_choice, check_range
 
@@ -21,7 +21,6 @@ _TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.uint8: 3}
 _CONVERTED = (torch.float32, torch.bfloat16)
 #: Names of the types of ids.
 _IDS = {torch.int32: "int32", torch.int64: "int64"}
-_Slot: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"
 #: No place among the ids.
 _ALL_GOOD = -1
 
@@ -33,6 +32,8 @@ class Gathering:
     ids: torch.Tensor  #: that were asked for
     out: torch.Tensor  #: ``[max_ids, width]``; rows beyond the number of ids are as before
     wrong: torch.Tensor  #: ``[1]`` int64: the place of the first id that is no row, -1 for none
+    #: ``[num_members + 1]`` int64 rows that were read at each member, and in the table
+    found: torch.Tensor
     num_rows: int  #: of the table
 
     def check(self) -> None:
@@ -65,6 +66,7 @@ class RowGather:
         max_multiprocessors: int | None = None,
         shifts: bool = True,
         num_slots: int = 1,
+        cache: CachedRows | None = None,
     ) -> None:
         """Make room for the rows of up to ``max_ids`` ids.
 
@@ -75,6 +77,7 @@ class RowGather:
             max_multiprocessors: as many threads as these hold take part; None for all.
             shifts: whether requests begin at lines.
             num_slots: gathers that are kept at a time.
+            cache: rows that are read in device memory, and not in the table.
 
         Raises:
             ConfigError: the table's type is another, or a number is not positive.
@@ -93,10 +96,15 @@ class RowGather:
         self._kernels = kernels
         self._grid = _BLOCKS * limit
         self._table = table
+        self._cache = cache
         shape = (max_ids, table.shape[1])
         self._slots = [self._slot(shape, out_dtype, shifts) for _ in range(num_slots)]
         kernel = "gather" if out_dtype == table.dtype else "gather_converted"
-        self._kernel = f"{kernel}_{word_bytes(table, self._slots[0][0])}"
+        self._kernel = f"{kernel}_{word_bytes(table, self._slots[0].out)}"
+
+    def found(self, slot: int) -> torch.Tensor:
+        """Return the place of what ``Gathering.found`` counts."""
+        return self._slots[slot].found
 
     def gather(
         self,
@@ -116,38 +124,60 @@ class RowGather:
         Raises:
             ValueError: there are more than ``max_ids`` ids, or they are of another form.
         """
-        out, wrong, task = self._slots[slot]
+        arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)
-        if name is None or ids.dim() != 1 or not ids.is_contiguous() or len(ids) > len(out):
+        room = len(arrays.out)
+        if name is None or ids.dim() != 1 or not ids.is_contiguous() or len(ids) > room:
             raise ValueError(
-                f"ids: {list(ids.shape)} {ids.dtype}, allowed are up to {len(out)} of int32 or "
+                f"ids: {list(ids.shape)} {ids.dtype}, allowed are up to {room} of int32 or "
                 "int64 in one piece"
             )
-        self._kernels.launch("gather_begin", wrong, grid=1, stream=stream)
+        self._kernels.launch("gather_begin", arrays.task, arrays.wrong, grid=1, stream=stream)
         self._kernels.launch(
             f"{self._kernel}_{name}",
-            task,
+            arrays.task,
             ids,
             np.int64(len(ids)),
             count,
-            wrong,
+            arrays.wrong,
             grid=self._grid,
             stream=stream,
         )
-        return Gathering(ids=ids, out=out, wrong=wrong, num_rows=len(self._table))
+        return Gathering(
+            ids=ids,
+            out=arrays.out,
+            wrong=arrays.wrong,
+            found=arrays.found,
+            num_rows=len(self._table),
+        )
 
     def _slot(self, shape: tuple[int, int], dtype: torch.dtype, shifts: bool) -> _Slot:
         """Return room for rows, the place of a wrong id, and the words of ``GatherTask``."""
-        table, device = self._table, self._kernels.device
+        table, device, cache = self._table, self._kernels.device, self._cache
         # Rows after the last one are read, and multiplied with zeros, which must not give NaN.
         out = torch.zeros(shape, dtype=dtype, device=device)
         wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=device)
+        num_places = 1 if cache is None else len(cache.tables) + 1
+        found = torch.zeros(num_places, dtype=torch.int64, device=device)
         words = [
             *(table.data_ptr(), len(table), _row_bytes(table)),
             *(out.data_ptr(), _row_bytes(out)),
             *(_TYPES[table.dtype], _TYPES[dtype], int(shifts)),
+            *(NO_ROWS if cache is None else cache.words),
+            found.data_ptr(),
         ]
-        return out, wrong, torch.tensor(words, dtype=torch.int64).to(device)
+        task = torch.tensor(words, dtype=torch.int64).to(device)
+        return _Slot(out=out, wrong=wrong, found=found, task=task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Slot:
+    """The device's memory of one gather."""
+
+    out: torch.Tensor
+    wrong: torch.Tensor
+    found: torch.Tensor
+    task: torch.Tensor
 
 
 def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

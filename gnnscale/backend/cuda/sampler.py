@@ -40,6 +40,7 @@ class _Slot:
     plan: torch.Tensor
     num_vertices: torch.Tensor  #: parts of the state, as in ``DeviceSample``
     num_edges: torch.Tensor
+    found: torch.Tensor
     #: ends of the edges that are left out; kept until kernels have read them
     excluded: tuple[torch.Tensor, torch.Tensor]
 
@@ -186,18 +187,20 @@ class CudaSampler:
             num_vertices=slot.num_vertices,
             num_edges=slot.num_edges,
             state=slot.state,
+            found=slot.found,
             graph=self._graph,
             room=self.room,
         )
 
     def _kernels_of(self, hop: int, fanout: int) -> list[tuple[str, int]]:
         """Return the kernels of a hop, and the number that each is given."""
+        counted = () if self._graph.cached is None else ("found",)
         left_out = ("leave_out", "place_left") if self._leaves_out else ()
         if isinstance(self._sampling, LayerSampling):
             ranks = [("rank", hop + MAX_HOPS * number) for number in range(_BYTES)]
-            rest = ("keep", "place", "relabel_kept", *left_out)
+            rest = ("keep", "place", "relabel_kept", *left_out, *counted)
             return [("count", hop), ("gather", hop), *ranks, *((name, hop) for name in rest)]
-        names = (*self._kernels_that_pick(fanout), "number", "relabel", *left_out)
+        names = (*self._kernels_that_pick(fanout), "number", "relabel", *left_out, *counted)
         return [(name, hop) for name in names]
 
     def _kernels_that_pick(self, fanout: int) -> tuple[str, ...]:
@@ -229,6 +232,9 @@ class CudaSampler:
             names=names,
             leaves_out=self._leaves_out,
         )
+        cached = self._graph.cached
+        num_places = 1 if cached is None else len(cached.indptr) + 1
+        found = torch.zeros(num_places, dtype=torch.int64, device=self._device)
         plan = plan_words(
             self._graph,
             self._sampling,
@@ -237,6 +243,7 @@ class CudaSampler:
             scratch=self._scratch,
             outputs=outputs,
             weight_sums=self._weight_sums,
+            found=found,
         )
         state = torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device)
         first_edges = State.NUM_LEFT if self._leaves_out else State.NUM_EDGES
@@ -246,6 +253,7 @@ class CudaSampler:
             plan=plan.to(self._device),
             num_vertices=state[State.NUM_VERTICES :][: len(outputs.hops) + 1],
             num_edges=state[first_edges:][: len(outputs.hops)],
+            found=found,
             excluded=_no_edges(self._device),
         )
 

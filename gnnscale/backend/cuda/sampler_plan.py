@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 import torch
 
+from gnnscale.backend.cuda.device_cache import NO_LISTS, CachedLists
 from gnnscale.core import MAX_COUNT, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
@@ -53,6 +54,7 @@ class DeviceGraph:
     indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
     indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
     edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
+    cached: CachedLists | None = None  #: lists that are read in device memory, and not here
 
     @classmethod
     def copy_of(cls, graph: Graph, device: torch.device) -> DeviceGraph:
@@ -253,7 +255,7 @@ class Scratch:
             make(room.max_vertices // _TILE + 1),
             make(edges // _TILE + 1),
         )
-        self._lists = (make(room.max_vertices), make(room.max_vertices))
+        self._lists = tuple(make(room.max_vertices) for _ in range(3))
         self._slots = make(_SLOTS * edges if many else 1, torch.int32)
 
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
@@ -311,14 +313,18 @@ def plan_words(
     scratch: Scratch,
     outputs: Outputs,
     weight_sums: torch.Tensor | None,
+    found: torch.Tensor,
 ) -> torch.Tensor:
     """Return the plan, int64, on the host."""
+    places = any(each.positions is not None for each in outputs.hops)
+    weights = graph.edge_weights is not None
     sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
     arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_sums)
-    unused = [0] * (len(HopArrays.__dataclass_fields__) + 2) * (MAX_HOPS - len(sizes))
+    size = len(HopArrays.__dataclass_fields__) + 2
 
     def words_of(hops: tuple[HopArrays, ...]) -> list[int]:
-        return list(chain.from_iterable(map(HopArrays.words, hops, sizes)))
+        found = list(chain.from_iterable(map(HopArrays.words, hops, sizes)))
+        return found + [0] * (size * MAX_HOPS - len(found))
 
     words = [
         *(graph.num_vertices, graph.num_edges, *map(_address, arrays), len(sizes)),
@@ -328,9 +334,12 @@ def plan_words(
         int(np.uint64(seed).astype(np.int64)),
         room.max_vertices,
         *scratch.words(outputs.vertices, outputs.picked),
-        *(*words_of(outputs.hops), *unused),
+        *words_of(outputs.hops),
         _address(outputs.left_sources),
-        *(*words_of(outputs.left), *unused),
+        *words_of(outputs.left),
+        *(NO_LISTS if graph.cached is None else graph.cached.words),
+        int(places or weights),
+        _address(found),
     ]
     return torch.tensor(words, dtype=torch.int64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Protocol
 
 from gnnscale.backend.base import BatchOutcome
@@ -43,6 +44,15 @@ class StepSlot:
         """Return what the sample of so many seeds may have at most."""
         return self._reader.largest_sizes(num_seeds)
 
+    def places(self, found: list[int]) -> Found:
+        """Return reads by place, as they were reported: those of lists, then those of rows."""
+        lists, rows = self.drawn.found_lists, self._reader.found_rows(self._number)
+        num_lists = 0 if lists is None else len(lists)
+        num_rows = 0 if rows is None else len(rows)
+        return Found(
+            lists=tuple(found[:num_lists]), rows=tuple(found[num_lists : num_lists + num_rows])
+        )
+
     def sample(self, seeds: StepSeeds) -> None:
         """Take the step's record, and sample; on a stream."""
         count = len(seeds.vertices)
@@ -82,7 +92,12 @@ class StepSlot:
         loss = self._learner.backward(batch.again(), inputs, 1.0)
         self._kernels.propagated()
         self._learner.finish(before, seeds.count, updates=updates, rate=rate)
-        self._kernels.report(self.drawn.state, loss.float().reshape(1))
+        self._kernels.report(
+            self.drawn.state,
+            loss.float().reshape(1),
+            self.drawn.found_lists,
+            self._reader.found_rows(self._number),
+        )
 
     def keep(self) -> None:
         """Take what was just read as what is read whenever this is repeated; on a stream."""
@@ -113,6 +128,14 @@ class StepSlot:
         """The sample."""
         assert self._sample is not None
         return self._sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Reads by place: each member of the clique, and last the host; empty without a cache."""
+
+    lists: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
 
 
 class Outcomes(Protocol):

@@ -18,7 +18,7 @@ from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.records import NUM_RECORDS, Reported, StepRecords
 from gnnscale.backend.cuda.sampler_plan import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds, seeds_of
-from gnnscale.backend.cuda.step import Outcomes, OwnStep, StepSlot
+from gnnscale.backend.cuda.step import Found, Outcomes, OwnStep, StepSlot
 from gnnscale.backend.cuda.streams import Mark, Stream
 from gnnscale.core import Array, one_line
 
@@ -107,7 +107,7 @@ class StepQueue:
         self._unread.append(started)
         return started
 
-    def reported(self, step: OwnStep) -> tuple[Reported, SampleSizes]:
+    def reported(self, step: OwnStep) -> tuple[Reported, SampleSizes, Found]:
         """Wait for a step, and return what the device reports of it.
 
         Raises:
@@ -118,7 +118,8 @@ class StepQueue:
             self._repeat()
             found = self._wait(step)
         assert self._unread.popleft() is step, "outcomes are read in the order of steps"
-        return found, self._slots[0].drawn.sizes_in(found.state)
+        slot = self._slots[0]
+        return found, slot.drawn.sizes_in(found.state), slot.places(found.found)
 
     def forget(self) -> None:
         """Forget what was recorded, and what waits for an update; the device is idle."""

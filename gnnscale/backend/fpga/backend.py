@@ -256,7 +256,7 @@ class FpgaBackend:
         if len(gradients):
             self._gradients = self._weights.unpack(gradients)
         counters, seconds = outcome.step_counters(counted, waited, self.device)
-        counters |= {"arranging_s": batch.arranging_s, **self._host.counters()}
+        counters |= {"arranging_s": batch.arranging_s, **self._host.cache.counters()}
         self._result = base.BatchOutcome(
             loss=loss,
             size=BatchSize.of(batch.batch),
@@ -285,7 +285,7 @@ def _check(device: Fpga, host: base.HostParts) -> None:
             f"device_plan: {device.label} is an fpga, whose loss is of classes, and the labels of "
             f"{host.graph.name} are numbers"
         )
-    if host.cache_bytes:
+    if host.cache.num_bytes:
         raise ConfigError(
             f"cache_planner: {device.label} is an fpga, which has no cache of rows; "
             "cache_planner=none trains without one"

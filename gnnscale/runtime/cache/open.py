@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, cached_features
+from gnnscale.cache import CachePlan, DeviceCache, cached_features
 from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.core import Array, ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
@@ -77,6 +78,8 @@ class OpenedCache:
     #: reports where adjacency lists are read; None if the device does not sample
     lists: cached_features.CachedLists | None
     num_bytes: int  #: device memory that rows and lists take
+    #: what the device keeps, if it has its cache in its own memory; ``store`` is the host's then
+    kept: KeptCache | None = None
 
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
@@ -135,10 +138,12 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
         MemoryError: there is not enough memory on the host that emulates the device.
     """
     host = HostFeatures.of(graph)
-    found = _static_rows(plan, host, group)
+    found = _static_rows(plan, host, group, holds_rows=device.holds_rows)
     own = plan.of(group.rank) if plan.has(group.rank) else None
     if own is None or own.host_aggregates:
         return None
+    if device.holds_rows:
+        return _kept_by_device(plan, own, host, group)
     if own.look_ahead is not None:
         priority = out_degree(graph)
         store = cached_features.LookAheadFeatures(host, own.look_ahead, priority=priority)
@@ -154,22 +159,41 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
     )
 
 
+def _kept_by_device(
+    plan: CachePlan, own: DeviceCache, host: HostFeatures, group: Group
+) -> OpenedCache:
+    """Return the cache of a device that fills it by itself.
+
+    Raises:
+        ConfigError: its rows would follow the batches to come.
+    """
+    if own.look_ahead is not None:
+        raise ConfigError(
+            f"cache_planner={plan.planner}: the rows of {own.name}, a cuda device, stay; "
+            "presampled and legion choose rows that do"
+        )
+    kept = KeptCache.of(plan, group.rank)
+    _check_machine(kept.positions, group)
+    return OpenedCache(store=host, lists=None, num_bytes=own.num_bytes, kept=kept)
+
+
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
     """Fill this worker's cache again, while it may be read; every worker calls this at once."""
-    found = _static_rows(plan, HostFeatures.of(graph), group)
+    holds_rows = cache is not None and cache.kept is not None
+    found = _static_rows(plan, HostFeatures.of(graph), group, holds_rows=holds_rows)
     if cache is not None and isinstance(cache.store, cached_features.CachedFeatures):
         assert found is not None
         cache.store.replace(*found)
 
 
 def _static_rows(
-    plan: CachePlan, host: HostFeatures, group: Group
+    plan: CachePlan, host: HostFeatures, group: Group, *, holds_rows: bool
 ) -> tuple[list[Array], ops.RankedSlots] | None:
     """Return the rows of each device of this worker's clique, and the slots of vertices in them.
 
-    None if the worker's device has no cache, or one whose rows do not stay.
+    None if the worker's device has no cache, one whose rows do not stay, or one in its own memory.
     """
-    own = plan.of(group.rank) if plan.has(group.rank) else None
+    own = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     dtype = host.stored[0].dtype
     if not plan.has_peers:
         if own is None:

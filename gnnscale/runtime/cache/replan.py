@@ -74,6 +74,8 @@ class CacheReplanner:
 
         Every worker calls this after the same epoch, with the same traffic.
         """
+        if any(each.holds_rows for each in self._config.device_plan.parsed()):
+            return  # others may be reading a cache that lies in a device's memory
         gap = hit_rate_gap(self.plan, traffic)
         if gap is None or epoch + 1 >= self._config.epochs:
             return

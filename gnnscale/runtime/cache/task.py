@@ -174,7 +174,7 @@ def _devices(
                     first=None if first is None else equations.BatchSize.of(first),
                     in_flight=in_flight,
                 ),
-                samples=device.samples,
+                samples=device.reads_lists,
                 loads=device.loads,
                 request_bytes=device.link_request_bytes,
                 overhead_bytes=device.link_overhead_bytes,

@@ -10,6 +10,8 @@ import torch
 
 from gnnscale.backend import (
     Backend,
+    CacheHolder,
+    HostCache,
     HostParts,
     Inferring,
     OwnSteps,
@@ -21,7 +23,12 @@ from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
 from gnnscale.plan.device import owns_steps, shared_collective
-from gnnscale.runtime.cache.open import OpenedCache, devices_with_caches, open_caches
+from gnnscale.runtime.cache.open import (
+    OpenedCache,
+    devices_with_caches,
+    open_caches,
+    trade_values,
+)
 from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import open_aggregated
 from gnnscale.runtime.pipeline.owned_step import OwnedStep
@@ -75,6 +82,8 @@ class WorkerDevice:
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
         backend = open_backend(device, _host_parts(config, data, learning, loader, cache))
+        if plan is not None and plan.has_peers:
+            _join_caches(backend, cache, group)
         stages = Stages(backend, _open_exchange(config, data, learning, loader, group))
         synchronizer = Synchronizer(
             learning.trained, backend, group, own_collective=shared_collective(devices) is not None
@@ -164,7 +173,20 @@ def _host_parts(
     )
     if cache is None:
         return parts
-    return replace(parts, lists=cache.lists, cache_bytes=cache.num_bytes, counters=cache.counters)
+    found = HostCache(
+        num_bytes=cache.num_bytes, lists=cache.lists, counters=cache.counters, kept=cache.kept
+    )
+    return replace(parts, cache=found)
+
+
+def _join_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> None:
+    """Let devices of a clique read each other's memory; every worker calls this at once."""
+    holder = None
+    if cache is not None and cache.kept is not None:
+        holder = cast(CacheHolder, backend)
+    every = trade_values(None if holder is None else holder.cache_address, group)
+    if holder is not None and cache is not None and cache.kept is not None:
+        holder.open_peers([every[position] for position in cache.kept.positions])
 
 
 def _open_exchange(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryError
+from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryError, HostCache
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga import backend as fpga_backend
 from gnnscale.backend.fpga.backend import FpgaBackend
@@ -344,7 +344,10 @@ def test_models_that_are_refused(opened, graph, monkeypatch, config, message) ->
     ("options", "message"),
     [
         ({"dtype": torch.bfloat16}, "runtime.compute_dtype: must be float32 on card, an fpga"),
-        ({"cache_bytes": 1}, "cache_planner: card is an fpga, which has no cache of rows"),
+        (
+            {"cache": HostCache(num_bytes=1)},
+            "cache_planner: card is an fpga, which has no cache of rows",
+        ),
     ],
 )
 def test_runs_that_are_refused(host, model, options, message) -> None:
