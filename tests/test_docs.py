@@ -22,7 +22,7 @@ from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
 from gnnscale.options.config import typed
 from gnnscale.partition.store import PARTITION
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads, device_plan
 from gnnscale.report.summary import summarise
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint import file as checkpoint_file
@@ -315,7 +315,8 @@ def test_quotes_are_what_their_files_say(page: Path) -> None:
 
 
 @each_current
-def test_commands_compose(page: Path) -> None:
+def test_commands_compose(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_plan, "find_all_gpus", lambda: 2)
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     lines = [line for language, lines in blocks(page) if not language for line in lines]
     with initialize_config_module("gnnscale.configs", version_base="1.3"):

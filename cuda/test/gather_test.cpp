@@ -34,7 +34,8 @@ void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, 
   const auto num_ids = static_cast<int64_t>(ids.size());
   std::vector<uint4> out(num_ids * row_bytes / 16 + 1, uint4{1, 1, 1, 1});
   auto* rows = reinterpret_cast<uint8_t*>(out.data());
-  gnnscale::GatherTask task{table, kRows, row_bytes, rows, row_bytes, 0, 0, shifts};
+  gnnscale::GatherTask task{table,  kRows,   row_bytes, rows, row_bytes, 0,      0,
+                            shifts, nullptr, 0,         {},   {},        nullptr};
   // Every third row is kept by one of two members, and not in the table.
   std::vector<uint4> kept[2];
   std::vector<int32_t> slots(kRows, -1);
@@ -71,7 +72,9 @@ void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, 
   }
   if (!cached) return;
   uint64_t counts[3] = {0, 0, 0};
-  for (int64_t i = 0; i < count; ++i) counts[ids[i] % 3] += ids[i] >= 0 && ids[i] < kRows;
+  for (int64_t i = 0; i < count; ++i) {
+    if (ids[i] >= 0 && ids[i] < kRows) ++counts[ids[i] % 3];
+  }
   for (int place = 0; place < 3; ++place) CHECK(found[place] == counts[place]);
 }
 

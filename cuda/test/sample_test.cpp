@@ -48,7 +48,7 @@ struct Graph {
 
 struct Options {
   std::vector<int64_t> fanouts;
-  bool replace = false, by_weight = false, layerwise = false;
+  bool replace = false, by_weight = false, layerwise = false, cached = false;
 };
 
 struct HopBuffers {
@@ -121,6 +121,7 @@ class DeviceSampler {
     plan_.num_stamps = plan_.max_vertices + most_;
     plan_.last_base = &base_;
     point_at_buffers();
+    if (options.cached) keep_lists(graph);
     for (const int64_t fanout : options.fanouts) {
       hops_.emplace_back(graph.num_vertices(), most_);
       left_.emplace_back(graph.num_vertices(), most_);
@@ -149,6 +150,7 @@ class DeviceSampler {
       }
       run_of("sample_leave_out", hop);
       run_of("sample_place_left", hop);
+      if (options_.cached) run_of("sample_found", hop);
     }
   }
 
@@ -169,12 +171,37 @@ class DeviceSampler {
   }
 
   const SampleState& state() const { return state_; }
+  const std::vector<uint64_t>& found() const { return found_; }
 
  private:
   template <typename T>
   static bool equal(const Array<T>& expected, const Buffer<T>& found, int64_t size) {
     return expected.size == size &&
            std::equal(expected.data.get(), expected.data.get() + size, found.begin());
+  }
+
+  // Two members keep the lists of a third of the vertices each.
+  void keep_lists(const Graph<Vertex>& graph) {
+    list_slots_.assign(graph.num_vertices(), -1);
+    plan_.list_slots = list_slots_.data();
+    plan_.num_members = 2;
+    plan_.needs_places = 1;
+    plan_.found = found_.data();
+    int32_t slot = 0;
+    for (const int member : {0, 1}) {
+      plan_.first_slots[member] = slot;
+      kept_indptr_[member] = {0};
+      for (int64_t v = member; v < graph.num_vertices(); v += 3) {
+        list_slots_[v] = slot++;
+        kept_indices_[member].insert(kept_indices_[member].end(),
+                                     graph.indices.begin() + graph.indptr[v],
+                                     graph.indices.begin() + graph.indptr[v + 1]);
+        kept_indptr_[member].push_back(static_cast<int64_t>(kept_indices_[member].size()));
+      }
+      plan_.first_slots[member + 1] = slot;
+      plan_.cached_indptr[member] = kept_indptr_[member].data();
+      plan_.cached_indices[member] = kept_indices_[member].data();
+    }
   }
 
   void point_at_buffers() {
@@ -242,6 +269,10 @@ class DeviceSampler {
   Buffer<uint64_t> priorities_, vertex_tiles_, edge_tiles_;
   Buffer<double> sums_;
   std::vector<HopBuffers> hops_, left_;
+  Buffer<int32_t> list_slots_;
+  Buffer<int64_t> kept_indptr_[2];
+  Buffer<Vertex> kept_indices_[2];
+  Buffer<uint64_t> found_ = Buffer<uint64_t>(3);
   SamplePlan plan_{};
   SampleState state_{};
   uint64_t base_ = ~0U;
@@ -274,6 +305,14 @@ void test_samples(const std::vector<Options>& all) {
     for (const uint64_t step : {0, 1}) {
       sampler.sample(seeds, step);
       CHECK(sampler.is(native_sample(graph, options, seeds, step)));
+      if (!options.cached) continue;
+      int64_t reads = 0;
+      for (size_t hop = 0; hop < options.fanouts.size(); ++hop) {
+        reads += sampler.state().num_vertices[hop] + sampler.state().num_edges[hop];
+      }
+      const auto& found = sampler.found();
+      CHECK(found[0] > 0 && found[1] > 0 && found[2] > 0);
+      CHECK(static_cast<int64_t>(found[0] + found[1] + found[2]) == reads);
     }
   }
 }
@@ -287,6 +326,9 @@ void test_all_samples() {
       {.fanouts = {4, 40}, .by_weight = true},
       {.fanouts = {6, 4}, .replace = true, .by_weight = true},
       {.fanouts = {60, 200}, .layerwise = true},
+      {.fanouts = {25, 10}, .cached = true},
+      {.fanouts = {4, 40}, .by_weight = true, .cached = true},
+      {.fanouts = {60, 200}, .layerwise = true, .cached = true},
   });
   test_samples<int64_t>({{.fanouts = {25, 10}}, {.fanouts = {40}}});
 }

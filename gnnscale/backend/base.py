@@ -53,7 +53,7 @@ class HostCache:
     #: returns figures of the cache since it was last called, by name
     counters: Callable[[], Mapping[str, float]] = dict
     #: what a device keeps that has its cache in its own memory (``Device.holds_rows``); None if the
-    #: host has it for the device, or if there is none
+    #: host has it for the device, or without a cache
     kept: KeptCache | None = None
 
 
@@ -259,7 +259,7 @@ class CacheHolder(Backend, Protocol):
 
     @property
     def cache_address(self) -> str | None:
-        """What peers open its cache by; None if it has none."""
+        """What peers open its cache by; None without one."""
         ...
 
     def open_peers(self, addresses: Sequence[str]) -> None:

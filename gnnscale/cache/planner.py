@@ -16,7 +16,7 @@ from gnnscale.cache.hotness import expected, presampled
 from gnnscale.cache.task import CacheDevice, CacheTask, list_bytes
 from gnnscale.core import Array, ConfigError, Int64Array, check_range, shown
 from gnnscale.options.found import names
-from gnnscale.partition.nvlink import MACHINES
+from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
 
 def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
@@ -147,7 +147,8 @@ class CachePlannerConfig(ABC):
         ratio: the same as feature rows, as a part of all vertices (0.1 for a tenth).
         reserve: the part of a device's memory that is kept free if neither is given.
         nvlink: which devices read each other's caches: ``dgx_v100``, ``siton``, ``dgx_a100``, or a
-            file with a matrix of links, of which the first devices are taken; None for no device.
+            file with a matrix of links, of which the first devices are taken; ``nvml`` for those
+            of this machine's GPUs; None for no device.
         store: directory of the plan; None for a default in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cache_plans``.
     """
@@ -155,7 +156,9 @@ class CachePlannerConfig(ABC):
     budget_bytes: int | None = None
     ratio: float | None = None
     reserve: float = 0.1
-    nvlink: str | None = field(default=None, metadata=names("place", known=MACHINES))
+    nvlink: str | None = field(
+        default=None, metadata=names("place", known=(*MACHINES, THIS_MACHINE))
+    )
     store: str | None = field(default=None, metadata=names("place"))
 
     #: Whether there is a cache at all.

@@ -10,7 +10,7 @@ from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.partition.by_id import mixed
 from gnnscale.partition.edge_cut.libraries import CUTTERS, chosen_cutter, cut, forecast_cut
-from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
+from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE, disjoint_cliques, links_of
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
@@ -33,13 +33,15 @@ class Hierarchical(PartitionerConfig):
     separately, in tablets of equal size.
 
     Attributes:
-        nvlink: ``dgx_v100``, ``siton``, ``dgx_a100``, or a file with a matrix of links; None asks
-            this machine's GPUs. If a machine has more GPUs than parts, the first ones are taken.
+        nvlink: ``dgx_v100``, ``siton``, ``dgx_a100``, or a file with a matrix of links; ``nvml`` or
+            None asks this machine's GPUs. If there are more GPUs than parts, the first are taken.
         edge_cut: what cuts in S2: ``mtkahypar``, ``metis``, or ``auto`` for the first of them that
             is installed.
     """
 
-    nvlink: str | None = field(default=None, metadata=names("place", known=MACHINES))
+    nvlink: str | None = field(
+        default=None, metadata=names("place", known=(*MACHINES, THIS_MACHINE))
+    )
     edge_cut: str = "auto"
 
     algorithm: ClassVar[str] = "hierarchical"
@@ -86,7 +88,7 @@ class Hierarchical(PartitionerConfig):
     def _cliques(self, num_parts: int) -> tuple[tuple[int, ...], ...]:
         links = links_of(self.nvlink)
         if num_parts > len(links):
-            machine = "this machine" if self.nvlink is None else self.nvlink
+            machine = "this machine" if self.nvlink in (None, THIS_MACHINE) else self.nvlink
             raise ConfigError(
                 f"partitioner.num_parts={num_parts}: {machine} has {len(links)} GPUs, and each has "
                 "one part at most"

@@ -1,5 +1,6 @@
 """The GPUs that NVLink joins, of a published machine, a file, or this machine; their cliques."""
 
+import os
 import re
 from importlib import resources
 from itertools import islice
@@ -12,6 +13,8 @@ from gnnscale.core import ConfigError, Int64Array, nearest, nvml, shown
 
 #: Published machines whose links ship with the package.
 MACHINES = ("dgx_a100", "dgx_v100", "siton")
+#: The machine that this process runs on.
+THIS_MACHINE = "nvml"
 _OPTION = "partitioner.nvlink"
 _MAX_GPUS = 1024
 _MAX_LINKS = 1000
@@ -24,19 +27,21 @@ _MAX_CLIQUES = 100_000
 def links_of(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
-    ``nvlink`` is one of ``MACHINES``, a file as ``read_links`` takes it, or None to ask NVML.
+    ``nvlink`` is one of ``MACHINES``, a file as ``read_links`` takes it, or ``nvml`` or None to ask
+    NVML for those between the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves.
 
     Raises:
         ConfigError: no such machine or file, it is no such matrix, or there is no NVML or GPU.
     """
-    if nvlink is None:
-        return _links_by_nvml()
+    if nvlink in (None, THIS_MACHINE):
+        return _links_by_nvml(f"{option}={nvlink or 'null'}")
+    assert nvlink is not None
     if nvlink in MACHINES:
         file = resources.files("gnnscale.partition") / "machines" / f"{nvlink}.csv"
         return _parse(file.read_text(), nvlink, option)
     path = Path(nvlink)
     if not path.is_file() and path.name == nvlink and not path.suffix:
-        known = f"allowed are {', '.join(MACHINES)}, or a file"
+        known = f"allowed are {', '.join((*MACHINES, THIS_MACHINE))}, or a file"
         raise ConfigError(f"{option}={shown(nvlink)}: {known}{nearest(nvlink, MACHINES)}")
     return read_links(path, option=option)
 
@@ -95,16 +100,20 @@ def _parse(text: str, source: str, option: str) -> Int64Array:
     return links
 
 
-def _links_by_nvml() -> Int64Array:
+def _links_by_nvml(asked: str) -> Int64Array:
     remedy = f"; name one of {', '.join(MACHINES)}, or a file"
     try:
         with nvml.opened() as library:
             links = _ask(library)
+        gpus = list(range(len(links)))
+        if "CUDA_VISIBLE_DEVICES" in os.environ:
+            gpus = [each.index for each in nvml.find_gpus().devices]
     except nvml.NvmlError as error:
-        raise ConfigError(f"{_OPTION}=null: {error}{remedy}") from None
-    if not len(links):
-        raise ConfigError(f"{_OPTION}=null: this machine has no GPU{remedy}")
-    return links
+        raise ConfigError(f"{asked}: {error}{remedy}") from None
+    if not gpus:
+        raise ConfigError(f"{asked}: this machine has no GPU{remedy}")
+    found: Int64Array = links[np.ix_(gpus, gpus)]
+    return found
 
 
 def _ask(library: Any) -> Int64Array:

@@ -76,6 +76,16 @@ class Cuda(Accelerator):
         return self.host_driven
 
     @property
+    def collective(self) -> str | None:  # type: ignore[override]
+        """NCCL, among GPUs; none if the host stands for it."""
+        return None if self.host_driven else "cuda:nccl"
+
+    @property
+    def place(self) -> int:
+        """Its number."""
+        return self.index
+
+    @property
     def holds_cache(self) -> bool:
         """Whether it reads rows in the host's memory, of which it may keep some."""
         return self.features != "device"
@@ -118,6 +128,21 @@ class Cuda(Accelerator):
         if self.memory_bytes is not None:
             return self.memory_bytes
         return find_memory().available if self.host_driven else _free_bytes(self.index)
+
+
+def find_all_gpus() -> int:
+    """Return how many GPUs this process may use; nothing of CUDA is initialised.
+
+    Raises:
+        ConfigError: no GPU is there.
+    """
+    try:
+        found = nvml.find_gpus().devices
+    except nvml.NvmlError as error:
+        raise ConfigError(f"device_plan: no GPU here: {error}; {OTHERWISE}") from None
+    if not found:
+        _gpu(found, 0)
+    return len(found)
 
 
 def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:

@@ -83,6 +83,11 @@ class Device:
         """
 
     @property
+    def place(self) -> int | None:
+        """The number of the card that it is; None if no other device can be the same one."""
+        return None
+
+    @property
     def holds_cache(self) -> bool:
         """Whether a part of the graph can be kept in its memory: usually over a link."""
         return not self.on_host
@@ -301,10 +306,14 @@ class Fpga(Accelerator):
 def shared_collective(devices: Sequence[Device]) -> str | None:
     """Return the ``collective`` that all devices have, None if they have none in common.
 
-    Gradients are then summed on the devices, and in host memory otherwise.
+    Gradients are then summed on the devices, and in host memory otherwise: so are those of two
+    workers on one card, whom NCCL refuses.
     """
     found = {device.collective for device in devices}
-    return found.pop() if len(found) == 1 else None
+    places = [device.place for device in devices if device.place is not None]
+    if len(found) > 1 or len(set(places)) < len(places):
+        return None
+    return found.pop()
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:

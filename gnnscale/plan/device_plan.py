@@ -8,6 +8,7 @@ from typing import Any
 
 from gnnscale.core import MAX_COUNT, ConfigError, check_choice, check_range, decode
 from gnnscale.options.found import names
+from gnnscale.plan.cuda import find_all_gpus
 from gnnscale.plan.device import MAX_DEVICES, Device, owns_steps
 from gnnscale.plan.registry import device_options, parse_devices
 
@@ -192,6 +193,44 @@ class DevicePlanConfig:
     def parsed(self) -> tuple[Device, ...]:
         """Return the devices."""
         return parse_devices(self.devices, option="device_plan.devices")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllGpusConfig(DevicePlanConfig):
+    """Every GPU that this process may use, a worker for each.
+
+    Attributes:
+        devices: those that were found: nothing to give.
+        options: of each GPU, e.g. ``{features: host}``; None for the usual ones.
+    """
+
+    devices: list[Any] = field(default_factory=list)
+    options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.devices:
+            raise ConfigError(
+                "device_plan.devices: cuda_all finds them; device_plan.options are those of each"
+            )
+        for option in ("kind", "index", "name"):
+            if option in (self.options or {}):
+                raise ConfigError(
+                    f"device_plan.options.{option}: cannot be given for all GPUs; device_plan=cuda "
+                    "with devices=[{kind: cuda, index: 0}, ...] names each"
+                )
+        super().__post_init__()
+
+    def parsed(self) -> tuple[Device, ...]:
+        """Return the GPUs.
+
+        Raises:
+            ConfigError: no GPU is there.
+        """
+        entries = [
+            {"kind": "cuda", **(self.options or {}), "index": index}
+            for index in range(find_all_gpus())
+        ]
+        return parse_devices(entries, option="device_plan.options")
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:

@@ -143,6 +143,17 @@ def test_nvml_tells_links(monkeypatch: pytest.MonkeyPatch, remotes: Any, matrix:
     assert links_of(None).tolist() == matrix
 
 
+def test_links_are_those_of_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, nvml([[1, 1, None], [0, 0], [1]]))
+    gpus = [SimpleNamespace(index=1), SimpleNamespace(index=0)]
+    monkeypatch.setattr("gnnscale.core.nvml.find_gpus", lambda: SimpleNamespace(devices=gpus))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert links_of("nvml").tolist() == [[0, 2], [2, 0]]
+    gpus.clear()
+    with pytest.raises(ConfigError, match=r"^cache_planner.nvlink=nvml: this machine has no GPU"):
+        links_of("nvml", option="cache_planner.nvlink")
+
+
 def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, nvml([]))
     with pytest.raises(ConfigError, match=r"^partitioner.nvlink=null: this machine has no GPU"):

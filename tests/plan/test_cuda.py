@@ -1,5 +1,6 @@
 """NVIDIA GPUs in a device plan: their options, and what of a machine they ask for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from gnnscale.core import nvml
 from gnnscale.plan import Cuda
 from gnnscale.plan import cuda as module
 from gnnscale.plan.device import owns_steps
+from gnnscale.plan.device_plan import AllGpusConfig
 from gnnscale.plan.registry import parse_devices
 
 FREE = 7 << 30
@@ -99,3 +101,29 @@ def test_without_a_gpu_there_is_another_way() -> None:
         Cuda().check()
     # A run is evaluated on machines without its GPU, and its plan is read there.
     assert Cuda().budget_bytes > 0
+
+
+def test_all_gpus_have_a_worker_each(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = nvml.find_gpus().devices
+    two = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(one, replace(one, index=1)))
+    monkeypatch.setattr(nvml, "find_gpus", lambda: two)
+    plan = AllGpusConfig(options={"features": "host", "tf32": True}, split=[40, 24])
+    assert plan.parsed() == (
+        Cuda(name="cuda:0", index=0, features="host", tf32=True),
+        Cuda(name="cuda:1", index=1, features="host", tf32=True),
+    )
+    with one_line("device_plan.split=[64]", "2 devices"):
+        AllGpusConfig(split=[64])
+
+
+def test_no_gpu_is_one_line(no_gpu: None) -> None:
+    with one_line("device_plan: no GPU here", "device_plan=cpu"):
+        AllGpusConfig()
+
+
+@pytest.mark.parametrize("option", ["kind", "index", "name"])
+def test_what_differs_between_gpus_is_no_option_of_all(gpu: None, option: str) -> None:
+    with one_line(f"device_plan.options.{option}", "names each"):
+        AllGpusConfig(options={option: 0})
+    with one_line("device_plan.devices: cuda_all finds them"):
+        AllGpusConfig(devices=["cuda"])

@@ -6,7 +6,7 @@ from copying_device import Copying
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.plan import Accelerator, Cpu, Emulated
+from gnnscale.plan import Accelerator, Cpu, Cuda, Emulated
 from gnnscale.plan.device import Efficiency, process_group_backend, shared_collective
 from gnnscale.plan.registry import parse_devices
 
@@ -82,6 +82,11 @@ CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
         ([COPYING, COPYING], "cpu:gloo", "cpu:gloo"),
         ([CPU, BOARD], None, "cpu:gloo"),
         ([BOARD, COPYING], None, "cpu:gloo"),
+        ([Cuda(), Cuda(index=1)], "cuda:nccl", "cpu:gloo,cuda:nccl"),
+        # NCCL refuses two workers on one card.
+        ([Cuda(), Cuda()], None, "cpu:gloo"),
+        ([Cuda(host_driven=True), Cuda(host_driven=True)], None, "cpu:gloo"),
+        ([CPU, Cuda()], None, "cpu:gloo"),
     ],
 )
 def test_gradients_are_summed_on_devices_that_all_can(devices, collective, backend) -> None:

@@ -253,6 +253,17 @@ def hang_up() -> None:
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
                 connection.getpeername()  # fails for one that listens, which gloo cannot do without
                 connection.shutdown(socket.SHUT_RDWR)
+    _abort_on_devices()
+
+
+def _abort_on_devices() -> None:
+    """End what GPUs sum among them: a kernel of NCCL waits for a lost peer without end."""
+    if not dist.is_initialized() or "nccl" not in dist.get_backend_config():
+        return
+    with suppress(RuntimeError):  # it was aborted before, or never began
+        # Neither the process group nor its abort is public.
+        device = torch.device("cuda")
+        dist.group.WORLD._get_backend(device).abort()  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.runtime.sync import group
 from gnnscale.runtime.sync.group import ALONE, join, join_torchrun
 
 
@@ -16,8 +18,8 @@ def test_one_process_is_a_group() -> None:
     assert ALONE.gather(b"abc") == [b"abc"]
     assert ALONE.broadcast_json({"a": None}) == {"a": None}
     ALONE.barrier()
-    with join(0, 1, None, backend="gloo") as group:
-        assert group == ALONE
+    with join(0, 1, None, backend="gloo") as joined:
+        assert joined == ALONE
 
 
 @pytest.mark.timeout(120)
@@ -39,3 +41,22 @@ def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPat
     message = "torchrun started 3 processes, but device_plan has 2 devices"
     with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
         pass
+
+
+@pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
+def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
+    monkeypatch: pytest.MonkeyPatch, backend: str, aborted: int
+) -> None:
+    calls: list[str] = []
+
+    class Nccl:
+        def abort(self) -> None:
+            calls.append("abort")
+            raise RuntimeError("aborted before")
+
+    world = SimpleNamespace(_get_backend=lambda device: Nccl() if device.type == "cuda" else None)
+    monkeypatch.setattr(group.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(group.dist, "get_backend_config", lambda: backend)
+    monkeypatch.setattr(group.dist, "group", SimpleNamespace(WORLD=world))
+    group.hang_up()
+    assert len(calls) == aborted
