@@ -39,8 +39,10 @@ class OwnSteps:
     host_optimizer: torch.optim.Optimizer
     #: scale gradients down to this global L2 norm; None leaves them
     clip_norm: float | None
-    #: seeds of the run's first steps, which show how large mini-batches are
+    #: this device's seeds of the run's first steps, which show how large mini-batches are
     first_slices: tuple[Array, ...] = ()
+    #: adds up a tensor of the device over all devices, in place; None for a device alone
+    sum: Callable[[torch.Tensor], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,12 +224,16 @@ class StepOwner(Backend, Protocol):
     the host's and ``state_out`` copies to the host's.
     """
 
-    def train(self, seeds: Array, step: int, *, rate: float, updates: bool) -> PendingOutcome:
+    def train(
+        self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
+    ) -> PendingOutcome:
         """Start the step of ``seeds``: sample, load, propagate, and update the weights.
 
-        It does not wait for the device.
+        It does not wait for the device. Of several devices, each sums its gradients with those of
+        the others, and counts its loss by its part of the seeds.
 
         Args:
+            num_seeds: of the mini-batch over all devices.
             rate: learning rate of the update.
             updates: whether the weights are updated; gradients count for the next update otherwise,
                 each mini-batch by its seeds.

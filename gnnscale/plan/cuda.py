@@ -77,13 +77,18 @@ class Cuda(Accelerator):
 
     @property
     def collective(self) -> str | None:  # type: ignore[override]
-        """NCCL, among GPUs; none if the host stands for it."""
-        return None if self.host_driven else "cuda:nccl"
+        """NCCL among GPUs, gloo if the host stands for them."""
+        return "cpu:gloo" if self.host_driven else "cuda:nccl"
 
     @property
     def place(self) -> int:
         """Its number."""
         return self.index
+
+    @property
+    def gpu(self) -> int | None:
+        """Its number, unless the host stands for it."""
+        return None if self.host_driven else self.index
 
     @property
     def holds_cache(self) -> bool:

@@ -88,6 +88,11 @@ class Device:
         return None
 
     @property
+    def gpu(self) -> int | None:
+        """The number of the NVIDIA GPU that it is, of which NVML reports; None if it is none."""
+        return None
+
+    @property
     def holds_cache(self) -> bool:
         """Whether a part of the graph can be kept in its memory: usually over a link."""
         return not self.on_host
@@ -317,11 +322,13 @@ def shared_collective(devices: Sequence[Device]) -> str | None:
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:
-    """Whether the device of a run does its steps by itself.
+    """Whether the devices of a run do their steps by themselves.
 
-    The host sums the gradients of several devices, and updates the weights.
+    Several do if they sum their gradients by themselves, too. Otherwise the host sums them, and
+    updates the weights.
     """
-    return len(devices) == 1 and devices[0].owns_step
+    alone = len(devices) == 1 or shared_collective(devices) is not None
+    return alone and all(each.owns_step for each in devices)
 
 
 def process_group_backend(devices: Sequence[Device]) -> str:

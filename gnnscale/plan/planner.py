@@ -243,8 +243,9 @@ def _choices(
 ) -> Iterator[list[_Choice]]:
     """Yield threads and prefetching of all devices; devices of a group get the same."""
     if owns_steps(devices):
-        threads = device_plan.Threads(sample=cores, load=cores, propagate=0)
-        yield [(threads, device_plan.BY_DEVICE)]
+        share = max(cores // len(devices), 1)
+        threads = device_plan.Threads(sample=share, load=share, propagate=0)
+        yield [(threads, device_plan.BY_DEVICE)] * len(devices)
         return
     for on_cores, elsewhere in _grants(devices, cores):
         processors = [_modes(each, True, prefetch, seconds) for each in on_cores]

@@ -116,6 +116,17 @@ def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, 
     return tuple(name for name in STAGES if name in present)
 
 
+def energy_sentence(summary: Mapping[str, Any]) -> str | None:
+    """Return what the GPUs of a run took to train; None if nothing counted it."""
+    joules, epochs = summary["energy_j"], summary["epochs"]
+    if joules is None or not epochs:
+        return None
+    return (
+        f"energy: {joules:,.0f} J while training, {joules / epochs:,.1f} J an epoch, by NVML over "
+        "all GPUs"
+    )
+
+
 def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
     """Return a sentence for each emulated device that the host was too slow for."""
     said = []

@@ -65,6 +65,9 @@ def write_outcome(
         if predicted is not None and (predictions or (measured and len(run.plan.shares) > 1)):
             terminal.print_prediction(predicted, console, absent=predictions)
         num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
+        energy = figures.energy_sentence(summary)
+        if energy is not None:
+            console.print(energy, highlight=False, soft_wrap=True, markup=False)
         for sentence in figures.late_sentences(summary["devices"], num_steps=num_steps):
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
         fpga.print_csim(summary["devices"], console)

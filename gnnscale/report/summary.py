@@ -69,6 +69,7 @@ def summarise(
         "epoch_time_s": _averages(times),
         "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
         "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
+        "energy_j": _energy_j(epochs),
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "processor": find_machine().processor,
         "devices": [
@@ -81,6 +82,14 @@ def summarise(
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
+
+
+def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
+    """Return the joules of all GPUs while they trained; None if one of them does not count any."""
+    used = [each.gpu for epoch in epochs for each in epoch.devices if each.gpu is not None]
+    joules = [each.energy_j for each in used]
+    known = [each for each in joules if each is not None]
+    return sum(known) if known and len(known) == len(joules) else None
 
 
 def _averages(times: Sequence[float]) -> dict[str, float | None]:
@@ -182,9 +191,18 @@ def _device(device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int)
         **_hit_rates(sum((each.traffic for each in epochs), Traffic())),
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
+        "gpu": _gpu(epochs),
         "counters": _counters(epochs),
         "csim": _csim(device, epochs, steps_per_epoch),
     }
+
+
+def _gpu(epochs: Sequence[DeviceEpoch]) -> dict[str, float | int | None] | None:
+    """What the device's GPU took while it trained, over the whole run."""
+    used = [each.gpu for each in epochs if each.gpu is not None]
+    if not used:
+        return None
+    return asdict(sum(used[1:], used[0]))
 
 
 def _csim(

@@ -52,7 +52,10 @@ def train(
     OWN.begin("opening the run")
     with opening.open_run(config, directory, options, group, artefacts) as state:
         recorder = StepRecorder(
-            group, steps_per_epoch=state.progress.steps_per_epoch, start=time.perf_counter()
+            group,
+            steps_per_epoch=state.progress.steps_per_epoch,
+            start=time.perf_counter(),
+            meter=state.device.meter,
         )
         validator = Validator(
             config,

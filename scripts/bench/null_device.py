@@ -76,7 +76,7 @@ class NullBackend:
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         return OUTCOME
 
-    def train(self, seeds: Any, step: int, *, rate: float, updates: bool) -> Done:
+    def train(self, seeds: Any, step: int, *, num_seeds: int, rate: float, updates: bool) -> Done:
         return self._done
 
     def load_state(self) -> None:

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from gnnscale.cache import CacheFigures, CacheTraffic
+from gnnscale.core.gpu_meter import GpuUse
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.report.figures import energy_sentence
+from gnnscale.report.page.devices import devices
 from gnnscale.report.summary import append_metrics, summarise, write_json, write_metrics
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
@@ -231,3 +234,25 @@ def test_a_plan_and_its_epochs(first_epochs: int | None, rate: float, transactio
     assert cache["measured"]["num_epochs"] == (first_epochs or 2)
     assert cache["whole_run"]["feature_hit_rate"] == pytest.approx(0.3)
     assert cache["whole_run"]["transactions"] == 70
+
+
+def test_what_gpus_took_is_of_the_whole_run() -> None:
+    used = [GpuUse(energy_j=30.0, received_bytes=100), GpuUse(energy_j=12.0, received_bytes=60)]
+    history = [epoch(number, 0.5, 1.0, gpu=each) for number, each in enumerate(used, 1)]
+    summary = summarise(result(*history), status="completed")
+    assert summary["devices"][0]["gpu"] == {
+        "energy_j": 42.0,
+        "received_bytes": 160,
+        "sent_bytes": None,
+    }
+    assert summary["energy_j"] == 42.0
+    assert energy_sentence(summary) == (
+        "energy: 42 J while training, 21.0 J an epoch, by NVML over all GPUs"
+    )
+    assert "42" in devices(summary)
+    # What one GPU does not count is not known of all.
+    history[1] = replace(history[1], devices=(cpu(1.0, gpu=GpuUse()),))
+    assert summarise(result(*history), status="completed")["energy_j"] is None
+    without = summarise(result(epoch(1, 0.5, 1.0)), status="completed")
+    assert without["energy_j"] is without["devices"][0]["gpu"] is energy_sentence(without) is None
+    assert "J of the run" not in devices(without)

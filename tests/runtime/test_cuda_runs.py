@@ -132,6 +132,46 @@ def test_caches_in_device_memory_change_no_loss_and_hit_as_planned(
     assert any(each.get("peer_hits") for each in rows) == ("peers" in kind)
 
 
+def cards(*places: str) -> str:
+    """A device for each, which own their steps together: they are different cards."""
+    each = [cuda(index=index, features=place) for index, place in enumerate(places)]
+    return plan_of(*each)
+
+
+TOGETHER = {
+    "two": (("device", "device"), ()),
+    "three": (("device", "host", "device"), ("batch_size=50",)),
+    "mini-batches of an update": (("device", "device"), ("runtime.accumulate=4", "optimizer=sgd")),
+    "batch norm": (("device", "host"), ("model.norm=batch", "runtime.accumulate=2")),
+    "attention": (("device", "device"), ("model=gat", "runtime.clip_norm=0.1")),
+    "unequal": (("device", "device"), ("device_plan.split=[40,24]",)),
+}
+
+
+@pytest.mark.parametrize("kind", TOGETHER)
+def test_devices_that_sum_by_themselves_learn_what_processors_do(
+    launched: Any, tmp_path: Path, kind: str
+) -> None:
+    places, more = TOGETHER[kind]
+    options = ("model=sage", "model.dropout=0.5", "num_threads=3", *more)
+    found = launched(tmp_path / "cuda", cards(*places), *options)
+    assert {share.prefetch for share in found.result.layout.plan.shares} == {"device"}
+    split = "" if "split" in str(more) else f"device_plan.split={parts(len(places), more)}"
+    cpus = plan_of(*(ROWS for _ in places))
+    known = launched(tmp_path / "cpu", cpus, *options, "runtime.drm=false", *filter(None, [split]))
+    assert found.losses == pytest.approx(known.losses, rel=1e-4)
+
+
+def parts(num_devices: int, options: tuple[str, ...]) -> str:
+    size = 50 if "batch_size=50" in options else 64
+    return str([size // num_devices + (each < size % num_devices) for each in range(num_devices)])
+
+
+def test_devices_resume_together(resumed_and_whole: Any) -> None:
+    options = ("model=sage", "model.dropout=0.5", "num_threads=2")
+    resumed_and_whole(cards("device", "device"), *options)
+
+
 @pytest.mark.parametrize("planner", ["gnnlab", "legion"])
 def test_a_device_alone_reads_its_cache_in_recorded_steps(
     launched: Any, tmp_path: Path, planner: str

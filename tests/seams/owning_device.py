@@ -92,7 +92,10 @@ class OwningBackend(CopyingBackend):
     def transfer(self, batch: Any, inputs: Inputs) -> DeviceBatch:
         return super().transfer(batch.hidden, inputs)
 
-    def train(self, seeds: NDArray[Any], step: int, *, rate: float, updates: bool) -> Pending:
+    def train(
+        self, seeds: NDArray[Any], step: int, *, num_seeds: int, rate: float, updates: bool
+    ) -> Pending:
+        assert num_seeds == len(seeds), "it trains alone"
         self.started.append(step)
         return Pending(self._worker.submit(self._step, seeds.copy(), step, rate, updates))
 

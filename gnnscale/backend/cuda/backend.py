@@ -93,7 +93,7 @@ class CudaBackend:
         self._placed = place(host.graph, self.device, engine, kept_bytes=weights, cache=self._cache)
         self._queue = None if host.own_steps is None else self._new_queue()
         if self._queue is None:
-            self._learner = Learner(host, engine.device)
+            self._learner = Learner(host, engine)
         else:
             self._learner = self._queue.learner
         engine.synchronize()  # buffers were cleared outside of the streams that use them
@@ -129,10 +129,14 @@ class CudaBackend:
         self._engine.synchronize()
         return made
 
-    def train(self, seeds: Array, step: int, *, rate: float, updates: bool) -> OwnStep:
+    def train(
+        self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
+    ) -> OwnStep:
         """Start the step of ``seeds``; see ``StepOwner.train``."""
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
-            return self._own_steps.start(seeds, step, rate=rate, updates=updates, outcomes=self)
+            return self._own_steps.start(
+                seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
+            )
 
     def outcome(self, step: OwnStep) -> BatchOutcome:
         """Wait for a step, and return its outcome."""

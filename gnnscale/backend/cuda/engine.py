@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -67,6 +68,14 @@ class Engine(Protocol):
 
         Raises:
             DeviceError: the device cannot reach it.
+        """
+        ...
+
+    def collective(self, work: Callable[[], None], held: object) -> None:
+        """Do, on the current stream, what other devices take part in.
+
+        Args:
+            held: what must live as long as a recording of it.
         """
         ...
 
@@ -149,6 +158,10 @@ class CudaEngine:
         """Return the memory of another process (CUDA IPC)."""
         self._pieces.append(IpcMemory.open(address, num_bytes, self.device))
         return self._pieces[-1].bytes
+
+    def collective(self, work: Callable[[], None], held: object) -> None:
+        """Queue what NCCL does, which a CUDA graph records."""
+        work()
 
     def synchronize(self) -> None:
         """Wait for the GPU."""

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.engine import MemoryPiece
 from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.host_capture import Recording
+from gnnscale.backend.cuda.host_capture import Recording, note_launch
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.core import Array
@@ -252,6 +252,12 @@ class HostEngine:
             raise DeviceError(
                 f"cuda on the host: a peer's cache cannot be opened: {error}"
             ) from None
+
+    def collective(self, work: Callable[[], None], held: object) -> None:
+        """Do it with its messages on the host, which are no operations of the device."""
+        with _disable_current_modes():
+            work()
+        note_launch(work, (held,))
 
     def synchronize(self) -> None:
         """Nothing to do: what is begun outside of streams is done at once."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from gnnscale.backend.base import HostParts, OwnSteps
 from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.records import StepRecords
 from gnnscale.model import Inputs
 from gnnscale.model.trainable import objective_on
@@ -29,27 +31,30 @@ class Accumulated:
 class Learner:
     """Computes gradients of mini-batches, and updates weights if the device owns its steps."""
 
-    def __init__(
-        self, host: HostParts, device: torch.device, records: StepRecords | None = None
-    ) -> None:
-        """Copy the model of ``host`` to ``device``; ``load_state`` gives it weights.
+    def __init__(self, host: HostParts, engine: Engine, records: StepRecords | None = None) -> None:
+        """Copy the model of ``host`` to the device; ``load_state`` gives it weights.
 
         Args:
             records: of the steps that the device owns; None if it owns none.
         """
         self._host = host
-        self._model = copy.deepcopy(host.model).to(device).train()
+        self._engine = engine
+        self._model = copy.deepcopy(host.model).to(engine.device).train()
         #: found once: looking for them takes as long as some launches
         self._parameters = self._model.shared_parameters
-        self._objective = objective_on(host.objective, device)
+        self._objective = objective_on(host.objective, engine.device)
         own = host.own_steps
         self._optimizer = None
+        self._sum = None if own is None else own.sum
         if own is not None and records is not None:
             self._records = records
             self._optimizer = own.build_optimizer(self._model)
             _ready(self._optimizer, records.halted)
         #: sums of gradients since the last update, each times its seeds
         self._accumulated: list[torch.Tensor] = []
+        #: the gradients of all devices, and whether any of them has halted
+        size = sum(each.numel() for each in self._parameters)
+        self._bucket = torch.zeros(size + 1, device=engine.device)
 
     def backward(self, batch: CudaBatch, inputs: Inputs, weight: float) -> torch.Tensor:
         """Add the gradients of the mini-batch's mean loss times ``weight``; return that loss."""
@@ -78,17 +83,33 @@ class Learner:
     def finish(self, before: Accumulated, num_seeds: int, *, updates: bool, rate: float) -> None:
         """Accumulate the gradients of a mini-batch, and update the weights if ``updates``.
 
-        Nothing changes once the device has halted, if the optimizer ``is_fused``.
+        Nothing changes once a device has halted, if the optimizer ``is_fused``.
 
         Args:
             before: mini-batches whose gradients count for the same update, each by its seeds.
+            num_seeds: of the mini-batch, over all devices.
             rate: learning rate of an optimizer that is not fused; others read the step's record.
         """
         gradients = self.take_gradients()
+        if self._sum is not None:
+            gradients = self._summed(gradients, self._sum)
         if before.num_batches or not updates:
             gradients = self._accumulate(gradients, before, num_seeds)
         if updates:
             self._update(gradients, rate)
+
+    def _summed(
+        self, gradients: list[torch.Tensor], add_up: Callable[[torch.Tensor], None]
+    ) -> list[torch.Tensor]:
+        """Return the sums of gradients over all devices; all halt that sum with one that has."""
+        halted, bucket = self._records.halted, self._bucket
+        parts = [each.flatten() for each in gradients]
+        torch.cat([*parts, halted.reshape(1)], out=bucket)
+        self._engine.collective(lambda: add_up(bucket), bucket)
+        halted.copy_(bucket[-1].clamp(max=1))
+        sizes = [each.numel() for each in gradients]
+        sums = torch.split(bucket[:-1], sizes)
+        return [part.view_as(each) for part, each in zip(sums, gradients, strict=True)]
 
     def _accumulate(
         self, gradients: list[torch.Tensor], before: Accumulated, num_seeds: int

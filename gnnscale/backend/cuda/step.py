@@ -71,17 +71,15 @@ class StepSlot:
     def train(
         self,
         seeds: StepSeeds,
-        before: Accumulated,
+        part: StepPart,
         *,
-        updates: bool,
         rate: float,
         recorded: bool,
     ) -> None:
         """Propagate, update the weights, and report; on a stream.
 
         Args:
-            before: mini-batches that count for the same update.
-            updates: whether the weights are updated.
+            part: what the seeds are of the mini-batch, and that of the update.
             rate: learning rate, as the host knows it.
             recorded: whether the step reads by ``keep``, and not what was read last.
         """
@@ -89,9 +87,9 @@ class StepSlot:
         assert found is not None
         batch, inputs = found
         self._kernels.begin(self.drawn.state)
-        loss = self._learner.backward(batch.again(), inputs, 1.0)
+        loss = self._learner.backward(batch.again(), inputs, seeds.count / part.num_seeds)
         self._kernels.propagated()
-        self._learner.finish(before, seeds.count, updates=updates, rate=rate)
+        self._learner.finish(part.before, part.num_seeds, updates=part.updates, rate=rate)
         self._kernels.report(
             self.drawn.state,
             loss.float().reshape(1),
@@ -131,6 +129,15 @@ class StepSlot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepPart:
+    """A mini-batch as a part of its update."""
+
+    num_seeds: int  #: of the mini-batch, over all devices
+    before: Accumulated  #: mini-batches that count for the same update
+    updates: bool  #: whether the weights are updated after it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """Reads by place: each member of the clique, and last the host; empty without a cache."""
 
@@ -156,22 +163,19 @@ class OwnStep:
         number: int,
         *,
         rate: float,
-        before: Accumulated,
-        updates: bool,
+        part: StepPart,
     ) -> None:
         """Know a step that is to be started.
 
         Args:
             number: of the step in the run.
             rate: learning rate.
-            before: mini-batches that count for the same update.
-            updates: whether the weights are updated after it.
+            part: of its update.
         """
         self.seeds = seeds
         self.number = number
         self.rate = rate
-        self.before = before
-        self.updates = updates
+        self.part = part
         self.place = 0  #: of its record
         self.done: Mark | None = None  #: after all of it
         self._outcomes = outcomes

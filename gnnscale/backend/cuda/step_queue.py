@@ -18,7 +18,7 @@ from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.records import NUM_RECORDS, Reported, StepRecords
 from gnnscale.backend.cuda.sampler_plan import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds, seeds_of
-from gnnscale.backend.cuda.step import Found, Outcomes, OwnStep, StepSlot
+from gnnscale.backend.cuda.step import Found, Outcomes, OwnStep, StepPart, StepSlot
 from gnnscale.backend.cuda.streams import Mark, Stream
 from gnnscale.core import Array, one_line
 
@@ -73,7 +73,7 @@ class StepQueue:
         self._streams = streams
         self._captures = captures
         self._records = StepRecords(engine, max_seeds(host))
-        self.learner = Learner(host, engine.device, self._records)
+        self.learner = Learner(host, engine, self._records)
         # An optimizer that counts its steps on the host is waited for, as code of a user's is.
         self._waits = own_code or not self.learner.is_fused
         self._is_exact = exact or self._waits
@@ -84,9 +84,18 @@ class StepQueue:
         #: steps whose outcome was not read, in their order
         self._unread: deque[OwnStep] = deque()
         self._accumulated = Accumulated()
+        #: seeds of the largest slice, which most have
+        self._usual = 1
 
     def start(
-        self, seeds: Array, step: int, *, rate: float, updates: bool, outcomes: Outcomes
+        self,
+        seeds: Array,
+        step: int,
+        *,
+        num_seeds: int,
+        rate: float,
+        updates: bool,
+        outcomes: Outcomes,
     ) -> OwnStep:
         """Start a step; see ``StepOwner.train``.
 
@@ -98,10 +107,10 @@ class StepQueue:
             seeds_of(self._host, seeds, step),
             step,
             rate=rate,
-            before=self._accumulated,
-            updates=updates,
+            part=StepPart(num_seeds=num_seeds, before=self._accumulated, updates=updates),
         )
-        self._accumulated = Accumulated() if updates else self._accumulated + started.seeds.count
+        self._accumulated = Accumulated() if updates else self._accumulated + num_seeds
+        self._usual = max(self._usual, started.seeds.count)
         assert len(self._unread) < NUM_RECORDS
         self._queue(started, exact=self._is_exact)
         self._unread.append(started)
@@ -124,6 +133,7 @@ class StepQueue:
     def forget(self) -> None:
         """Forget what was recorded, and what waits for an update; the device is idle."""
         self._accumulated = Accumulated()
+        self._unread.clear()
         for each in self._slots:
             each.forget()
 
@@ -148,7 +158,7 @@ class StepQueue:
 
     def _repeats(self, seeds: StepSeeds) -> bool:
         """Whether a step differs from others by its record alone."""
-        return self._captures and seeds.edges is None and seeds.count == self._host.batch_size
+        return self._captures and seeds.edges is None and seeds.count == self._usual
 
     def _read(self, slot: StepSlot, step: OwnStep, *, repeats: bool) -> None:
         seeds, number = step.seeds, step.number
@@ -174,13 +184,13 @@ class StepQueue:
         reading.run(lambda: slot.load(seeds, number, sizes))
 
     def _train(self, slot: StepSlot, step: OwnStep, *, repeats: bool) -> None:
-        seeds, before, updates = step.seeds, step.before, step.updates
+        seeds, part, rate = step.seeds, step.part, step.rate
 
         def work() -> None:
-            slot.train(seeds, before, updates=updates, rate=step.rate, recorded=repeats)
+            slot.train(seeds, part, rate=rate, recorded=repeats)
 
         if repeats:
-            self._do(slot, self._streams.training, (before, updates), work)
+            self._do(slot, self._streams.training, part, work)
         else:
             self._streams.training.run(work, waits=self._waits)
 

@@ -130,10 +130,17 @@ def devices(summary: Mapping[str, Any]) -> str:
         "topology hits": [percent(each["topology_hit_rate"]) for each in found],
         "over its link": [gib(_link(each, "link_bytes")) for each in found],
         "requests": [count(_link(each, "link_requests")) for each in found],
+        "J of the run": [count(_gpu(each, "energy_j")) for each in found],
+        "from the host": [gib(_gpu(each, "received_bytes")) for each in found],
     }
     note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
     own = _csim(found) + _counters(found)
     return f'<div class="card wide">{table(labels, figures)}{note}</div>{own}'
+
+
+def _gpu(device: Mapping[str, Any], name: str) -> Any:
+    """A counter of NVML over the run; None without a GPU, or if its driver has no such counter."""
+    return None if device["gpu"] is None else device["gpu"][name]
 
 
 def _csim(devices: list[dict[str, Any]]) -> str:

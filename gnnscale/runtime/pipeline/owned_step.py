@@ -2,17 +2,20 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from gnnscale.backend import PendingOutcome, StepOwner
 from gnnscale.core import STAGES
+from gnnscale.model import TrainableModel
 from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.pipeline.step import Finished, last_of_updates
-from gnnscale.runtime.sync.synchronizer import StepTotals
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.synchronizer import StepControl, StepTotals, combine_statistics
 
 #: Steps whose outcome the host may not have read yet.
 MAX_LATE = 4
@@ -27,13 +30,16 @@ class OwnedStep:
     """Starts the steps of a device that owns them, and reads their outcomes up to four steps late.
 
     The host waits for the device only if it is that far ahead, before a checkpoint, and at the end
-    of an epoch.
+    of an epoch. Workers of several devices read the outcome of a step after they have started the
+    same one: what finds no room is then done again by all of them alike.
     """
 
     def __init__(
         self,
+        model: TrainableModel,
         backend: StepOwner,
         optimizer: torch.optim.Optimizer,
+        group: Group,
         *,
         work: CountedWork | None = None,
         accumulate: int = 1,
@@ -42,18 +48,25 @@ class OwnedStep:
         """Train on ``backend``.
 
         Args:
+            model: the host's, which the device's weights are copied to.
             optimizer: the host's, of which each step's learning rate is read.
+            group: the workers of all devices.
             work: what the device's work takes by count; None if resource management looks at the
                 clock.
             accumulate: mini-batches of an update; the last update of an epoch may have fewer.
             steps_per_epoch: mini-batches of an epoch.
         """
+        self._model = model
         self._backend = backend
         self._optimizer = optimizer
+        self._group = group
+        self._control = StepControl(group)
         self._work = work
         self._accumulate = accumulate
         self._steps_per_epoch = steps_per_epoch
         self._late: deque[tuple[BatchSlice, PendingOutcome]] = deque()
+        #: Whether a checkpoint is wanted, of which the other workers learn with the next outcome.
+        self._wanted = False
         #: Rows that each layer wrote since statistics were combined.
         self.rows: Counter[int] = Counter()
 
@@ -63,6 +76,7 @@ class OwnedStep:
             pending = self._backend.train(
                 batch.seeds,
                 batch.step,
+                num_seeds=batch.num_seeds,
                 rate=self._optimizer.param_groups[0]["lr"],
                 updates=self.updates_after(batch.step),
             )
@@ -76,10 +90,20 @@ class OwnedStep:
             checkpoint: whether a checkpoint is wanted after it.
         """
         last = (batch.step + 1) % self._steps_per_epoch == 0
-        max_late = 0 if checkpoint or last else MAX_LATE
-        while self._late and (len(self._late) > max_late or self._late[0][1].ready):
-            wanted = checkpoint and len(self._late) == 1
-            yield self._read(*self._late.popleft(), checkpoint=wanted)
+        alone = self._group.size == 1
+        self._wanted |= checkpoint
+        drains = last or (alone and self._wanted)
+        while self._late and (drains or self._is_due(alone)):
+            finished, totals = self._read(*self._late.popleft())
+            drains |= totals.checkpoint
+            saves = drains and totals.checkpoint and not self._late
+            self._wanted &= not saves
+            same = totals.checkpoint == saves
+            yield finished, totals if same else replace(totals, checkpoint=saves)
+
+    def _is_due(self, alone: bool) -> bool:
+        """Whether the next outcome is read: it is late, or there and no other worker waits."""
+        return len(self._late) > MAX_LATE or (alone and self._late[0][1].ready)
 
     def update_weights(self, batch: BatchSlice) -> None:
         """Nothing to do: the device updates its weights."""
@@ -89,16 +113,18 @@ class OwnedStep:
         return last_of_updates(step, self._accumulate, self._steps_per_epoch)
 
     def combine_statistics(self) -> None:
-        """Bring the host's model up to date; there is no other device."""
+        """Bring the host's model up to date, and its running statistics to those of all devices."""
         self.state_out()
+        if combine_statistics(self._model, self.rows, self._group):
+            self._backend.load_state()
         self.rows.clear()
 
     def state_out(self) -> None:
         """Copy weights, buffers and the optimizer's state to the host's."""
         self._backend.state_out()
 
-    def _read(self, batch: BatchSlice, pending: PendingOutcome, *, checkpoint: bool) -> Finished:
-        """Wait for the outcome of a step if it is not there."""
+    def _read(self, batch: BatchSlice, pending: PendingOutcome) -> Finished:
+        """Wait for the outcome of a step if it is not there, and trade it with other workers."""
         with running("propagate"):
             outcome = batch.outcome = pending.read()
         for stage, seconds in outcome.seconds.items():
@@ -106,6 +132,10 @@ class OwnedStep:
             setattr(batch.stages, stage, seconds)
         self.rows.update(outcome.size.rows)
         work = self._work
-        counted = None if work is None else (work.stage_times(batch.plan, outcome.size),)
-        totals = StepTotals.of_one(outcome, batch.stages, counted, checkpoint=checkpoint)
+        counted = None if work is None else work.stage_times(batch.plan, outcome.size)
+        if self._group.size == 1:
+            of_one = None if counted is None else (counted,)
+            return batch, StepTotals.of_one(outcome, batch.stages, of_one, checkpoint=self._wanted)
+        with running("sync"):
+            totals = self._control.trade(outcome, batch.stages, counted, checkpoint=self._wanted)
         return batch, totals

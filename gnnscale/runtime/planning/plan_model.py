@@ -14,6 +14,7 @@ from gnnscale.model import GNN, TrainableModel, trainable
 from gnnscale.model.layer import GraphLayer
 from gnnscale.plan import Device, DevicePlan, device_plan, planner
 from gnnscale.plan.calibration.kept import this_machine
+from gnnscale.plan.device import owns_steps
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize, Prediction
@@ -117,6 +118,9 @@ class PlanModel:
         self._split = config.device_plan.split or (
             first.counts and device_plan.apportion(first.counts, config.batch_size)
         )
+        if self._split is None and owns_steps(self.devices):
+            # Devices that own their steps are alike, and have room for so many seeds alone.
+            self._split = device_plan.apportion([1] * len(self.devices), config.batch_size)
         if first.counts is not None:
             counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
             most, size = [max(each) for each in counts], config.batch_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import cast
@@ -19,10 +20,13 @@ from gnnscale.backend import (
     loading,
     open_backend,
 )
+from gnnscale.core import Array
+from gnnscale.core.gpu_meter import GpuMeter
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
 from gnnscale.plan.device import owns_steps, shared_collective
+from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
@@ -40,6 +44,7 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.sampler import SeedOrder, StepSeeds
 
 #: Steps that show a device how large mini-batches are.
 _REHEARSED = 16
@@ -50,6 +55,7 @@ class WorkerDevice:
     """One worker's device."""
 
     devices: tuple[Device, ...]  #: those of all workers, in the order of ranks
+    group: Group  #: the workers
     store: FeatureStore  #: the features at the host, without any cache
     cache: OpenedCache | None  #: what this worker's device keeps; None for nothing
     #: keeps the caches at what the run reads; None if nothing is cached
@@ -81,7 +87,7 @@ class WorkerDevice:
             aggregates=device.takes_aggregated,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
-        backend = open_backend(device, _host_parts(config, data, learning, loader, cache))
+        backend = open_backend(device, _host_parts(config, data, learning, loader, cache, group))
         if plan is not None and plan.has_peers:
             _join_caches(backend, cache, group)
         stages = Stages(backend, _open_exchange(config, data, learning, loader, group))
@@ -92,8 +98,10 @@ class WorkerDevice:
         step: Step
         if owns_steps(devices):
             step = OwnedStep(
+                learning.trained,
                 cast(StepOwner, backend),
                 learning.optimizer,
+                group,
                 work=work,
                 accumulate=config.runtime.accumulate,
                 steps_per_epoch=order.steps_per_epoch,
@@ -111,6 +119,7 @@ class WorkerDevice:
             )
         return cls(
             devices=devices,
+            group=group,
             store=host,
             cache=cache,
             replanner=None
@@ -123,6 +132,13 @@ class WorkerDevice:
         )
 
     @property
+    def meter(self) -> GpuMeter | None:
+        """What counts the energy of this worker's GPU; None if a lower rank has the same one."""
+        index = self.devices[self.group.rank].gpu
+        others = [each.gpu for each in self.devices[: self.group.rank]]
+        return GpuMeter.of(None if index in others else index)
+
+    @property
     def inferring(self) -> Inferring | None:
         """The device, if it computes exact rows for evaluation."""
         return cast(Inferring, self.backend) if self.backend.device.infers else None
@@ -130,7 +146,7 @@ class WorkerDevice:
     def rehearsal(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> Step:
         """Return what a rehearsal does with a slice; it throws ``optimizer`` away."""
         if owns_steps(self.devices):
-            return OwnedStep(cast(StepOwner, self.backend), optimizer)
+            return OwnedStep(model, cast(StepOwner, self.backend), optimizer, self.group)
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
@@ -148,9 +164,13 @@ def _host_parts(
     learning: Learning,
     loader: loading.FeatureLoader,
     cache: OpenedCache | None,
+    group: Group,
 ) -> HostParts:
     """Return what the device is opened with."""
     task = data.task
+    own = None
+    if owns_steps(config.device_plan.parsed()):
+        own = _own_steps(config, data, learning, group)
     sampling = task.sampling(config.trained_sampler, data.order)
     sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
     parts = HostParts(
@@ -160,16 +180,9 @@ def _host_parts(
         sampler=sampler,
         sampling=sampling,
         seed=config.seed,
-        batch_size=config.batch_size,
+        batch_size=config.batch_size if own is None else _most_seeds(config, data.order, group),
         loader=loader,
-        own_steps=OwnSteps(
-            build_optimizer=config.optimizer.build,
-            host_optimizer=learning.optimizer,
-            clip_norm=config.runtime.clip_norm,
-            first_slices=tuple(each.seeds for each in islice(data.order.epoch(0), _REHEARSED)),
-        )
-        if owns_steps(config.device_plan.parsed())
-        else None,
+        own_steps=own,
     )
     if cache is None:
         return parts
@@ -177,6 +190,41 @@ def _host_parts(
         num_bytes=cache.num_bytes, lists=cache.lists, counters=cache.counters, kept=cache.kept
     )
     return replace(parts, cache=found)
+
+
+def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group) -> OwnSteps:
+    """Return what the device needs to do steps by itself."""
+    first = islice(data.order.epoch(0), _REHEARSED)
+    return OwnSteps(
+        build_optimizer=config.optimizer.build,
+        host_optimizer=learning.optimizer,
+        clip_norm=config.runtime.clip_norm,
+        first_slices=tuple(_slice(config, each, group) for each in first),
+        # Over connections that nothing else uses: steps are summed while others are reported.
+        sum=None if group.size == 1 else group.with_own_connections().sum,
+    )
+
+
+def _counts(config: TrainConfig, step: StepSeeds, group: Group) -> Sequence[int]:
+    """Return each device's seeds of a step, of devices that own theirs."""
+    split = step.counts or config.device_plan.split or [1] * group.size
+    return apportion(split, len(step.seeds))
+
+
+def _slice(config: TrainConfig, step: StepSeeds, group: Group) -> Array:
+    """Return this device's seeds of a step."""
+    counts = _counts(config, step, group)
+    first = sum(counts[: group.rank])
+    return step.seeds[first : first + counts[group.rank]]
+
+
+def _most_seeds(config: TrainConfig, order: SeedOrder, group: Group) -> int:
+    """Return how many seeds a slice of this device has at most, if it owns its steps."""
+    if order.movable:
+        split = config.device_plan.split or [1] * group.size
+        return max(apportion(split, config.batch_size)[group.rank], 1)
+    steps = order.epoch(0)
+    return max(1, *(_counts(config, each, group)[group.rank] for each in steps))
 
 
 def _join_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> None:

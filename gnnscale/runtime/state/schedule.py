@@ -13,7 +13,7 @@ from typing import Any
 
 from gnnscale.cache import CachePlan
 from gnnscale.core import Array, Pipeline
-from gnnscale.plan import DevicePlan
+from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.owned_step import max_late
@@ -231,6 +231,8 @@ class WorkerSchedule:
 
 def manages(config: TrainConfig, plan: DevicePlan) -> bool:
     """Return whether resource management has anything to decide under ``plan``."""
+    if any(each.prefetch == BY_DEVICE for each in plan.shares):
+        return False
     return config.runtime.drm and (len(plan.shares) > 1 or runs_ahead(plan))
 
 

@@ -142,6 +142,73 @@ class StepTotals:
         return self.stages if self.counted is None else self.counted
 
 
+class StepControl:
+    """What devices trade of a step beside gradients: a row of numbers each."""
+
+    def __init__(self, group: Group, values: Tensor | None = None) -> None:
+        """Take ``values`` float32 in host memory, as many as ``size_of`` says, or new ones."""
+        self._group = group
+        self.values = torch.zeros(self.size_of(group)) if values is None else values
+
+    @classmethod
+    def size_of(cls, group: Group) -> int:
+        """Return how many numbers there are."""
+        return _SHARED + group.size * _ROW
+
+    def trade(
+        self,
+        outcome: BatchOutcome | None,
+        stages: StageTimes,
+        counted: StageTimes | None,
+        *,
+        checkpoint: bool,
+    ) -> StepTotals:
+        """Return the totals of a step, of which each of several devices passes its own part."""
+        self.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
+        self._group.sum(self.values)
+        return self.read(counts=counted is not None)
+
+    def write(
+        self,
+        outcome: BatchOutcome | None,
+        stages: StageTimes,
+        counted: StageTimes,
+        *,
+        checkpoint: bool,
+    ) -> None:
+        """Fill this device's row; the other rows are zeros, and so sums are exact."""
+        control: Float32Array = self.values.numpy()
+        control[:] = 0
+        control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint
+        row = control[_SHARED:].reshape(self._group.size, _ROW)[self._group.rank]
+        row[: len(STAGES)] = [getattr(stages, stage) for stage in STAGES]
+        row[-len(STAGES) :] = [getattr(counted, stage) for stage in STAGES]
+        if outcome is not None:
+            counts = [outcome.num_edges, outcome.num_vertices, *outcome.traffic.counts()]
+            row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
+
+    def read(self, *, counts: bool) -> StepTotals:
+        """Return what all devices have written, once it is summed.
+
+        Args:
+            counts: whether work is counted.
+        """
+        control: Float32Array = self.values.numpy()
+        rows = control[_SHARED:].reshape(self._group.size, _ROW)
+        halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
+        sums = halves[:, 0] * _HALF + halves[:, 1]
+        counted = tuple(_stage_times(row) for row in rows[:, -len(STAGES) :].tolist())
+        return StepTotals(
+            loss=float(control[0]),
+            num_edges=int(sums[:, 0].sum()),
+            num_vertices=int(sums[:, 1].sum()),
+            stages=tuple(_stage_times(row) for row in rows[:, : len(STAGES)].tolist()),
+            traffic=tuple(Traffic.from_counts(each) for each in sums[:, 2:].tolist()),
+            counted=counted if counts else None,
+            checkpoint=bool(control[1]),
+        )
+
+
 class Synchronizer:
     """Sums gradients in one flat bucket, and gathers what every device did.
 
@@ -171,15 +238,16 @@ class Synchronizer:
         self._group = group
         self._parameters = model.shared_parameters
         sizes = [parameter.numel() for parameter in self._parameters]
-        num_control = _SHARED + group.size * _ROW
+        num_control = StepControl.size_of(group)
         if own_collective:
             collective = backend.device.collective or "cpu"
             self._bucket = torch.zeros(sum(sizes), device=collective.partition(":")[0])
-            self._control = torch.zeros(num_control)
+            control = torch.zeros(num_control)
         else:
             # One buffer, hence one collective a step.
             self._buffer = torch.zeros(sum(sizes) + num_control)
-            self._bucket, self._control = self._buffer.tensor_split([sum(sizes)])
+            self._bucket, control = self._buffer.tensor_split([sum(sizes)])
+        self._control = StepControl(group, control)
         self._own_collective = own_collective
         views = zip(torch.split(self._bucket, sizes), self._parameters, strict=True)
         self._gradients = [view.view(parameter.shape) for view, parameter in views]
@@ -198,13 +266,13 @@ class Synchronizer:
             of_one = None if counted is None else (counted,)
             totals = StepTotals.of_one(outcome, stages, of_one, checkpoint=checkpoint)
         else:
-            self._write_control(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
+            self._control.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
             if self._own_collective:
                 self._group.sum(self._bucket)
-                self._group.sum(self._control)
+                self._group.sum(self._control.values)
             else:
                 self._group.sum(self._buffer)
-            totals = self._read_control(counts=counted is not None)
+            totals = self._control.read(counts=counted is not None)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
         return totals
@@ -235,41 +303,6 @@ class Synchronizer:
         self._backend.buffers_out()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()
-
-    def _write_control(
-        self,
-        outcome: BatchOutcome | None,
-        stages: StageTimes,
-        counted: StageTimes,
-        *,
-        checkpoint: bool,
-    ) -> None:
-        """Fill this device's row; the other rows are zeros, and so sums are exact."""
-        control: Float32Array = self._control.numpy()
-        control[:] = 0
-        control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint
-        row = control[_SHARED:].reshape(self._group.size, _ROW)[self._group.rank]
-        row[: len(STAGES)] = [getattr(stages, stage) for stage in STAGES]
-        row[-len(STAGES) :] = [getattr(counted, stage) for stage in STAGES]
-        if outcome is not None:
-            counts = [outcome.num_edges, outcome.num_vertices, *outcome.traffic.counts()]
-            row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
-
-    def _read_control(self, *, counts: bool) -> StepTotals:
-        control: Float32Array = self._control.numpy()
-        rows = control[_SHARED:].reshape(self._group.size, _ROW)
-        halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
-        sums = halves[:, 0] * _HALF + halves[:, 1]
-        counted = tuple(_stage_times(row) for row in rows[:, -len(STAGES) :].tolist())
-        return StepTotals(
-            loss=float(control[0]),
-            num_edges=int(sums[:, 0].sum()),
-            num_vertices=int(sums[:, 1].sum()),
-            stages=tuple(_stage_times(row) for row in rows[:, : len(STAGES)].tolist()),
-            traffic=tuple(Traffic.from_counts(each) for each in sums[:, 2:].tolist()),
-            counted=counted if counts else None,
-            checkpoint=bool(control[1]),
-        )
 
 
 def _stage_times(seconds: Sequence[float]) -> StageTimes:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import SPAN, StageTimes, StructArray, Traffic, metrics
+from gnnscale.core.gpu_meter import GpuMeter, GpuUse
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
@@ -116,8 +117,10 @@ class WorkerFigures:
         counters: figures of this worker's device since they were last gathered.
     """
 
-    def __init__(self, group: Group, start: float) -> None:
+    def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
         """Begin; spans count from ``start``, on the performance counter's clock."""
+        self._meter = meter
+        self._gpu: GpuUse | None = None
         self.spans: StructArray = np.empty(0, SPAN)
         self.of_workers: list[dict[str, Any]] = []
         self.counters: Counter[str] = Counter()
@@ -140,12 +143,18 @@ class WorkerFigures:
                 for stage, start, end in batch.spans
             ]
 
+    def begin_epoch(self) -> None:
+        """Begin to count what the GPU takes."""
+        if self._meter is not None:
+            self._meter.take()
+
     def end_epoch(self, *, due: bool) -> None:
         """Gather what is known if it is ``due``, there is one worker, or many steps have passed.
 
         An epoch of few steps on processors alone otherwise keeps the memory of the one before, and
         leaves spans and counters to the next: to gather takes longer than such an epoch.
         """
+        self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
             self._gather()
             self._steps_since_gathered = 0
@@ -157,6 +166,7 @@ class WorkerFigures:
         mine = {
             "peak_rss_bytes": metrics.peak_rss_bytes(),
             "pss_bytes": self._pss_bytes(),
+            "gpu": None if self._gpu is None else asdict(self._gpu),
             "counters": dict(self.counters),
         }
         # One message, for each costs the workers a few turns on the cores.
@@ -197,17 +207,30 @@ def pss_bytes() -> int | None:
 class StepRecorder:
     """Times, shares, traffic, memory and spans of a run's steps."""
 
-    def __init__(self, group: Group, *, steps_per_epoch: int, start: float) -> None:
-        """Begin; ``start`` is when the run began, on the performance counter's clock."""
+    def __init__(
+        self,
+        group: Group,
+        *,
+        steps_per_epoch: int,
+        start: float,
+        meter: GpuMeter | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            start: when the run began, on the performance counter's clock.
+            meter: of this worker's GPU; None if its device is another, or a lower rank's too.
+        """
         self._group = group
         self._steps_per_epoch = steps_per_epoch
-        self._figures = WorkerFigures(group, start)
+        self._figures = WorkerFigures(group, start, meter)
         self.begin_epoch()
 
     def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
         """Begin an epoch, or continue the one of ``sums``, in which the run was stopped."""
         self._counters = EpochCounters.begin(self._group.size, sums)
         self._plan: DevicePlan | None = None
+        self._figures.begin_epoch()
         if sums is not None:
             self._figures.counters.update(sums.counters)
 
@@ -308,7 +331,7 @@ class StepRecorder:
             stage_times_s=times,
             traffic=traffic,
             host_to_device_bytes=None if device.on_host else traffic.link_bytes,
-            **figures,
+            **{**figures, "gpu": None if figures["gpu"] is None else GpuUse(**figures["gpu"])},
         )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from gnnscale.cache import CacheFigures
 from gnnscale.core import Count, Positive, StageTimes, StructArray, Traffic, better
+from gnnscale.core.gpu_meter import GpuUse
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf import equations, work
@@ -107,6 +108,8 @@ class DeviceEpoch:
         peak_rss_bytes: largest resident set of its worker process so far.
         pss_bytes: proportional set of the process now: pages shared with other workers count once
             over all of them; None if the system does not report it.
+        gpu: what the GPU that it is took while it trained, by NVML; None of any other device, and
+            of a GPU that a device of a lower rank counts.
         counters: figures that only this kind of device has; for emulated ones ``late_s``, the
             seconds by which the host was slower than what it emulates, ``late_stages`` and
             ``late_steps``.
@@ -122,6 +125,7 @@ class DeviceEpoch:
     host_to_device_bytes: int | None
     peak_rss_bytes: int
     pss_bytes: int | None
+    gpu: GpuUse | None = None
     counters: dict[str, float] = field(default_factory=dict)
 
 

@@ -46,7 +46,7 @@ def opened(
 
 
 def train(backend: CudaBackend, seeds: Any, step: int = 0) -> Any:
-    return backend.train(np.asarray(seeds), step, rate=0.1, updates=True)
+    return backend.train(np.asarray(seeds), step, num_seeds=len(seeds), rate=0.1, updates=True)
 
 
 @pytest.mark.parametrize("place", PLACES)

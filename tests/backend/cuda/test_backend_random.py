@@ -105,8 +105,8 @@ def on_device(parts: HostParts, place: str) -> list[tuple[float, int]]:
     try:
         backend.load_state()
         pending = [
-            backend.train(seeds_of(parts.graph, step), step, rate=RATE, updates=True)
-            for step in range(STEPS)
+            backend.train(seeds, step, num_seeds=len(seeds), rate=RATE, updates=True)
+            for step, seeds in enumerate(seeds_of(parts.graph, each) for each in range(STEPS))
         ]
         outcomes = [each.read() for each in pending]
         return [(each.loss, each.num_edges) for each in outcomes]

@@ -5,7 +5,9 @@ index.
 """
 
 import copy
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +20,7 @@ from gnnscale.backend.cuda import step_queue
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.learner import Accumulated
+from gnnscale.backend.cuda.step import StepPart
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.optimizer import Adam, AdamW, Sgd
@@ -42,17 +45,22 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
         rehearsed: int = BATCH,
         accumulate: int = 1,
         late: int = 4,
+        rank: int | None = None,
+        add_up: Callable[[torch.Tensor], None] | None = None,
         watched: Callable[[CudaBackend], object] = lambda _: None,
     ) -> Learnt:
         made = copy.deepcopy(model or new(GraphSAGE))
         optimizer = optimizer or Sgd(lr=0.1, momentum=0.5)
         sampling = sampling or NeighborSampling(fanouts=[10, 5])
-        slices = tuple(seeds(number)[:rehearsed] for number in range(3))
+        # Of two devices, only the first has too little room.
+        few = BATCH if rank == 1 else rehearsed
+        slices = tuple(half(seeds(number), rank)[:few] for number in range(3))
         own = OwnSteps(
             build_optimizer=optimizer.build,
             host_optimizer=optimizer.build(made),
             clip_norm=1.0,
             first_slices=slices,
+            sum=add_up,
         )
         parts = replace(
             host(made, own_steps=own),
@@ -71,7 +79,15 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
                 # The last mini-batch of an epoch is smaller.
                 chosen = seeds(step)[: BATCH - 7 * (step % 4 == 3)]
                 updates = step % accumulate == accumulate - 1
-                pending.append(backend.train(chosen, step, rate=0.1 / (step + 1), updates=updates))
+                pending.append(
+                    backend.train(
+                        half(chosen, rank),
+                        step,
+                        num_seeds=len(chosen),
+                        rate=0.1 / (step + 1),
+                        updates=updates,
+                    )
+                )
                 if len(pending) > late:
                     losses.append(pending.pop(0).read().loss)
             losses += [each.read().loss for each in pending]
@@ -86,6 +102,11 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
     def seeds(step: int) -> Any:
         return np.random.default_rng(step).permutation(graph.num_vertices)[:BATCH].astype(np.int32)
 
+    def half(chosen: Any, rank: int | None) -> Any:
+        """The seeds of one of two devices; all of them for a device alone."""
+        middle = (len(chosen) + 1) // 2
+        return chosen if rank is None else (chosen[:middle], chosen[middle:])[rank]
+
     def new(kind: Any, **options: Any) -> GNN:
         torch.manual_seed(3)
         options = {"hidden": 16, "dropout": 0.5, **options}
@@ -96,6 +117,34 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
 
     run.new = new  # type: ignore[attr-defined]
     return run
+
+
+class Meeting:
+    """Adds up tensors of several devices, each in a separate thread."""
+
+    def __init__(self, size: int) -> None:
+        self._barrier = threading.Barrier(size, timeout=60)
+        self._parts: list[torch.Tensor | None] = [None] * size
+
+    def of(self, rank: int) -> Callable[[torch.Tensor], None]:
+        def add_up(values: torch.Tensor) -> None:
+            self._parts[rank] = values.clone()
+            self._barrier.wait()
+            values.copy_(sum(each for each in self._parts if each is not None))
+            self._barrier.wait()
+
+        return add_up
+
+
+def together(train: Any, **options: Any) -> list[Learnt]:
+    """Train on two devices, of which each has a half of every mini-batch."""
+    meeting, model = Meeting(2), train.new(GraphSAGE)  # here: threads share torch's generator
+    with ThreadPoolExecutor(2) as pool:
+        started = [
+            pool.submit(train, model, rank=rank, add_up=meeting.of(rank), **options)
+            for rank in range(2)
+        ]
+        return [each.result() for each in started]
 
 
 def same(found: Learnt, known: Learnt) -> bool:
@@ -129,7 +178,9 @@ def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
 def test_the_host_launches_nothing_of_what_was_recorded(train: Any) -> None:
     def look(backend: CudaBackend) -> None:
         slots = backend._own_steps._slots
-        assert [set(each._captured) for each in slots] == [{"read", (Accumulated(), True)}] * 2
+        assert [set(each._captured) for each in slots] == [
+            {"read", StepPart(num_seeds=BATCH, before=Accumulated(), updates=True)}
+        ] * 2
 
     train(watched=look)
 
@@ -155,6 +206,33 @@ def test_a_step_that_finds_no_room_is_done_again(
     for one, other in zip(found[1], known[1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert same(found, train(rehearsed=9, **options)), "what is repeated is fixed by the run"
+
+
+@pytest.mark.parametrize("late", [0, 4])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_two_devices_learn_what_one_does(train: Any, accumulate: int, late: int) -> None:
+    known = train(accumulate=accumulate)
+    first, second = together(train, accumulate=accumulate, late=late)
+    assert [sum(pair) for pair in zip(first[0], second[0], strict=True)] == pytest.approx(
+        known[0], rel=1e-5
+    )
+    assert all(map(torch.equal, first[1], second[1]))
+    for one, other in zip(first[1], known[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("late", [0, 3, 4])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_if_one_device_finds_no_room_all_do_the_step_again(
+    train: Any, accumulate: int, late: int
+) -> None:
+    options = {"accumulate": accumulate, "late": late}
+    found, known = together(train, rehearsed=5, **options), together(train, **options)
+    assert all(map(torch.equal, found[0][1], found[1][1]))
+    for one, other in zip(found, known, strict=True):
+        assert one[0] == pytest.approx(other[0], rel=1e-5)
+        for left, right in zip(one[1], other[1], strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
 
 
 def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(

@@ -40,6 +40,11 @@ PLANS = {
 #: A GPU, for which the host stands.
 CUDA = "{kind:cuda,host_driven:true}"
 PLANS["cuda"] = Plan(options=(plan_of(CUDA),), devices=("cuda:0",))
+#: Two GPUs, which sum their gradients by themselves.
+PLANS["cuda_x2"] = Plan(
+    options=(plan_of(CUDA, "{kind:cuda,host_driven:true,index:1}"),),
+    devices=("cuda:0", "cuda:1"),
+)
 PLANS["hybrid_cuda"] = Plan(
     options=(plan_of("cpu", CUDA), "device_plan.split=[40,24]"), devices=("cpu:0", "cuda:1")
 )

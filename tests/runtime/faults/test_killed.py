@@ -114,7 +114,11 @@ def test_a_killed_worker_and_resumption(
 
 @pytest.mark.parametrize(
     ("plan", "rank", "stage"),
-    [("cuda", 0, "propagate"), pytest.param("hybrid_cuda", 1, "sample", marks=pytest.mark.long)],
+    [
+        ("cuda", 0, "propagate"),
+        ("cuda_x2", 1, "propagate"),
+        pytest.param("hybrid_cuda", 1, "sample", marks=pytest.mark.long),
+    ],
 )
 def test_a_killed_worker_of_a_gpu_and_resumption(
     runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str

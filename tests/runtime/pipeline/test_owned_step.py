@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gnnscale.core.stages import Traffic
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.runtime.pipeline.owned_step import MAX_LATE, OwnedStep, max_late
 from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.sync.group import ALONE, Group
 
 STEPS = 10
 
@@ -42,7 +44,10 @@ class Slow:
         self.done = self.states = 0
         self.started: list[tuple[int, float, bool]] = []
 
-    def train(self, seeds: Any, step: int, *, rate: float, updates: bool) -> Pending:
+    def train(
+        self, seeds: Any, step: int, *, num_seeds: int, rate: float, updates: bool
+    ) -> Pending:
+        assert num_seeds == 2
         self.started.append((step, rate, updates))
         return Pending(self, step)
 
@@ -57,8 +62,19 @@ def device() -> Any:
 
 @pytest.fixture
 def step(device: Any) -> OwnedStep:
+    return a_step(device, ALONE)
+
+
+def a_step(device: Any, group: Group) -> OwnedStep:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
-    return OwnedStep(device, optimizer, accumulate=2, steps_per_epoch=STEPS)
+    return OwnedStep(
+        torch.nn.Linear(1, 1),  # type: ignore[arg-type]
+        device,
+        optimizer,
+        group,
+        accumulate=2,
+        steps_per_epoch=STEPS,
+    )
 
 
 def a_slice(number: int) -> BatchSlice:
@@ -90,6 +106,22 @@ def test_a_checkpoint_waits_for_all_steps(step: OwnedStep) -> None:
     trained(step, 0)
     trained(step, 1)
     assert trained(step, 2, checkpoint=True) == [(0, False), (1, False), (2, True)]
+
+
+def test_several_devices_read_the_same_outcome_at_the_same_step(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "sum", lambda self, values: None)
+    step = a_step(device, replace(ALONE, size=2, local_size=2))
+    device.done = STEPS  # that one device is ahead changes nothing
+    found = [trained(step, number) for number in range(5)]
+    assert found == [[]] * MAX_LATE + [[(0, False)]]
+    # The others learn of a checkpoint with the next outcome, and all read what is late then.
+    assert trained(step, 5, checkpoint=True) == [
+        *((number, False) for number in range(1, 5)),
+        (5, True),
+    ]
+    assert trained(step, 6) == []
 
 
 def test_no_step_of_an_epoch_is_left_at_its_end(step: OwnedStep) -> None:

@@ -1,13 +1,21 @@
 // NVML's answers for a machine of two GPUs, of which the second has less free memory. With
 // GNNSCALE_TEST_NVML=broken it fails to start; with old, the driver is of CUDA 11; with taken, a
 // process has the second GPU for itself; with shared, GPUs have the host's memory; with "none" there
-// is no GPU.
+// is no GPU; with quiet, nothing counts energy or bytes.
 #include <cstdlib>
 #include <cstring>
 
 namespace {
 
 constexpr int kNotLoaded = 9, kInvalid = 2, kNotSupported = 3, kTooSmall = 7;
+
+// As nvmlFieldValue_t.
+struct Field {
+  unsigned id, scope;
+  long long timestamp, latency;
+  int type, status;
+  unsigned long long value;
+};
 
 bool is(const char* word) {
   const char* how = std::getenv("GNNSCALE_TEST_NVML");
@@ -53,6 +61,22 @@ int nvmlDeviceGetComputeMode(void* handle, int* mode) {
 int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* processes) {
   *count = 1;
   return processes == nullptr ? kTooSmall : 0;
+}
+// Every question takes the first GPU 1.5 J and 4,096 bytes from the host, the second twice as much.
+int nvmlDeviceGetTotalEnergyConsumption(void* handle, unsigned long long* energy) {
+  static unsigned long long calls = 0;
+  *energy = ++calls * (is_first(handle) ? 1500 : 3000);
+  return is("quiet") ? kNotSupported : 0;
+}
+int nvmlDeviceGetFieldValues(void* handle, int count, Field* fields) {
+  static unsigned long long calls = 0;
+  if (is("quiet")) return kNotSupported;
+  ++calls;
+  for (int i = 0; i < count; ++i) {
+    fields[i].status = i == 0 ? 0 : kNotSupported;
+    fields[i].value = calls * (is_first(handle) ? 4096 : 8192);
+  }
+  return 0;
 }
 int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
   return *major = 9, *minor = 0, 0;
