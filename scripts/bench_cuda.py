@@ -1,6 +1,6 @@
 """Measures everything that gnnscale does on a GPU, with its peers, in one run under nine minutes.
 
-    python scripts/bench_cuda.py [check] [gather] [sample] [epoch] [profile] [--out FILE]
+    python scripts/bench_cuda.py [check] [gather] [sample] [epoch] [step] [profile] [--out FILE]
 
 Without a section all of them run: `check` compares every kernel with the host's code first, and
 what follows is measured beside the card's own ceilings. `--on-host` runs the same in tiny sizes

@@ -72,6 +72,15 @@ TARGETS: tuple[tuple[str, str, float, bool], ...] = (
     ("epoch of 192 steps, seconds", "epoch.seconds", 0.25, False),
     ("epoch against the PyG loop", "epoch.of_pyg", 5.0, True),
     ("command to first step, seconds over the CPU's", "epoch.start_s", 1.5, False),
+    ("epoch of 192 recorded steps, all on the card, seconds", "step.epoch", 0.12, False),
+    ("the device busy during the epoch", "step.busy", 0.90, True),
+    ("losses of recorded steps that differ", "step.differing_losses", 0, False),
+    ("host work of a step, us", "profile.host_step", 60, False),
+    ("a fifth cached, of max(step on the card, missed bytes / link)", "cache.of_limit", 1.2, False),
+    ("reads counted on the device off the plan's", "cache.hits_off", 0, False),
+    ("losses of two workers on one card, relative", "together.loss_difference", 1e-5, False),
+    ("the same with caches of peers", "peers.loss_difference", 1e-5, False),
+    ("predicted epoch of the measured one", "step.predicted_of_measured", 1.15, False),
 )
 
 

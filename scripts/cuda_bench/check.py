@@ -15,9 +15,12 @@ import torch
 from cuda_bench.bench import TINY, Bench, random_graph
 from gnnscale import ops
 from gnnscale.backend.cuda.batch import batch_of
+from gnnscale.backend.cuda.device_cache import DeviceCache
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
+from gnnscale.backend.cuda.sampler_plan import DeviceGraph
+from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.graph import EdgeData
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, Inputs
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
@@ -64,6 +67,8 @@ def kernels_alone(bench: Bench) -> None:
         for width in (1, 25, 100, 128, 513):
             _same_rows(bench, dtype, width)
             count += 1
+    _same_cache(bench)
+    count += 1
     for config in (GCN, GraphSAGE, GIN, GAT):
         _same_gradients(bench, config)
         count += 1
@@ -72,13 +77,13 @@ def kernels_alone(bench: Bench) -> None:
 
 def launch_cost(bench: Bench) -> None:
     """Measure the host's time of a launch, beside that of an operation of torch."""
-    kernels, wrong = (
+    kernels, times = (
         bench.engine.kernels,
-        torch.zeros(1, dtype=torch.int64, device=bench.engine.device),
+        torch.zeros(6, dtype=torch.int64, device=bench.engine.device),
     )
     launches = {
-        "check.launch_us": lambda: kernels.launch("gather_begin", wrong, grid=1),
-        "check.torch_us": lambda: wrong.add_(1),
+        "check.launch_us": lambda: kernels.launch("step_time", times, np.int32(2), grid=1),
+        "check.torch_us": lambda: times.add_(1),
     }
     for name, launch in launches.items():
         for _ in range(20):
@@ -147,6 +152,34 @@ def _same_rows(bench: Bench, dtype: torch.dtype, width: int) -> None:
     assert torch.equal(found.out.cpu(), table[ids]), (dtype, width)
 
 
+def _same_cache(bench: Bench) -> None:
+    """Read rows and lists that a device keeps: what it keeps is spoilt at the host."""
+    graph, engine = random_graph(TINY), bench.engine
+    kept = np.arange(0, graph.num_vertices, 3, dtype=np.int32)
+    cache = DeviceCache(
+        KeptCache(names=("card",), positions=(0,), features=(kept,), topology=(kept,), own=0),
+        graph,
+        engine,
+    )
+    ids = torch.arange(graph.num_vertices, device=engine.device)
+    spoilt = torch.tensor(graph.features, device=engine.device)
+    spoilt[torch.from_numpy(kept).long().to(engine.device)] = 77
+    gather = RowGather(spoilt, engine.kernels, max_ids=len(ids), cache=cache.rows)
+    found = gather.gather(ids, torch.tensor([len(ids)], device=engine.device))
+    found.check()
+    assert torch.equal(found.out.cpu(), torch.from_numpy(graph.features)), "cached rows"
+    assert found.found.tolist() == [len(kept), len(ids) - len(kept)]
+    sampling = NeighborSampling(fanouts=[4, 3])
+    topology = replace(DeviceGraph.copy_of(graph, engine.device), cached=cache.lists)
+    sampler = CudaSampler(
+        topology, engine.kernels, sampling, seed=7, max_seeds=64, device=engine.device
+    )
+    seeds = np.arange(0, 96, 3, dtype=np.int32)
+    native = sampling.sampler(graph, seed=7, num_threads=1).sample(seeds, 0)
+    mine = sampler.sample(torch.from_numpy(seeds).to(engine.device), 0).to_minibatch()
+    assert np.array_equal(mine.input_vertices, native.input_vertices), "cached lists"
+
+
 def _same_gradients(bench: Bench, config: Any) -> None:
     """Compare losses' gradients of a model over a sampled mini-batch."""
     graph, sampler = _sampler(bench, NeighborSampling(fanouts=[4, 3]))
@@ -166,7 +199,8 @@ def _same_gradients(bench: Bench, config: Any) -> None:
     ops.gather((graph.features, "float32"), native.input_vertices, out=rows, num_threads=1)
     known = model(native, Inputs(x=rows, aggregated=False, degrees=degrees))
     sample = sampler.sample(torch.from_numpy(seeds).to(device), 1)
-    batch = batch_of(sample, seeds, sample.sizes(), bench.engine.kernels, weight_sums=None)
+    sizes = sample.sizes()
+    batch = batch_of(sample, seeds, sizes, bench.engine.kernels, step=1, weight_sums=None)
     on_device: Any = torch.from_numpy(degrees).to(device)
     found = twin(batch, Inputs(x=rows.to(device), aggregated=False, degrees=on_device))
     for each in (known, found):

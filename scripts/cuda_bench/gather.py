@@ -136,6 +136,7 @@ def mean_in_device_memory(bench: Bench) -> None:
         vertices=vertices.to(device),
         num_vertices=torch.tensor([num_dst, num_src], device=device),
         num_used=torch.tensor([num_edges], device=device),
+        step=torch.zeros(1, dtype=torch.int64, device=device),
     )
     seconds = bench.seconds(lambda: aggregation.load_aggregated(block, table, Rule.MEAN, None))
     moved = (num_edges + num_dst + 2 * num_dst) * 4 * sizes.features

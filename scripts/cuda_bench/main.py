@@ -15,7 +15,7 @@ from rich.table import Table
 from cuda_bench.bench import FULL, TARGETS, TINY, Bench, environment
 from gnnscale.core import ConfigError
 
-SECTIONS = ("check", "gather", "sample", "epoch", "profile")
+SECTIONS = ("check", "gather", "sample", "epoch", "step", "profile")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -44,5 +44,8 @@ def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path) -> None:
     assert values["epoch.loss_difference"]["value"] < 1e-4
     for name in ("gather.of_aligned", "sample.edges_per_s", "epoch.seconds", "profile.host_step"):
         assert values[name]["value"] > 0
+    assert values["step.differing_losses"]["value"] == values["cache.hits_off"]["value"] == 0
+    for name in ("together.loss_difference", "peers.loss_difference"):
+        assert values[name]["value"] < 1e-5
     assert "emulated by the host" in done.stdout
     assert " yes " not in done.stdout
