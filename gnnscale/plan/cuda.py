@@ -124,6 +124,11 @@ class Cuda(Accelerator):
             found.append(held)
         return found[0], found[1]
 
+    def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
+        """Return what ``keeps`` returns for the memory that a run may take."""
+        budget = self.budget_bytes
+        return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
+
     @property
     def budget_bytes(self) -> int:
         """Bytes of its memory that a run may take; what is free, by NVML, if none are given.

@@ -97,6 +97,15 @@ class Device:
         """Whether a part of the graph can be kept in its memory: usually over a link."""
         return not self.on_host
 
+    def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
+        """Return whether its memory has the whole topology, and all feature rows.
+
+        Args:
+            topology, features: their bytes.
+            kept: bytes that other things take, a cache among them; 0 if not known.
+        """
+        return False, False
+
     @property
     def takes_aggregated(self) -> bool:
         """Whether it gets rows that the host has aggregated; what it loads itself is as stored."""

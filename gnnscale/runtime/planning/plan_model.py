@@ -17,7 +17,7 @@ from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device import owns_steps
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.counted import CountedWork, nominal_platform
-from gnnscale.plan.perf.equations import BatchSize, Prediction
+from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize, Prediction
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.work import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, Workload, measure_workload, unmeasured_workload
@@ -42,7 +42,7 @@ def counted_work(
     if not config.runtime.deterministic:
         return None
     effects = cache_effects(len(devices), caches)
-    workloads = workloads_of(config, unmeasured_workload(graph, model), devices, effects)
+    workloads = workloads_of(config, unmeasured_workload(graph, model), devices, effects, graph)
     return CountedWork(workloads[rank], rank=rank, cores=config.host_threads)
 
 
@@ -51,12 +51,14 @@ def workloads_of(
     workload: Workload,
     devices: Sequence[Device],
     effects: Sequence[CacheEffect],
+    graph: Graph,
 ) -> list[Workload]:
     """Return the workload of each device.
 
     Args:
         workload: the graph and the model.
         effects: what each device's cache takes and spares.
+        graph: which a device may have in its own memory as a whole.
     """
     workload = replace(
         workload,
@@ -66,7 +68,24 @@ def workloads_of(
     if config.partitioner.divides == "columns":
         workload = replace(workload, num_sharing=len(devices))
     pairs = zip(devices, effects, strict=True)
-    return [replace(workload.on(device), cache=effect) for device, effect in pairs]
+    return [
+        replace(workload.on(device), cache=_placed(device, effect, workload, graph))
+        for device, effect in pairs
+    ]
+
+
+def _placed(device: Device, effect: CacheEffect, workload: Workload, graph: Graph) -> CacheEffect:
+    """Return the effect of a cache, or that of data which a device has in its memory as a whole."""
+    if effect.num_bytes:
+        return effect
+    sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
+    weights = BYTES_PER_PARAMETER * workload.num_weights
+    held = dict(zip(sizes, device.places(**sizes, kept=weights), strict=True))
+    return CacheEffect(
+        num_bytes=sum(size for name, size in sizes.items() if held[name]),
+        row_misses=0.0 if held["features"] else 1.0,
+        list_misses=0.0 if held["topology"] else 1.0,
+    )
 
 
 #: Steps that are timed after one to warm up, and the seconds after which no more are.
@@ -110,7 +129,7 @@ class PlanModel:
         nominal = config.runtime.deterministic
         self._platform = nominal_platform(config.host_threads) if nominal else this_machine()
         workload = _workload(config, graph, model, order, sampling, self._platform)
-        self._workloads = workloads_of(config, workload, self.devices, effects)
+        self._workloads = workloads_of(config, workload, self.devices, effects, graph)
         self._first = model.layer(0) if isinstance(model, GNN) else None
         self._id_bytes = graph.indices.itemsize
         first = next(iter(order.epoch(0)))
