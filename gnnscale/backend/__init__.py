@@ -12,6 +12,7 @@ from gnnscale.backend.base import (
     Inferring,
     OwnSteps,
     PendingOutcome,
+    Rated,
     Sample,
     StepOwner,
     open_backend,

@@ -17,6 +17,7 @@ from gnnscale.core import Array, ConfigError, errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel, trainable
 from gnnscale.plan import Accelerator, Device, Threads, registry
+from gnnscale.plan.card_rates import CardRates
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import MiniBatch, Sampler, SamplerConfig
 
@@ -257,6 +258,14 @@ class Inferring(Backend, Protocol):
             model: the host's, in evaluation mode; its weights are copied.
             needed: vertices whose rows each layer computes over all neighbours, inputs first.
         """
+        ...
+
+
+class Rated(Backend, Protocol):
+    """A backend of a GPU, whose rates are measured (``Device.gpu``)."""
+
+    def rates(self) -> CardRates:
+        """Return the rates of the card, measured once and kept."""
         ...
 
 

@@ -19,6 +19,7 @@ from gnnscale.backend.base import (
     DeviceMemoryError,
     HostParts,
 )
+from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.device_cache import DeviceCache
 from gnnscale.backend.cuda.device_sample import DeviceSample
@@ -39,6 +40,8 @@ from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.core import Array, Traffic, one_line
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
+from gnnscale.plan.card_rates import CardRates, kept_rates
+from gnnscale.plan.cuda import find_gpu
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.sampler import LayerSampling, MiniBatch
 from gnnscale.sampler.links import LinkSampling
@@ -261,6 +264,21 @@ class CudaBackend:
             if self._inference is None:
                 self._inference = CudaInference(self._host.graph, self._placed, self._engine)
             yield from self._inference.rows(model, needed)
+
+    def rates(self) -> CardRates:
+        """Return the card's rates; see ``Rated.rates``."""
+        gpu, found = find_gpu(self.device.index)
+        with self._naming("while it was measured"):
+            return kept_rates(gpu.uuid, found.driver, self._measure)
+
+    def _measure(self) -> CardRates:
+        """Measure the card with memory that is given back."""
+        engine = CudaEngine(self.device)
+        try:
+            return probes.measure(engine)
+        finally:
+            engine.close()
+            torch.cuda.empty_cache()
 
     def set_threads(self, threads: Threads) -> None:
         """Use so many host threads from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import cast
 
@@ -16,15 +16,18 @@ from gnnscale.backend import (
     HostParts,
     Inferring,
     OwnSteps,
+    Rated,
     StepOwner,
     loading,
     open_backend,
 )
-from gnnscale.core import Array
+from gnnscale.core import Array, decode
 from gnnscale.core.gpu_meter import GpuMeter
 from gnnscale.feature import FeatureStore
+from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.plan import Device
+from gnnscale.plan import Cuda, Device
+from gnnscale.plan.card_rates import CardRates
 from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.cache.open import (
@@ -90,6 +93,8 @@ class WorkerDevice:
         backend = open_backend(device, _host_parts(config, data, learning, loader, cache, group))
         if plan is not None and plan.has_peers:
             _join_caches(backend, cache, group)
+        if not config.runtime.deterministic:
+            devices = _measured(devices, backend, graph, group)
         stages = Stages(backend, _open_exchange(config, data, learning, loader, group))
         synchronizer = Synchronizer(
             learning.trained, backend, group, own_collective=shared_collective(devices) is not None
@@ -225,6 +230,23 @@ def _most_seeds(config: TrainConfig, order: SeedOrder, group: Group) -> int:
         return max(apportion(split, config.batch_size)[group.rank], 1)
     steps = order.epoch(0)
     return max(1, *(_counts(config, each, group)[group.rank] for each in steps))
+
+
+def _measured(
+    devices: tuple[Device, ...], backend: Backend, graph: Graph, group: Group
+) -> tuple[Device, ...]:
+    """Return the devices with the rates of their cards; every worker calls this at once."""
+    if all(each.gpu is None for each in devices):
+        return devices
+    rated = devices[group.rank].gpu is not None
+    every = trade_values(asdict(cast(Rated, backend).rates()) if rated else None, group)
+    row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
+    return tuple(
+        decode(CardRates, rates, source="rates").of(cast(Cuda, device), row_bytes=row_bytes)
+        if rates is not None
+        else device
+        for device, rates in zip(devices, every, strict=True)
+    )
 
 
 def _join_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> None:

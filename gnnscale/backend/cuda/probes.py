@@ -1,0 +1,184 @@
+"""Probes of a GPU: short runs of the kernels that steps consist of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnscale.backend.cuda import aggregation
+from gnnscale.backend.cuda.block import CudaBlock
+from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.rows import RowGather
+from gnnscale.backend.cuda.sampler import CudaSampler
+from gnnscale.backend.cuda.sampler_plan import DeviceGraph
+from gnnscale.core import track
+from gnnscale.model.device_block import Rule
+from gnnscale.plan.card_rates import CardRates
+from gnnscale.sampler import NeighborSampling
+
+#: Bytes of the rows over the link whose rates are measured.
+WIDTHS = (64, 256, 512, 2048)
+#: Edges of a destination of the block that is aggregated.
+_NEIGHBORS = 10
+#: Operations of a step, about: those of GraphSAGE with two layers.
+_OPERATIONS = 100
+_FANOUTS = [25, 10]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is measured."""
+
+    table_bytes: int = 1 << 28  #: of rows: beyond any cache
+    ids: int = 1 << 16  #: rows that are read at once
+    width: int = 256  #: of products
+    vertices: int = 1 << 20  #: of the graph that is sampled
+    degree: int = 25
+    seeds: int = 1024
+    rounds: int = 5
+
+
+def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
+    """Measure a card, by its own clock; takes a few seconds."""
+    clock = _Clock(engine, (effort or Effort()).rounds)
+    how = effort or Effort()
+    with track(f"measuring {engine.device}"):
+        found = CardRates(
+            macs_per_s=_products(clock, how),
+            memory_bandwidth=_aggregation(clock, how),
+            copy_bandwidth=_copy(clock, how),
+            link=tuple((float(width), _rows(clock, how, width)) for width in WIDTHS),
+            sampled_edges_per_s=_sampling(clock, how),
+            launch_s=_launches(clock),
+        )
+    clock.close()
+    return found
+
+
+class _Clock:
+    """Times work on a stream: the median of some rounds after two to warm up."""
+
+    def __init__(self, engine: Engine, rounds: int) -> None:
+        self.engine = engine
+        self._rounds = rounds
+        self._stream = engine.stream()
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        self.engine.synchronize()
+        times = []
+        for _ in range(2 + self._rounds):
+            before = self._stream.mark()
+            self._stream.run(work)
+            after = self._stream.mark()
+            after.wait()
+            times.append(after.seconds_since(before))
+        return max(statistics.median(times[2:]), 1e-9)
+
+    def recorded_seconds(self, work: Callable[[], object]) -> float:
+        """Time a recording of ``work``."""
+        self._stream.run(work)
+        captured = self._stream.capture(work)
+        times = []
+        for _ in range(2 + self._rounds):
+            before = self._stream.mark()
+            captured.replay()
+            after = self._stream.mark()
+            after.wait()
+            times.append(after.seconds_since(before))
+        return max(statistics.median(times[2:]), 1e-9)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _random(shape: tuple[int, ...], engine: Engine) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(shape, generator=generator).to(engine.device)
+
+
+def _products(clock: _Clock, how: Effort) -> float:
+    left, right = (_random((rows, how.width), clock.engine) for rows in (how.ids, how.width))
+    return how.ids * how.width**2 / clock.seconds(lambda: left @ right)
+
+
+def _aggregation(clock: _Clock, how: Effort) -> float:
+    """Bytes of rows a second of the mean of ten neighbours, of a table in device memory."""
+    engine = clock.engine
+    num_dst, num_edges = how.ids // _NEIGHBORS, how.ids // _NEIGHBORS * _NEIGHBORS
+    table = _random((how.table_bytes // 4 // how.width, how.width), engine)
+    generator = torch.Generator().manual_seed(2)
+    vertices = torch.randint(0, len(table), (num_dst + num_edges,), generator=generator)
+    numbers = torch.arange(num_dst, num_dst + num_edges, dtype=torch.int32)
+    block = CudaBlock(
+        indptr=torch.arange(0, num_edges + 1, _NEIGHBORS).to(engine.device),
+        indices=numbers.to(engine.device),
+        num_src=num_dst + num_edges,
+        kernels=engine.kernels,
+        vertices=vertices.to(engine.device),
+        num_vertices=torch.tensor([num_dst, num_dst + num_edges]).to(engine.device),
+        num_used=torch.tensor([num_edges]).to(engine.device),
+        step=torch.zeros(1, dtype=torch.int64).to(engine.device),
+    )
+    moved = (num_edges + num_dst) * how.width * 4
+    seconds = clock.seconds(lambda: aggregation.load_aggregated(block, table, Rule.MEAN, None))
+    return moved / seconds
+
+
+def _copy(clock: _Clock, how: Effort) -> float:
+    size = how.table_bytes // 4
+    source = clock.engine.pinned(size, torch.float32)
+    target = torch.empty(size, device=clock.engine.device)
+    return how.table_bytes / clock.seconds(lambda: target.copy_(source, non_blocking=True))
+
+
+def _rows(clock: _Clock, how: Effort, row_bytes: int) -> float:
+    """Bytes a second of random rows in the host's memory."""
+    engine, width = clock.engine, row_bytes // 4
+    num_rows = max(how.table_bytes // row_bytes, 1)
+    table = engine.reached(np.ones((num_rows, width), np.float32), torch.float32)
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(0, num_rows, (how.ids,), generator=generator).to(engine.device)
+    count = torch.tensor([how.ids]).to(engine.device)
+    gather = RowGather(table, engine.kernels, max_ids=how.ids)
+    return how.ids * row_bytes / clock.seconds(lambda: gather.gather(ids, count))
+
+
+def _sampling(clock: _Clock, how: Effort) -> float:
+    """Edges a second of samples of two hops, from lists in device memory."""
+    engine, num_edges = clock.engine, how.vertices * how.degree
+    generator = torch.Generator().manual_seed(4)
+    graph = DeviceGraph(
+        name="probe",
+        indptr=torch.arange(0, num_edges + 1, how.degree).to(engine.device),
+        indices=torch.randint(
+            0, how.vertices, (num_edges,), generator=generator, dtype=torch.int32
+        ).to(engine.device),
+    )
+    sampler = CudaSampler(
+        graph,
+        engine.kernels,
+        NeighborSampling(fanouts=_FANOUTS),
+        seed=0,
+        max_seeds=how.seeds,
+        device=engine.device,
+    )
+    seeds = torch.randperm(how.vertices, generator=generator)[: how.seeds].to(engine.device)
+    engine.synchronize()
+    sizes = sampler.sample(seeds, 0).sizes()
+    return sum(sizes.num_edges) / clock.seconds(lambda: sampler.sample(seeds, 0))
+
+
+def _launches(clock: _Clock) -> float:
+    """Seconds of as many recorded operations as a step has, none of which does any work."""
+    times = torch.zeros(6, dtype=torch.int64, device=clock.engine.device)
+
+    def work() -> None:
+        for _ in range(_OPERATIONS):
+            clock.engine.kernels.launch("step_time", times, np.int32(2), grid=1)
+
+    clock.engine.synchronize()
+    return clock.recorded_seconds(work)
