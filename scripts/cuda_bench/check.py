@@ -17,9 +17,9 @@ from gnnscale import ops
 from gnnscale.backend.cuda.batch import batch_of
 from gnnscale.backend.cuda.device_cache import DeviceCache
 from gnnscale.backend.cuda.placement import place
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
 from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.graph import EdgeData
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, Inputs

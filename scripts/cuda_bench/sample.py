@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from cuda_bench.bench import Bench
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
 from gnnscale.sampler import NeighborSampler, NeighborSampling
 
 

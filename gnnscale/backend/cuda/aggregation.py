@@ -15,7 +15,7 @@ import torch
 from gnnscale.backend.cuda import layouts
 from gnnscale.backend.cuda.edges import BlockArrays, Lists
 from gnnscale.backend.cuda.kernels import NULL, Argument, Kernels, or_null
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.model.activation import Activation
 from gnnscale.model.device_block import Rule
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
 import torch
 
 from gnnscale.artifact.files import size
@@ -20,20 +19,19 @@ from gnnscale.backend.base import (
     HostParts,
 )
 from gnnscale.backend.cuda import probes
+from gnnscale.backend.cuda.asked_steps import AskedSteps
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.device_cache import DeviceCache
-from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
 from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.learner import Learner
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.reader import GraphReader
-from gnnscale.backend.cuda.sampler_plan import SampleSizes, Sampling
-from gnnscale.backend.cuda.seeds import seeds_of
+from gnnscale.backend.cuda.room import SampleSizes, Sampling
 from gnnscale.backend.cuda.step import Found, OwnStep
-from gnnscale.backend.cuda.step_queue import StepQueue, Streams
-from gnnscale.backend.cuda.streams import Mark
+from gnnscale.backend.cuda.step_queue import StepQueue
+from gnnscale.backend.cuda.streams import Streams
 from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
@@ -74,14 +72,10 @@ class CudaBackend:
         self.device = device
         self._host = host
         self._engine = engine
-        self._training, self._reading = engine.stream(), engine.stream()
+        self._streams = Streams(training=engine.stream(), reading=engine.stream())
         #: Whether code of a user's computes the step, which may wait for the device.
         self._own_code = needs_sizes(host.model) is not None
         self._inference: CudaInference | None = None
-        #: What ``propagate`` has begun: marks before and after it, and its loss.
-        self._propagated: tuple[Mark, Mark, list[torch.Tensor]] | None = None
-        #: By step: rows found at each place, of mini-batches that were read and are not finished.
-        self._read_rows: dict[int, tuple[int, ...]] = {}
         self._cache: DeviceCache | None = None
         with self._naming("while it was opened"):
             if host.cache.kept is not None:
@@ -119,18 +113,20 @@ class CudaBackend:
             self._host,
             self._placed,
             self._engine,
-            Streams(reading=self._reading, training=self._training),
+            self._streams,
             exact=self._own_code or not _is_bounded(self._host),
             captures=self.device.captures,
             own_code=self._own_code,
         )
 
     @cached_property
-    def _reader(self) -> GraphReader:
-        """What samples and reads for other devices' steps."""
-        made = GraphReader(self._host, self._placed, self._engine, num_slots=1, bounded=False)
+    def _asked(self) -> AskedSteps:
+        """What the host asks for if it sums gradients and updates the weights."""
+        reader = GraphReader(self._host, self._placed, self._engine, num_slots=1, bounded=False)
         self._engine.synchronize()
-        return made
+        return AskedSteps(
+            self._host, reader, self._learner, self._streams, self._engine, waits=self._own_code
+        )
 
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
@@ -161,23 +157,8 @@ class CudaBackend:
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
         """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
-        reader, given = self._reader, seeds_of(self._host, seeds, step)
-        drawn: list[DeviceSample] = []
-        found: list[CudaBatch] = []
-
-        def draw() -> None:
-            vertices = torch.from_numpy(np.asarray(given.vertices, np.int64))
-            drawn.append(reader.sample(vertices.to(self._engine.device), step, given))
-
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
-            self._reading.run(draw)
-            self._reading.mark().wait()
-            sizes, lists = drawn[0].sizes(), _numbers(drawn[0].found_lists)
-            self._reading.run(
-                lambda: found.append(reader.batch(drawn[0], given, sizes, step=step).copy())
-            )
-            self._reading.mark().wait()
-        return replace(found[0], found_lists=lists)
+            return self._asked.sample(seeds, step)
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
         """Return the host's form, which is drawn again."""
@@ -185,18 +166,9 @@ class CudaBackend:
 
     def load(self, batch: CudaBatch) -> Inputs:
         """Read the first layer's input, and wait for it."""
-        found: list[Inputs] = []
-
-        def read() -> None:
-            inputs = self._reader.load(batch)
-            found.append(replace(inputs, x=inputs.x.clone()))
-
         with self._naming(f"in step {batch.step}, of {batch.num_seeds} seeds"):
-            self._reading.run(read)
-            self._reading.mark().wait()
-        places = Found(lists=batch.found_lists, rows=_numbers(self._reader.found_rows()))
-        self._read_rows[batch.step] = places.rows
-        return replace(found[0], traffic=self._traffic(BatchSize.of(batch), places))
+            inputs, found = self._asked.load(batch)
+        return replace(inputs, traffic=self._traffic(BatchSize.of(batch), found))
 
     def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
         """Hand the mini-batch over: it is on the device."""
@@ -204,27 +176,18 @@ class CudaBackend:
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Begin forward and backward propagation."""
-        loss: list[torch.Tensor] = []
-        first = self._training.mark()
-        self._training.run(
-            lambda: loss.append(self._learner.backward(batch.batch, batch.inputs, weight)),
-            waits=self._own_code,
-        )
-        self._propagated = (first, self._training.mark(), loss)
+        self._asked.propagate(batch.batch, batch.inputs, weight)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Wait for the mini-batch that was propagated last, and return its outcome."""
-        assert self._propagated is not None
-        first, last, loss = self._propagated
-        self._propagated = None
         with self._naming(f"in step {batch.batch.step}, of {batch.batch.num_seeds} seeds"):
-            last.wait()
+            loss, seconds, rows = self._asked.finish(batch.batch)
         return BatchOutcome(
-            loss=float(loss[0]),
+            loss=loss,
             size=BatchSize.of(batch.batch),
             traffic=batch.traffic,
-            seconds={"propagate": last.seconds_since(first)},
-            counters=self._counters(self._read_rows.pop(batch.batch.step, ())),
+            seconds={"propagate": seconds},
+            counters=self._counters(rows),
         )
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
@@ -237,13 +200,13 @@ class CudaBackend:
         """Take over the host's parameters and buffers, and its optimizer's state for own steps."""
         if self._queue is not None:
             self._queue.forget()
-        self._training.run(self._learner.load_state)
+        self._streams.training.run(self._learner.load_state)
         self._wait()
         self._look_at_memory()
 
     def update_weights(self) -> None:
         """Take over the parameters that the host's optimizer has updated."""
-        self._training.run(self._learner.load_weights)
+        self._streams.training.run(self._learner.load_weights)
 
     def buffers_out(self) -> None:
         """Copy the buffers to the host's model."""
@@ -288,7 +251,7 @@ class CudaBackend:
 
     def close(self) -> None:
         """Wait for the streams, and end the device's access to host memory."""
-        for stream in (self._reading, self._training):
+        for stream in (self._streams.reading, self._streams.training):
             stream.close()
         self._engine.close()
 
@@ -304,7 +267,7 @@ class CudaBackend:
 
     def _wait(self) -> None:
         with self._naming("in one of the last steps"):
-            self._training.mark().wait()
+            self._streams.training.mark().wait()
 
     def _traffic(self, size: BatchSize, found: Found) -> Traffic:
         placed = self._placed
@@ -347,11 +310,6 @@ class CudaBackend:
                 f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
                 "CUDA_LAUNCH_BLOCKING=1 the operation is named"
             ) from None
-
-
-def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return numbers of the device, whose mark was waited for."""
-    return () if counts is None else tuple(counts.tolist())
 
 
 def _is_bounded(host: HostParts) -> bool:

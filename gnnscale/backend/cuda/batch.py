@@ -9,7 +9,8 @@ import torch
 from gnnscale.backend.cuda.block import CudaBlock
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.sampler_plan import Room, SampleSizes, State
+from gnnscale.backend.cuda.room import Room, SampleSizes
+from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.core import Array
 from gnnscale.sampler import MiniBatch
 

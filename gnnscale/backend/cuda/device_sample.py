@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph, HopArrays, Room, SampleSizes, State
+from gnnscale.backend.cuda.room import DeviceGraph, Room, SampleSizes
+from gnnscale.backend.cuda.sampler_plan import HopArrays, State
 from gnnscale.core import MAX_COUNT, Array, Float32Array
 from gnnscale.sampler import minibatch
 

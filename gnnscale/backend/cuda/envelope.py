@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnnscale.backend.base import HostParts
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph, Room, SampleSizes, Sampling
+from gnnscale.backend.cuda.room import DeviceGraph, Room, SampleSizes, Sampling
 from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampling, MiniBatch
 

@@ -12,8 +12,8 @@ import torch
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.device_cache import CachedRows, DeviceCache
 from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.rows import requests, word_bytes
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
 from gnnscale.core import Access, Array
 from gnnscale.graph import Graph
 from gnnscale.plan import Cuda

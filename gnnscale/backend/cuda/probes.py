@@ -12,9 +12,9 @@ import torch
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.block import CudaBlock
 from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
 from gnnscale.core import track
 from gnnscale.model.device_block import Rule
 from gnnscale.plan.card_rates import CardRates

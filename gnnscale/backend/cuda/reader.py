@@ -7,20 +7,21 @@ from dataclasses import replace
 import torch
 
 from gnnscale.backend.base import HostParts
-from gnnscale.backend.cuda import aggregation, sampler_plan
+from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda import batch as batches
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.envelope import envelope
 from gnnscale.backend.cuda.placement import PlacedGraph
+from gnnscale.backend.cuda.room import Room, SampleSizes, Sampling
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.cuda.sampler_plan import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds
 from gnnscale.core import ConfigError
 from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.model.device_block import Rule
 from gnnscale.model.layer import LinearAggregationLayer
+from gnnscale.sampler import LayerSampling
 from gnnscale.sampler.links import LinkSampling
 
 
@@ -43,7 +44,7 @@ class GraphReader:
         edges = isinstance(sampling, LinkSampling)
         if isinstance(sampling, LinkSampling):
             sampling = sampling.vertices
-        if not isinstance(sampling, sampler_plan.Sampling):
+        if not isinstance(sampling, Sampling):
             raise ConfigError(
                 f"sampler: a cuda device samples neighbours and layers, not as "
                 f"{type(sampling).__name__} does; device_plan=cpu does"
@@ -65,9 +66,7 @@ class GraphReader:
             leaves_out=edges,
             num_slots=num_slots,
         )
-        self._uses_degrees = host.model.uses_degrees or isinstance(
-            sampling, sampler_plan.LayerSampling
-        )
+        self._uses_degrees = host.model.uses_degrees or isinstance(sampling, LayerSampling)
         self._kernels = engine.kernels
         self._largest: dict[int, SampleSizes] = {}
         self._dtype = host.loader.compute_dtype
@@ -105,7 +104,7 @@ class GraphReader:
         return self._largest[num_seeds]
 
     def _find_largest(self, num_seeds: int) -> SampleSizes:
-        room = sampler_plan.Room.of(
+        room = Room.of(
             self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
         )
         return batches.largest_sizes(room.smallest(self._sampler.room))

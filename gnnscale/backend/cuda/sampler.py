@@ -9,18 +9,14 @@ import torch
 
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.room import DeviceGraph, Room, Sampling, fanouts_of, replaces
 from gnnscale.backend.cuda.sampler_plan import (
     MAX_LANES,
-    DeviceGraph,
     Outputs,
-    Room,
-    Sampling,
     Scratch,
     State,
     check_weights,
-    fanouts_of,
     plan_words,
-    replaces,
 )
 from gnnscale.sampler import LayerSampling, WeightedSampling
 from gnnscale.sampler.minibatch import MAX_HOPS

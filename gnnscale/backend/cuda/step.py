@@ -12,7 +12,7 @@ from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.learner import Accumulated, Learner
 from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.records import StepKernels
-from gnnscale.backend.cuda.sampler_plan import SampleSizes
+from gnnscale.backend.cuda.room import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds
 from gnnscale.backend.cuda.streams import Captured, Mark, Stream
 from gnnscale.model import Inputs

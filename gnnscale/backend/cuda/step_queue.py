@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -16,24 +15,16 @@ from gnnscale.backend.cuda.learner import Accumulated, Learner
 from gnnscale.backend.cuda.placement import PlacedGraph
 from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.records import NUM_RECORDS, Reported, StepRecords
-from gnnscale.backend.cuda.sampler_plan import SampleSizes
+from gnnscale.backend.cuda.room import SampleSizes
 from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds, seeds_of
 from gnnscale.backend.cuda.step import Found, Outcomes, OwnStep, StepPart, StepSlot
-from gnnscale.backend.cuda.streams import Mark, Stream
+from gnnscale.backend.cuda.streams import Mark, Stream, Streams
 from gnnscale.core import Array, one_line
 
 _LOG = logging.getLogger(__name__)
 
 #: Steps whose sample and rows are kept at a time: one is trained while the next is read.
 NUM_SLOTS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Streams:
-    """The queues of a device: one samples and reads the next mini-batch while the other trains."""
-
-    reading: Stream
-    training: Stream
 
 
 class StepQueue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -73,6 +74,14 @@ class Stream(Protocol):
     def close(self) -> None:
         """Wait for all that was queued, whatever became of it."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams:
+    """The queues of a device: one samples and reads the next mini-batch while the other trains."""
+
+    reading: Stream
+    training: Stream
 
 
 class CudaMark:

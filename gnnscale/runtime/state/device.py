@@ -200,13 +200,15 @@ def _host_parts(
 def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group) -> OwnSteps:
     """Return what the device needs to do steps by itself."""
     first = islice(data.order.epoch(0), _REHEARSED)
+    # NCCL has connections of GPUs alone. Over gloo, steps are summed while others are reported.
+    over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
+    summing = group.with_own_connections() if over_gloo else group
     return OwnSteps(
         build_optimizer=config.optimizer.build,
         host_optimizer=learning.optimizer,
         clip_norm=config.runtime.clip_norm,
         first_slices=tuple(_slice(config, each, group) for each in first),
-        # Over connections that nothing else uses: steps are summed while others are reported.
-        sum=None if group.size == 1 else group.with_own_connections().sum,
+        sum=None if group.size == 1 else summing.sum,
     )
 
 

@@ -20,7 +20,7 @@ from padded import (
 
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.feature import HostFeatures
 from gnnscale.model.activation import Activation
 from gnnscale.model.device_block import Rule

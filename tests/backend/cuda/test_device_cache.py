@@ -19,9 +19,9 @@ from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.device_cache import MAX_MEMBERS, DeviceCache
 from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.backend.cuda.host_engine import HostEngine
+from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.rows import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph
 from gnnscale.cache import cached_features
 from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.core import ConfigError, GraphError

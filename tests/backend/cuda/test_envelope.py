@@ -9,7 +9,7 @@ import pytest
 
 from gnnscale.backend import HostParts, OwnSteps
 from gnnscale.backend.cuda.envelope import envelope
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph, Room, SampleSizes
+from gnnscale.backend.cuda.room import DeviceGraph, Room, SampleSizes
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.sampler import LayerSampling, NeighborSampling

@@ -23,7 +23,8 @@ from gnnscale import ConfigError, Graph
 from gnnscale.backend.cuda import sampler_plan as module
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.sampler_plan import Sampling, State
+from gnnscale.backend.cuda.room import Sampling
+from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.dataset import Planetoid
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gnnscale import Graph, GraphError
 from gnnscale.backend.cuda.host import HostKernels
+from gnnscale.backend.cuda.room import DeviceGraph, Sampling
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.cuda.sampler_plan import DeviceGraph, Sampling
 from gnnscale.graph import EdgeData
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ConfigError, Graph
-from gnnscale.backend.cuda.sampler_plan import Sampling
+from gnnscale.backend.cuda.room import Sampling
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 from gnnscale.sampler.links import without_edges
 
