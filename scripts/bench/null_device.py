@@ -4,8 +4,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
+from gnnscale.backend.cuda import records
+from gnnscale.backend.cuda.backend import CudaBackend
+from gnnscale.backend.cuda.host_engine import HostEngine
+from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.core.stages import Traffic
-from gnnscale.plan import Accelerator, register_device
+from gnnscale.plan import Accelerator, Cuda, register_device
 from gnnscale.plan.perf.equations import BatchSize
 
 _SECONDS = {"sample": 1e-5, "load": 1e-5, "transfer": 1e-5, "propagate": 1e-5, "sync": 1e-5}
@@ -31,6 +35,59 @@ class OwningNull(Null):
 
     kind: ClassVar[str] = "owned_nothing"
     owns_step: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Cuda):
+    """A GPU whose recorded steps cost nothing."""
+
+    kind: ClassVar[str] = "recorded_nothing"
+    figures: ClassVar[str] = "pretended"  # type: ignore[assignment]
+
+    host_driven: bool = True
+
+
+class NullStream:
+    """Does work at once, but for recordings, which it repeats by doing nothing."""
+
+    reached = True
+
+    def run(self, work: Any, *, waits: bool = False) -> None:
+        work()
+
+    def capture(self, work: Any) -> Any:
+        work()
+        return self
+
+    def mark(self) -> Any:
+        return self
+
+    def seconds_since(self, earlier: Any) -> float:
+        return 0.0
+
+    def replay(self) -> None:
+        pass
+
+    def wait_for(self, mark: Any) -> None:
+        pass
+
+    wait = close = replay
+
+
+class NullEngine(HostEngine):
+    """The host, whose streams cost nothing."""
+
+    def stream(self) -> Any:
+        return NullStream()
+
+
+def open_recorded(device: Recorded, host: Any) -> CudaBackend:
+    """Open the GPU's own backend: what is left of its steps is the host's part."""
+    backend = CudaBackend(device, host, NullEngine(device))
+    # Steps that nobody does are reported as empty ones, and not as halted.
+    reports = backend._own_steps._records._reported_words
+    reports[:, records._FIRST_STATE + State.ERROR] = -1
+    return backend
 
 
 class Done:
@@ -90,6 +147,7 @@ class NullBackend:
 
 register_device(Null, "bench.null_device:NullBackend")
 register_device(OwningNull, "bench.null_device:NullBackend")
+register_device(Recorded, "bench.null_device:open_recorded")
 FIGURES = {"macs_per_s": 1e12, "memory_bandwidth": 1e12, "memory_bytes": 1 << 40}
 
 

@@ -236,7 +236,7 @@ class CudaBackend:
 
     def _measure(self) -> CardRates:
         """Measure the card with memory that is given back."""
-        engine = CudaEngine(self.device)
+        engine = CudaEngine(replace(self.device, memory_bytes=None), limits=False)
         try:
             return probes.measure(engine)
         finally:

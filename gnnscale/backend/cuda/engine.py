@@ -99,25 +99,31 @@ class Engine(Protocol):
 class CudaEngine:
     """A GPU of this machine, of whose memory no more than a budget is taken."""
 
-    def __init__(self, device: Cuda) -> None:
+    def __init__(self, device: Cuda, *, limits: bool = True) -> None:
         """Open the GPU.
+
+        Args:
+            limits: whether torch's allocator takes no more than the budget, for all of the process;
+                another engine has set it otherwise.
 
         Raises:
             ConfigError: it is not there, is taken, or has less memory free than ``memory_bytes``;
                 or the driver, torch, NVRTC or cuda-core is missing or too old.
         """
-        check_gpu(device.index, memory_bytes=device.memory_bytes)
+        if limits:  # this process may be the one that has the GPU for itself by now
+            check_gpu(device.index, memory_bytes=device.memory_bytes)
         self.device = torch.device("cuda", device.index)
         torch.cuda.set_device(self.device)
         free, total = torch.cuda.mem_get_info(self.device)
         self.memory_bytes = free if device.memory_bytes is None else device.memory_bytes
-        torch.cuda.set_per_process_memory_fraction(min(self.memory_bytes / total, 1.0), self.device)
+        self._total_bytes = total
+        if limits:
+            self._limit()
         torch.backends.cuda.matmul.allow_tf32 = device.tf32
         self.kernels: Kernels = CompiledKernels(device.index)
         self._side = CudaSide()
         self._segments: list[SharedSegment] = []
         self._pieces: list[IpcMemory] = []
-        self._total_bytes = total
 
     def stream(self) -> Stream:
         """Return a new stream."""
@@ -150,8 +156,7 @@ class CudaEngine:
         piece = IpcMemory.new(num_bytes, self.device)
         self._pieces.append(piece)
         self.memory_bytes -= num_bytes
-        part = min(self.memory_bytes / self._total_bytes, 1.0)
-        torch.cuda.set_per_process_memory_fraction(part, self.device)
+        self._limit()
         return MemoryPiece(bytes=piece.bytes, address=piece.address)
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
@@ -185,6 +190,10 @@ class CudaEngine:
             with suppress(RuntimeError):
                 piece.close()
         self._pieces.clear()
+
+    def _limit(self) -> None:
+        part = min(self.memory_bytes / self._total_bytes, 1.0)
+        torch.cuda.set_per_process_memory_fraction(part, self.device)
 
     def _register(self, segment: SharedSegment) -> torch.Tensor:
         segment.register(self._side)

@@ -1,8 +1,11 @@
 """What the host does in a step, of a device that costs nothing.
 
 A device that owns its steps takes a call a step; one that does not has the host sample, load,
-transfer, sum gradients and update weights, in turn or ahead of time. Medians between two reports of
-steps, with 1,024 seeds of a million training vertices; steps are written and shown as in any run.
+transfer, sum gradients and update weights, in turn or ahead of time. ``cuda`` is the host's part of
+recorded steps of the GPU's own backend, without what launching them takes.
+
+Medians between two reports of steps, with 1,024 seeds of a million training vertices; steps are
+written and shown as in any run.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from bench.runner import composed, in_subprocess, show, take
 TARGET = 60.0
 _MODES = {
     "owned": ("owned_nothing", "auto"),
+    "cuda": ("recorded_nothing", "auto"),
     "none": ("nothing", "none"),
     "one_stage": ("nothing", "one_stage"),
     "two_stage": ("nothing", "two_stage"),
@@ -69,5 +73,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     show(
         "The host's work of a step, a device that costs nothing", ["prefetch", "microseconds"], rows
     )
-    missed = [] if figures["owned"] <= TARGET else [f"{figures['owned']:.0f} us, not {TARGET:.0f}"]
+    missed = [
+        f"{mode}: {figures[mode]:.0f} us, not {TARGET:.0f}"
+        for mode in ("owned", "cuda")
+        if figures[mode] > TARGET
+    ]
     return {"microseconds": figures, "missed": missed}
