@@ -34,7 +34,9 @@ struct Row {
 };
 __device__ inline Row find_row(const GatherTask& task, int64_t id) {
   const int64_t slot = task.slots == nullptr ? -1 : int64_t{task.slots[id]};
-  if (slot < 0) return {task.table + id * task.row_bytes, static_cast<int>(task.num_members)};
+  if (slot < 0 || slot >= task.first_slots[task.num_members]) {
+    return {task.table + id * task.row_bytes, static_cast<int>(task.num_members)};
+  }
   int member = 0;
   while (slot >= task.first_slots[member + 1]) ++member;
   return {task.kept[member] + (slot - task.first_slots[member]) * task.row_bytes, member};

@@ -13,6 +13,7 @@ from torch import nn
 from gnnscale.backend.loading import FeatureLoader, Vertices
 from gnnscale.cache.cached_features import CachedLists
 from gnnscale.cache.kept_cache import KeptCache
+from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, ConfigError, errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel, trainable
@@ -58,6 +59,8 @@ class HostCache:
     #: what a device keeps that has its cache in its own memory (``Device.holds_rows``); None if the
     #: host has it for the device, or without a cache
     kept: KeptCache | None = None
+    #: what the rows of ``kept`` follow; None if they stay
+    replay: LookAheadReplay | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnscale.cache.cache_plan import CachePlan
+from gnnscale.cache.cache_plan import CachePlan, LookAhead
 from gnnscale.core import Array
 
 
@@ -19,6 +19,8 @@ class KeptCache:
     features: tuple[Array, ...]  #: ``[n_k]`` vertices whose feature rows each member keeps
     topology: tuple[Array, ...]  #: ``[m_k]`` vertices whose adjacency lists each member keeps
     own: int  #: which member the device is
+    #: how its rows follow the batches, of which it keeps none at first; None if they stay
+    look_ahead: LookAhead | None = None
 
     @classmethod
     def of(cls, plan: CachePlan, position: int) -> KeptCache:
@@ -31,4 +33,5 @@ class KeptCache:
             features=tuple(np.sort(each.features) for each in members),
             topology=tuple(np.sort(each.topology) for each in members),
             own=clique.index(position),
+            look_ahead=plan.of(position).look_ahead,
         )

@@ -93,11 +93,11 @@ class _Layout:
     indices: tuple[int, int]
 
     @classmethod
-    def of(cls, graph: Graph, features: Array, topology: Array) -> _Layout:
+    def of(cls, graph: Graph, num_rows: int, topology: Array) -> _Layout:
         row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
         num_edges = int(_degrees(graph, topology).sum())
         sizes = (
-            len(features) * row_bytes,
+            num_rows * row_bytes,
             (len(topology) + 1) * 8,
             num_edges * graph.indices.itemsize,
         )
@@ -134,7 +134,11 @@ class DeviceCache:
         self._kept = kept
         self._graph = graph
         self._engine = engine
-        pairs = zip(kept.features, kept.topology, strict=True)
+        ahead = kept.look_ahead
+        self._num_rows = (
+            [len(each) for each in kept.features] if ahead is None else [ahead.num_rows]
+        )
+        pairs = zip(self._num_rows, kept.topology, strict=True)
         self._layouts = [_Layout.of(graph, *pair) for pair in pairs]
         self._own = engine.memory(self._layouts[kept.own].num_bytes)
         self._pieces = [self._own.bytes] * len(kept.names)
@@ -173,6 +177,11 @@ class DeviceCache:
         return CachedRows(slots=slots, tables=tables)
 
     @property
+    def own_rows(self) -> torch.Tensor:
+        """``[n, width]`` memory of the device's own rows."""
+        return self._rows_of(self._kept.own)
+
+    @property
     def lists(self) -> CachedLists | None:
         """The lists of all members; None if nobody keeps any."""
         if not any(map(len, self._kept.topology)):
@@ -188,7 +197,7 @@ class DeviceCache:
         first, end = self._layouts[member].rows
         dtype = getattr(torch, self._graph.feature_dtype)
         rows = self._pieces[member][first:end].view(dtype)
-        return rows.view(len(self._kept.features[member]), self._graph.num_features)
+        return rows.view(self._num_rows[member], self._graph.num_features)
 
     def _indptr_of(self, member: int) -> torch.Tensor:
         first, end = self._layouts[member].indptr

@@ -12,6 +12,7 @@ import torch
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.device_cache import CachedRows, DeviceCache
 from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.following_rows import FollowingRows
 from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.rows import requests, word_bytes
 from gnnscale.core import Access, Array
@@ -40,6 +41,7 @@ class PlacedGraph:
     weight_sums: torch.Tensor | None
     cached: CachedRows | None = None  #: rows that are read in device memory, and not in ``rows``
     own: int | None = None  #: which member of the clique the device is; None without a cache
+    following: FollowingRows | None = None  #: rows in device memory that follow the batches
 
     @property
     def row_bytes(self) -> int:
@@ -140,7 +142,18 @@ def _cached(placed: PlacedGraph, cache: DeviceCache) -> PlacedGraph:
     topology = placed.topology
     if not placed.lists_on_device:
         topology = replace(topology, cached=cache.lists)
-    return replace(placed, topology=topology, cached=cache.rows, own=cache.kept.own)
+    following = None
+    ahead = cache.kept.look_ahead
+    if ahead is not None:
+        num_vertices = topology.num_vertices
+        following = FollowingRows(cache.own_rows, num_vertices, match=ahead.match)
+    return replace(
+        placed,
+        topology=topology,
+        cached=cache.rows,
+        own=cache.kept.own,
+        following=following,
+    )
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> PlacedGraph:

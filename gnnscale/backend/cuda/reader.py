@@ -12,6 +12,7 @@ from gnnscale.backend.cuda import batch as batches
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.envelope import envelope
+from gnnscale.backend.cuda.following_rows import Replacements
 from gnnscale.backend.cuda.placement import PlacedGraph
 from gnnscale.backend.cuda.room import Room, SampleSizes, Sampling
 from gnnscale.backend.cuda.rows import RowGather
@@ -81,6 +82,7 @@ class GraphReader:
                 dtype=self._dtype,
                 num_slots=num_slots,
                 cache=placed.cached,
+                following=placed.following,
             )
 
     def sample(
@@ -135,9 +137,31 @@ class GraphReader:
 
         ``[num_members + 1]`` int64, which counts once ``load`` is done.
         """
-        if self._gather is None or self.placed.cached is None:
+        placed = self.placed
+        if self._gather is None or (placed.cached is None and placed.following is None):
             return None
         return self._gather.found(slot)
+
+    def replace(
+        self,
+        replaced: Replacements,
+        place: torch.Tensor,
+        sample: DeviceSample,
+        before: DeviceSample | None,
+        slot: int,
+    ) -> None:
+        """Let rows that were read enter a cache that follows the batches, on the current stream.
+
+        Args:
+            place: ``[1]`` int64 the step's record.
+            sample: of the step, in ``slot``.
+            before: of the step before, in the other slot.
+        """
+        following = self.placed.following
+        assert following is not None
+        assert self._gather is not None
+        out = self._gather.out(slot)
+        following.replace(self._kernels, replaced, place, sample, before, out, slot)
 
     def load(self, batch: batches.CudaBatch, *, slot: int = 0) -> Inputs:
         """Launch the kernels that read what the first layer needs, on the current stream.

@@ -10,8 +10,10 @@ import torch
 
 from gnnscale.backend.cuda.device_cache import MAX_MEMBERS
 from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.following_rows import Replacements
 from gnnscale.backend.cuda.kernels import Kernels, or_null
 from gnnscale.backend.cuda.sampler_plan import State
+from gnnscale.cache.belady import Replaced
 from gnnscale.core import Array
 
 #: Steps whose records are kept: more than can be on their way.
@@ -54,7 +56,11 @@ class StepRecords:
 
     def __init__(self, engine: Engine, max_seeds: int) -> None:
         """Make room for ``NUM_RECORDS`` steps of up to ``max_seeds`` seeds."""
+        self._engine = engine
         self._kernels = engine.kernels
+        self.replaced: Replacements | None = (
+            None  #: what enters a cache, once ``follow`` was called
+        )
         self._given = engine.shared((NUM_RECORDS, _SEEDS + max_seeds), torch.int64)
         self._reports = engine.shared((NUM_RECORDS, _FIRST_FOUND + _NUM_FOUND), torch.int64)
         # Looked at as arrays once: making a view of a tensor takes as long as a launch.
@@ -77,11 +83,20 @@ class StepRecords:
         """Let steps change weights again; on a stream."""
         self.halted.zero_()
 
-    def give(self, vertices: Array, step: int, rate: float) -> int:
+    def follow(self, capacity: int) -> None:
+        """Let records say which rows enter a cache, up to ``capacity`` a step."""
+        records = self._engine.shared((NUM_RECORDS, 1 + 2 * capacity), torch.int32)
+        self.replaced = Replacements(records=records, capacity=capacity)
+        self._replaced_words = records.numpy()
+
+    def give(
+        self, vertices: Array, step: int, rate: float, replaced: Replaced | None = None
+    ) -> int:
         """Write the next record, and return its place.
 
         Args:
             vertices: ``[n]`` seeds.
+            replaced: what enters a cache; None for nothing.
         """
         place = self._num_given % NUM_RECORDS
         self._num_given += 1
@@ -89,7 +104,16 @@ class StepRecords:
         record[_STEP] = step
         record[_RATE] = int.from_bytes(struct.pack("<f", rate), "little")
         record[_SEEDS : _SEEDS + len(vertices)] = vertices
+        if self.replaced is not None:
+            self._write_replaced(place, self.replaced.capacity, replaced)
         return place
+
+    def _write_replaced(self, place: int, capacity: int, replaced: Replaced | None) -> None:
+        words = self._replaced_words[place]
+        count = words[0] = 0 if replaced is None else len(replaced.slots)
+        if replaced is not None:
+            words[1 : 1 + count] = replaced.positions
+            words[1 + capacity : 1 + capacity + count] = replaced.slots
 
     def reported(self, place: int) -> Reported:
         """Return the report of a step, whose last mark was waited for."""
@@ -135,6 +159,11 @@ class StepKernels:
     def step(self) -> torch.Tensor:
         """``[1]`` int64: the step of the run, once it was taken."""
         return self.words[:1]
+
+    @property
+    def place(self) -> torch.Tensor:
+        """``[1]`` int64: the place of the record, once it was taken."""
+        return self.words[_KEPT - 1 :]
 
     def take(self, num_seeds: int) -> None:
         """Take the next record, and begin."""

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.device_cache import NO_ROWS, CachedRows
+from gnnscale.backend.cuda.following_rows import FollowingRows
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.core import check_choice, check_range
+from gnnscale.core import ConfigError, check_choice, check_range
 
 #: Blocks of 256 threads that a multiprocessor holds at a time.
 _BLOCKS = 8
@@ -67,6 +68,7 @@ class RowGather:
         shifts: bool = True,
         num_slots: int = 1,
         cache: CachedRows | None = None,
+        following: FollowingRows | None = None,
     ) -> None:
         """Make room for the rows of up to ``max_ids`` ids.
 
@@ -78,6 +80,8 @@ class RowGather:
             shifts: whether requests begin at lines.
             num_slots: gathers that are kept at a time.
             cache: rows that are read in device memory, and not in the table.
+            following: the same, of rows that follow the batches; what gathers have left is read,
+                too, if there are several slots.
 
         Raises:
             ConfigError: the table's type is another, or a number is not positive.
@@ -96,11 +100,26 @@ class RowGather:
         self._kernels = kernels
         self._grid = _BLOCKS * limit
         self._table = table
-        self._cache = cache
         shape = (max_ids, table.shape[1])
-        self._slots = [self._slot(shape, out_dtype, shifts) for _ in range(num_slots)]
+        # Rows after the last one are read, and multiplied with zeros, which must not give NaN.
+        outs = [
+            torch.zeros(shape, dtype=out_dtype, device=kernels.device) for _ in range(num_slots)
+        ]
+        if following is not None:
+            if out_dtype != table.dtype:
+                raise ConfigError(
+                    f"cache_planner: rows that follow the batches are kept as they are stored, as "
+                    f"{table.dtype}, and the model takes {out_dtype}; presampled policies do"
+                )
+            cache = following.cached(outs if num_slots > 1 else ())
+        self._cache = cache
+        self._slots = [self._slot(each, shifts) for each in outs]
         kernel = "gather" if out_dtype == table.dtype else "gather_converted"
         self._kernel = f"{kernel}_{word_bytes(table, self._slots[0].out)}"
+
+    def out(self, slot: int) -> torch.Tensor:
+        """Return the rows that gathers of a slot leave."""
+        return self._slots[slot].out
 
     def found(self, slot: int) -> torch.Tensor:
         """Return the place of what ``Gathering.found`` counts."""
@@ -151,18 +170,16 @@ class RowGather:
             num_rows=len(self._table),
         )
 
-    def _slot(self, shape: tuple[int, int], dtype: torch.dtype, shifts: bool) -> _Slot:
-        """Return room for rows, the place of a wrong id, and the words of ``GatherTask``."""
+    def _slot(self, out: torch.Tensor, shifts: bool) -> _Slot:
+        """Return the place of a wrong id, and the words of ``GatherTask``, beside room for rows."""
         table, device, cache = self._table, self._kernels.device, self._cache
-        # Rows after the last one are read, and multiplied with zeros, which must not give NaN.
-        out = torch.zeros(shape, dtype=dtype, device=device)
         wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=device)
         num_places = 1 if cache is None else len(cache.tables) + 1
         found = torch.zeros(num_places, dtype=torch.int64, device=device)
         words = [
             *(table.data_ptr(), len(table), _row_bytes(table)),
             *(out.data_ptr(), _row_bytes(out)),
-            *(_TYPES[table.dtype], _TYPES[dtype], int(shifts)),
+            *(_TYPES[table.dtype], _TYPES[out.dtype], int(shifts)),
             *(NO_ROWS if cache is None else cache.words),
             found.data_ptr(),
         ]

@@ -9,6 +9,7 @@ from typing import Protocol
 from gnnscale.backend.base import BatchOutcome
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.device_sample import DeviceSample
+from gnnscale.backend.cuda.following_rows import Replacements
 from gnnscale.backend.cuda.learner import Accumulated, Learner
 from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.records import StepKernels
@@ -26,13 +27,25 @@ class StepSlot:
     """
 
     def __init__(
-        self, number: int, reader: GraphReader, learner: Learner, kernels: StepKernels
+        self,
+        number: int,
+        reader: GraphReader,
+        learner: Learner,
+        kernels: StepKernels,
+        replaced: Replacements | None,
     ) -> None:
-        """Take slot ``number`` of ``reader``."""
+        """Take slot ``number`` of ``reader``.
+
+        Args:
+            replaced: what enters a cache; None if none follows the batches.
+        """
         self._number = number
         self._reader = reader
         self._learner = learner
         self._kernels = kernels
+        self._replaced = replaced
+        #: the slot of the steps before and after
+        self.other: StepSlot | None = None
         self._sample: DeviceSample | None = None
         #: what was read last, and what is read whenever the recording of reading is repeated
         self._read: tuple[CudaBatch, Inputs] | None = None
@@ -49,9 +62,10 @@ class StepSlot:
         lists, rows = self.drawn.found_lists, self._reader.found_rows(self._number)
         num_lists = 0 if lists is None else len(lists)
         num_rows = 0 if rows is None else len(rows)
-        return Found(
-            lists=tuple(found[:num_lists]), rows=tuple(found[num_lists : num_lists + num_rows])
-        )
+        of_rows = found[num_lists : num_lists + num_rows]
+        if self._reader.placed.following is not None:
+            of_rows = [sum(of_rows[:-1]), of_rows[-1]]  # what gathers have left is on the device
+        return Found(lists=tuple(found[:num_lists]), rows=tuple(of_rows))
 
     def sample(self, seeds: StepSeeds) -> None:
         """Take the step's record, and sample; on a stream."""
@@ -66,6 +80,11 @@ class StepSlot:
         """Read what the first layer needs; on a stream."""
         batch = self._reader.batch(self.drawn, seeds, sizes, step=step)
         self._read = (batch, self._reader.load(batch, slot=self._number))
+        if self._replaced is not None:
+            before = None if self.other is None else self.other._sample
+            self._reader.replace(
+                self._replaced, self._kernels.place, self.drawn, before, self._number
+            )
         self._kernels.read()
 
     def train(

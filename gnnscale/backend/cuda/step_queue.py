@@ -68,7 +68,9 @@ class StepQueue:
         # An optimizer that counts its steps on the host is waited for, as code of a user's is.
         self._waits = own_code or not self.learner.is_fused
         self._is_exact = exact or self._waits
-        self._slots = self._exact_slots if self._is_exact else self._new_slots(bounded=True)
+        if placed.following is not None:
+            self._records.follow(len(placed.following.rows))
+        self._slots = self._new_slots(bounded=not self._is_exact)
         #: marks after the training of the last steps: a slot is free once its own was reached
         self._trained: deque[Mark] = deque(maxlen=NUM_SLOTS)
         self._num_started = 0
@@ -103,7 +105,7 @@ class StepQueue:
         self._accumulated = Accumulated() if updates else self._accumulated + num_seeds
         self._usual = max(self._usual, started.seeds.count)
         assert len(self._unread) < NUM_RECORDS
-        self._queue(started, exact=self._is_exact)
+        self._queue(started, exact=self._is_exact, again=False)
         self._unread.append(started)
         return started
 
@@ -125,18 +127,22 @@ class StepQueue:
         """Forget what was recorded, and what waits for an update; the device is idle."""
         self._accumulated = Accumulated()
         self._unread.clear()
+        self._forget_rows()
         for each in self._slots:
             each.forget()
 
-    def _queue(self, step: OwnStep, *, exact: bool) -> None:
+    def _queue(self, step: OwnStep, *, exact: bool, again: bool) -> None:
         """Queue a step, for the first time or again."""
         reading, training = self._streams.reading, self._streams.training
-        slot = (self._exact_slots if exact else self._slots)[self._num_started % NUM_SLOTS]
+        slot = (self._slots_again if again else self._slots)[self._num_started % NUM_SLOTS]
         self._num_started += 1
         if len(self._trained) == NUM_SLOTS:
             # The step that had the slot must be done; so must those that free its memory.
             reading.wait_for(self._trained[0])
-        step.place = self._records.give(step.seeds.vertices, step.number, step.rate)
+        replaced = None
+        if not again and self._host.cache.replay is not None:
+            replaced = self._host.cache.replay.take()
+        step.place = self._records.give(step.seeds.vertices, step.number, step.rate, replaced)
         repeats = not exact and self._repeats(step.seeds)
         if exact:
             self._read_exactly(slot, step)
@@ -219,21 +225,31 @@ class StepQueue:
         training = self._streams.training
         training.mark().wait()
         training.run(self._records.resume)
+        self._forget_rows()
         for step in self._unread:
-            self._queue(step, exact=True)
+            self._queue(step, exact=True, again=True)
+
+    def _forget_rows(self) -> None:
+        """Empty a cache that follows the batches: those that were read are others."""
+        following = self._placed.following
+        if following is not None:
+            self._streams.reading.run(following.forget)
 
     @cached_property
-    def _exact_slots(self) -> tuple[StepSlot, ...]:
-        """Slots with all the room that a mini-batch may need."""
-        return self._new_slots(bounded=False)
+    def _slots_again(self) -> tuple[StepSlot, ...]:
+        """Slots with all the room that a mini-batch may need, which change no cache."""
+        return self._new_slots(bounded=False, again=True)
 
-    def _new_slots(self, *, bounded: bool) -> tuple[StepSlot, ...]:
+    def _new_slots(self, *, bounded: bool, again: bool = False) -> tuple[StepSlot, ...]:
         reader = GraphReader(
             self._host, self._placed, self._engine, num_slots=NUM_SLOTS, bounded=bounded
         )
+        kernels = [self._records.kernels_of(max_seeds(self._host)) for _ in range(NUM_SLOTS)]
+        replaced = None if again else self._records.replaced
         made = tuple(
-            StepSlot(number, reader, self.learner, self._records.kernels_of(max_seeds(self._host)))
-            for number in range(NUM_SLOTS)
+            StepSlot(number, reader, self.learner, each, replaced)
+            for number, each in enumerate(kernels)
         )
+        made[0].other, made[1].other = made[1], made[0]
         self._engine.synchronize()  # buffers were cleared outside of the streams that use them
         return made

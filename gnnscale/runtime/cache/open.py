@@ -13,6 +13,7 @@ from gnnscale import ops
 from gnnscale.cache import CachePlan, DeviceCache, cached_features
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.kept_cache import KeptCache
+from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
@@ -80,6 +81,7 @@ class OpenedCache:
     num_bytes: int  #: device memory that rows and lists take
     #: what the device keeps, if it has its cache in its own memory; ``store`` is the host's then
     kept: KeptCache | None = None
+    replay: LookAheadReplay | None = None  #: what the rows of ``kept`` follow
 
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
@@ -143,7 +145,7 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
     if own is None or own.host_aggregates:
         return None
     if device.holds_rows:
-        return _kept_by_device(plan, own, host, group)
+        return _kept_by_device(plan, own, graph, group)
     if own.look_ahead is not None:
         priority = out_degree(graph)
         store = cached_features.LookAheadFeatures(host, own.look_ahead, priority=priority)
@@ -159,22 +161,19 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
     )
 
 
-def _kept_by_device(
-    plan: CachePlan, own: DeviceCache, host: HostFeatures, group: Group
-) -> OpenedCache:
-    """Return the cache of a device that fills it by itself.
-
-    Raises:
-        ConfigError: its rows would follow the batches to come.
-    """
-    if own.look_ahead is not None:
-        raise ConfigError(
-            f"cache_planner={plan.planner}: the rows of {own.name}, a cuda device, stay; "
-            "presampled and legion choose rows that do"
-        )
-    kept = KeptCache.of(plan, group.rank)
+def _kept_by_device(plan: CachePlan, own: DeviceCache, graph: Graph, group: Group) -> OpenedCache:
+    """Return the cache of a device that fills it by itself."""
+    kept, replay = KeptCache.of(plan, group.rank), None
     _check_machine(kept.positions, group)
-    return OpenedCache(store=host, lists=None, num_bytes=own.num_bytes, kept=kept)
+    if own.look_ahead is not None:
+        replay = LookAheadReplay(graph.num_vertices, own.look_ahead, priority=out_degree(graph))
+    return OpenedCache(
+        store=HostFeatures.of(graph),
+        lists=None,
+        num_bytes=own.num_bytes,
+        kept=kept,
+        replay=replay,
+    )
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:

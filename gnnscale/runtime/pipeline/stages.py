@@ -120,8 +120,18 @@ def runs_ahead(plan: DevicePlan) -> bool:
     return any(each.prefetch not in ("none", BY_DEVICE) for each in plan.shares)
 
 
+def _nothing(batch: BatchSlice) -> None:
+    """Nothing to do: the source is drawn in the thread of its stage."""
+
+
 def build_pipeline(
-    stages: Stages, source: Iterator[BatchSlice], *, prefetch: str, has_link: bool, limit: int
+    stages: Stages,
+    source: Iterator[BatchSlice],
+    *,
+    prefetch: str,
+    has_link: bool,
+    limit: int,
+    draws_ahead: bool = False,
 ) -> Pipeline[BatchSlice]:
     """Arrange the stages before propagation in groups, each of which has a thread.
 
@@ -137,6 +147,8 @@ def build_pipeline(
             transfer, and no group for it.
         has_link: whether anything is transferred.
         limit: batches that may be on their way.
+        draws_ahead: whether ``source`` draws mini-batches, for which it has a thread of a device
+            that overlaps its stages by itself.
     """
     ahead: list[Callable[[BatchSlice], None]] = [
         stages.sample,
@@ -145,7 +157,7 @@ def build_pipeline(
         stages.transfer,
     ]
     if prefetch == BY_DEVICE:
-        return Pipeline(source, [], limit=limit)
+        return Pipeline(source, [[_nothing]] if draws_ahead else [], limit=limit)
     if prefetch == "none":
         return Pipeline(source, [], limit=limit, inline=ahead)
     if prefetch == "one_stage":

@@ -21,7 +21,7 @@ from gnnscale.backend import (
     loading,
     open_backend,
 )
-from gnnscale.core import Array, decode
+from gnnscale.core import Array, ConfigError, decode
 from gnnscale.core.gpu_meter import GpuMeter
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
@@ -90,6 +90,7 @@ class WorkerDevice:
             aggregates=device.takes_aggregated,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
+        _check_follows(cache, config, device)
         backend = open_backend(device, _host_parts(config, data, learning, loader, cache, group))
         if plan is not None and plan.has_peers:
             _join_caches(backend, cache, group)
@@ -192,7 +193,11 @@ def _host_parts(
     if cache is None:
         return parts
     found = HostCache(
-        num_bytes=cache.num_bytes, lists=cache.lists, counters=cache.counters, kept=cache.kept
+        num_bytes=cache.num_bytes,
+        lists=cache.lists,
+        counters=cache.counters,
+        kept=cache.kept,
+        replay=cache.replay,
     )
     return replace(parts, cache=found)
 
@@ -249,6 +254,16 @@ def _measured(
         else device
         for device, rates in zip(devices, every, strict=True)
     )
+
+
+def _check_follows(cache: OpenedCache | None, config: TrainConfig, device: Device) -> None:
+    """Refuse rows that follow the batches if the host does not start whole steps of the device."""
+    follows = cache is not None and cache.replay is not None
+    if follows and not owns_steps(config.device_plan.parsed()):
+        raise ConfigError(
+            f"cache_planner: the rows of {device.label} follow the batches only if GPUs do whole "
+            "steps by themselves; beside a processor, policies whose rows stay do"
+        )
 
 
 def _join_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnscale.cache import CachePlan
+from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, Pipeline
 from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
@@ -28,6 +29,7 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.records import RunLayout
+from gnnscale.sampler import Sampler
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,25 @@ def look_ahead(
         expect(stages.input_vertices(batch))
         waiting.append(batch)
         if len(waiting) > window:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def draw_ahead(
+    slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
+) -> Iterator[BatchSlice]:
+    """Yield ``slices`` of a device that samples by itself, each once those after it are drawn.
+
+    The host draws the same mini-batches, of which it knows what enters the device's cache.
+    """
+    waiting: deque[BatchSlice] = deque()
+    for batch in slices:
+        vertices = None
+        if len(batch.seeds):
+            vertices = sampler.sample(batch.seeds, batch.step).input_vertices
+        replay.expect(vertices)
+        waiting.append(batch)
+        if len(waiting) > replay.window:
             yield waiting.popleft()
     yield from waiting
 
@@ -187,8 +208,9 @@ class WorkerSchedule:
         device.backend.set_threads(share.threads)
         pipeline = build_pipeline(
             device.stages,
-            _sampled_ahead(slices, device),
+            _sampled_ahead(slices, device, config, data),
             prefetch=share.prefetch,
+            draws_ahead=device.cache is not None and device.cache.replay is not None,
             has_link=not share.device.on_host,
             limit=depth if share.depth is None else min(depth, share.depth),
         )
@@ -236,9 +258,18 @@ def manages(config: TrainConfig, plan: DevicePlan) -> bool:
     return config.runtime.drm and (len(plan.shares) > 1 or runs_ahead(plan))
 
 
-def _sampled_ahead(slices: Schedule, device: WorkerDevice) -> Iterator[BatchSlice]:
+def _sampled_ahead(
+    slices: Schedule, device: WorkerDevice, config: TrainConfig, data: Data
+) -> Iterator[BatchSlice]:
     """Return the worker's slices; drawn ahead if its cache follows the batches to come."""
-    cache = None if device.cache is None else device.cache.look_ahead
+    opened = device.cache
+    if opened is not None and opened.replay is not None:
+        sampling = data.task.sampling(config.trained_sampler, data.order)
+        sampler = sampling.sampler(
+            data.task.graph, seed=config.seed, num_threads=config.num_threads
+        )
+        return draw_ahead(slices.slices(), sampler, opened.replay)
+    cache = None if opened is None else opened.look_ahead
     if cache is None:
         return slices.slices()
     return look_ahead(slices.slices(), device.stages, window=cache.window, expect=cache.expect)
