@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import HostParts, OwnSteps
+from gnnscale.backend import HostCache, HostParts, OwnSteps
 from gnnscale.backend.cuda import step_queue
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.learner import Accumulated
 from gnnscale.backend.cuda.step import StepPart
+from gnnscale.cache.cache_plan import LookAhead
+from gnnscale.cache.kept_cache import KeptCache
+from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.optimizer import Adam, AdamW, Sgd
@@ -45,6 +48,7 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
         rehearsed: int = BATCH,
         accumulate: int = 1,
         late: int = 4,
+        follows: bool | None = None,
         rank: int | None = None,
         add_up: Callable[[torch.Tensor], None] | None = None,
         watched: Callable[[CudaBackend], object] = lambda _: None,
@@ -68,6 +72,8 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
             sampling=sampling,
             sampler=sampling.sampler(graph, seed=1, num_threads=1),
         )
+        if follows is not None:
+            parts = replace(parts, cache=following(parts, match=follows))
         device = Cuda(
             host_driven=True, features=place, topology=place, name="card", captures=captures
         )
@@ -101,6 +107,25 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
 
     def seeds(step: int) -> Any:
         return np.random.default_rng(step).permutation(graph.num_vertices)[:BATCH].astype(np.int32)
+
+    def following(parts: HostParts, *, match: bool) -> HostCache:
+        """A cache whose rows follow the batches, all of which are known."""
+        policy = LookAhead(window=2, num_rows=60, match=match)
+        priority = np.arange(graph.num_vertices, dtype=np.int32)
+        replay = LookAheadReplay(graph.num_vertices, policy, priority=priority)
+        for step in range(STEPS):
+            chosen = seeds(step)[: BATCH - 7 * (step % 4 == 3)]
+            replay.expect(parts.sampler.sample(chosen, step).input_vertices)
+        nothing = (np.empty(0, np.int32),)
+        kept = KeptCache(
+            names=("card",),
+            positions=(0,),
+            features=nothing,
+            topology=nothing,
+            own=0,
+            look_ahead=policy,
+        )
+        return HostCache(kept=kept, replay=replay)
 
     def half(chosen: Any, rank: int | None) -> Any:
         """The seeds of one of two devices; all of them for a device alone."""
@@ -233,6 +258,18 @@ def test_if_one_device_finds_no_room_all_do_the_step_again(
         assert one[0] == pytest.approx(other[0], rel=1e-5)
         for left, right in zip(one[1], other[1], strict=True):
             torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("match", [True, False])
+@pytest.mark.parametrize("rehearsed", [BATCH, 9])
+def test_rows_that_follow_the_batches_change_no_bit(
+    train: Any, match: bool, rehearsed: int
+) -> None:
+    """Nor do they if steps are done again, after which the cache is empty."""
+    options = {"place": "host", "rehearsed": rehearsed}
+    known = train(**options)
+    assert same(train(**options, follows=match), known)
+    assert same(train(**options, follows=match, captures=False), known)
 
 
 def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(
