@@ -17,7 +17,7 @@ from gnnscale.model.losses import LossConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.config import typed
 from gnnscale.partition import PartitionerConfig
-from gnnscale.plan import DevicePlanConfig
+from gnnscale.plan import DevicePlanConfig, device_plan
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
@@ -75,7 +75,10 @@ def test_every_logger_is_one_and_they_go_together(logger: str) -> None:
 @pytest.mark.parametrize(
     ("group", "name"), [(group, name) for group in GROUPS for name in names(group)]
 )
-def test_every_option_is_instantiated(group: str, name: str) -> None:
+def test_every_option_is_instantiated(
+    group: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_plan, "find_all_gpus", lambda: 2)
     command = {"platform": "simulate", "partitioner": "partition"}.get(group, "train")
     options = compose(command, [f"{group}={name}"])
     for key in OmegaConf.missing_keys(options):

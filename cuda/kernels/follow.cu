@@ -94,7 +94,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(rows_enter);
 
-// Rows of a mini-batch that are not in the cache are read where they lie, from slot `first` on.
+// Rows of a mini-batch that are not in the cache are read from what was gathered: slot `first` and
+// on.
 extern "C" __global__ void __launch_bounds__(256)
     rows_remember(const void* vertices, int wide, const int64_t* count, int32_t* slot_of,
                   int64_t first) {
