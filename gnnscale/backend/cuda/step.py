@@ -47,9 +47,9 @@ class StepSlot:
         #: the slot of the steps before and after
         self.other: StepSlot | None = None
         self._sample: DeviceSample | None = None
-        #: what was read last, and what is read whenever the recording of reading is repeated
+        #: what was read last, and by number of seeds what a recording of reading reads
         self._read: tuple[CudaBatch, Inputs] | None = None
-        self._recorded: tuple[CudaBatch, Inputs] | None = None
+        self._recorded: dict[int, tuple[CudaBatch, Inputs]] = {}
         self._captured: dict[Hashable, Captured] = {}
         self._known: set[Hashable] = set()
 
@@ -100,9 +100,9 @@ class StepSlot:
         Args:
             part: what the seeds are of the mini-batch, and that of the update.
             rate: learning rate, as the host knows it.
-            recorded: whether the step reads by ``keep``, and not what was read last.
+            recorded: whether the step takes what ``keep`` kept, and not what was read last.
         """
-        found = self._recorded if recorded else self._read
+        found = self._recorded[seeds.count] if recorded else self._read
         assert found is not None
         batch, inputs = found
         self._kernels.begin(self.drawn.state)
@@ -116,9 +116,10 @@ class StepSlot:
             self._reader.found_rows(self._number),
         )
 
-    def keep(self) -> None:
+    def keep(self, seeds: StepSeeds) -> None:
         """Take what was just read as what is read whenever this is repeated; on a stream."""
-        self._recorded = self._read
+        assert self._read is not None
+        self._recorded[seeds.count] = self._read
 
     def do(self, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
         """Queue ``work``, which is the same for each ``key`` but for the step's record.
@@ -138,7 +139,7 @@ class StepSlot:
         """Forget what was recorded: memory that it used is another."""
         self._captured.clear()
         self._known.clear()
-        self._recorded = None
+        self._recorded.clear()
 
     @property
     def drawn(self) -> DeviceSample:

@@ -165,10 +165,10 @@ class StepQueue:
             slot.sample(seeds)
             slot.load(seeds, number, sizes)
             if repeats:
-                slot.keep()
+                slot.keep(seeds)
 
         if repeats:
-            self._do(slot, self._streams.reading, "read", work)
+            self._do(slot, self._streams.reading, ("read", seeds.count), work)
         else:
             self._streams.reading.run(work)
 
@@ -187,7 +187,7 @@ class StepQueue:
             slot.train(seeds, part, rate=rate, recorded=repeats)
 
         if repeats:
-            self._do(slot, self._streams.training, part, work)
+            self._do(slot, self._streams.training, (part, seeds.count), work)
         else:
             self._streams.training.run(work, waits=self._waits)
 

@@ -30,7 +30,7 @@ from gnnscale.optimizer import Adam, AdamW, Sgd
 from gnnscale.plan import Cuda
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 
-BATCH, STEPS = 40, 9
+BATCH, STEPS = 40, 11
 Learnt = tuple[list[float], list[torch.Tensor]]
 
 
@@ -46,6 +46,7 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
         place: str = "device",
         sampling: Any = None,
         rehearsed: int = BATCH,
+        grows: bool = False,
         accumulate: int = 1,
         late: int = 4,
         follows: bool | None = None,
@@ -84,6 +85,8 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
             for step in range(STEPS):
                 # The last mini-batch of an epoch is smaller.
                 chosen = seeds(step)[: BATCH - 7 * (step % 4 == 3)]
+                if grows:  # as slices of parts do, whose sizes follow the parts
+                    chosen = seeds(step)[: 20 + 10 * (step // 5)]
                 updates = step % accumulate == accumulate - 1
                 pending.append(
                     backend.train(
@@ -185,6 +188,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "three mini-batches an update": {"accumulate": 3},
     "read at once": {"late": 0},
     "layer-wise": {"sampling": LayerSampling(layer_sizes=[20, 60])},
+    "slices that grow": {"grows": True},
     "with replacement": {"sampling": NeighborSampling(fanouts=[40, 3], replace=True)},
 }
 
@@ -203,9 +207,9 @@ def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
 def test_the_host_launches_nothing_of_what_was_recorded(train: Any) -> None:
     def look(backend: CudaBackend) -> None:
         slots = backend._own_steps._slots
-        assert [set(each._captured) for each in slots] == [
-            {"read", StepPart(num_seeds=BATCH, before=Accumulated(), updates=True)}
-        ] * 2
+        part = StepPart(num_seeds=BATCH, before=Accumulated(), updates=True)
+        known = {("read", BATCH), (part, BATCH)}
+        assert [set(each._captured) for each in slots] == [known] * 2
 
     train(watched=look)
 
