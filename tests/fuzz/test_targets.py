@@ -66,6 +66,7 @@ OWN = {
     "gnnscale.report.doctor": "the system's files",
     "gnnscale.backend.cuda.host": "the project's own sources",
     "gnnscale.backend.cuda.compiled": "the project's own sources, and what was compiled of them",
+    "gnnscale.plan.card_rates": "what it has measured of a card; what is damaged is measured again",
 }
 
 
