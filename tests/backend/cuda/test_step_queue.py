@@ -237,6 +237,7 @@ def test_a_step_that_finds_no_room_is_done_again(
     assert same(found, train(rehearsed=9, **options)), "what is repeated is fixed by the run"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("late", [0, 4])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_two_devices_learn_what_one_does(train: Any, accumulate: int, late: int) -> None:
@@ -250,6 +251,7 @@ def test_two_devices_learn_what_one_does(train: Any, accumulate: int, late: int)
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("late", [0, 3, 4])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_if_one_device_finds_no_room_all_do_the_step_again(
@@ -264,6 +266,7 @@ def test_if_one_device_finds_no_room_all_do_the_step_again(
             torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("match", [True, False])
 @pytest.mark.parametrize("rehearsed", [BATCH, 9])
 def test_rows_that_follow_the_batches_change_no_bit(
