@@ -6,7 +6,6 @@ import math
 import mmap
 import os
 import threading
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,8 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache import belady, cache_plan
+from gnnscale.cache import cache_plan
+from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.sampler import MiniBatch
@@ -161,67 +161,44 @@ class LookAheadFeatures(_OverHost):
         rows, self._dtype = host.stored
         self._rows = np.empty((policy.num_rows, host.width), rows.dtype)
         self._previous = np.empty((0, host.width), rows.dtype)
-        #: Expected steps, and those before them that ``_belady`` knows, beginning with the next to
-        #: be gathered. None for a step that reads nothing.
-        self._expected: deque[Array | None] = deque()
-        self._known: deque[Array | None] = deque()
-        self._belady = belady.Belady(
-            host.num_rows,
-            policy.num_rows,
-            window=policy.window,
-            priority=priority,
-            match=policy.match,
-            num_threads=num_threads,
+        self._replay = LookAheadReplay(
+            host.num_rows, policy, priority=priority, num_threads=num_threads
         )
 
     @property
     def window(self) -> int:
         """Steps that are looked ahead."""
-        return self._policy.window
+        return self._replay.window
 
     def expect(self, vertices: Array | None) -> None:
         """Append the input vertices of the next step, ``[n]``; None if it reads nothing.
 
         ``gather`` recognises the batch by this very array.
         """
-        self._expected.append(vertices)
+        self._replay.expect(vertices)
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``, and replace rows of the cache."""
-        self._look_ahead()
-        if not self._known or self._known[0] is not vertices:
+        if self._replay.next_read() is not vertices:
             return self._host.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
         found = ops.gather_cached(
             self._host.stored,
             [(self._rows, self._dtype), (self._previous, self._dtype)],
-            self._belady.slots,
+            self._replay.belady.slots,
             vertices,
             out=out,
             num_threads=num_threads,
         ).tolist()
-        self._known.popleft()
         self._replace(vertices, num_threads)
         # What is left of the batch before is on the device as well.
         places = [found[_CACHE] + found[_PREVIOUS], found[-1]]
         return out, found_rows(places, own=_CACHE, row_bytes=self.row_bytes)
 
-    def _look_ahead(self) -> None:
-        """Pass the next step that reads anything, and the window after it, to the policy."""
-        while True:
-            while self._expected and len(self._known) <= self._policy.window:
-                vertices = self._expected.popleft()
-                if vertices is not None:
-                    self._belady.expect(vertices)
-                self._known.append(vertices)
-            if not self._known or self._known[0] is not None:
-                return
-            self._known.popleft()
-
     def _replace(self, vertices: Array, num_threads: int) -> None:
-        replaced = self._belady.advance()
+        replaced = self._replay.advance()
         self._copy(vertices[replaced.positions], self._rows, replaced.slots, num_threads)
         if self._policy.match:
             self._keep_matching(vertices, num_threads)
@@ -230,8 +207,8 @@ class LookAheadFeatures(_OverHost):
         """Keep the rows of a batch that the next one shares, or all if that is unknown yet."""
         if len(self._previous) < len(vertices):
             self._previous = np.empty((len(vertices), self.width), self._rows.dtype)
-        if self._belady.num_expected:
-            slots = self._belady.look_up() - self._policy.num_rows
+        if self._replay.belady.num_expected:
+            slots = self._replay.belady.look_up() - self._policy.num_rows
             matching = slots[slots >= 0]
         else:
             matching = np.arange(len(vertices), dtype=np.int32)

@@ -80,3 +80,20 @@ def test_a_batch_outside_of_the_graph() -> None:
     replay.expect(np.array([VERTICES], np.int32))
     with pytest.raises(ValueError, match=str(VERTICES)):
         replay.take()
+
+
+def test_steps_that_read_nothing_are_passed_over() -> None:
+    replay = LookAheadReplay(
+        VERTICES, LookAhead(window=1, num_rows=3, match=False), priority=priority()
+    )
+    assert replay.next_read() is None
+    first, second = np.array([1, 2], np.int32), np.array([2, 3], np.int32)
+    for each in (None, None, first, None, second):
+        replay.expect(each)
+    assert replay.next_read() is first
+    assert replay.advance().counts.num_misses == 2
+    assert replay.next_read() is second
+    found = replay.take()
+    assert found is not None
+    assert found.counts.num_misses == 1
+    assert replay.next_read() is None
