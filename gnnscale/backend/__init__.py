@@ -14,6 +14,7 @@ from gnnscale.backend.base import (
     PendingOutcome,
     Rated,
     Sample,
+    SampleTaker,
     StepOwner,
     open_backend,
 )

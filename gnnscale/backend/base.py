@@ -204,6 +204,21 @@ class Backend(Protocol):
         ...
 
 
+class SampleTaker(Backend, Protocol):
+    """A backend of a device that takes what the host has sampled (``Device.takes_samples``)."""
+
+    def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
+        """Return the mini-batch that ``sample`` would, sampled by the host.
+
+        It runs in a thread of its own, beside ``sample``.
+        """
+        ...
+
+    def take_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
+        """Bring what the host has sampled of ``seeds`` to where ``sample`` leaves the device's."""
+        ...
+
+
 class PendingOutcome(Protocol):
     """The outcome of a step that a device may still be at."""
 

@@ -107,6 +107,14 @@ class EmulatedBackend(cpu.CpuBackend):
             self._wait(start, batch.num_edges / device.sampled_edges_per_s + reads)
         return batch
 
+    def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
+        """Sample in the host's own time."""
+        return super().sample(seeds, step)
+
+    def take_sample(self, batch: MiniBatch, seeds: Array) -> MiniBatch:
+        """Take what the host has sampled, which crosses the link in ``transfer``."""
+        return batch
+
     def load(self, batch: MiniBatch) -> Inputs:
         """Read from feature storage: at the emulated host's bandwidth (eq. 7), or over the link."""
         start = time.perf_counter()
@@ -141,14 +149,15 @@ class EmulatedBackend(cpu.CpuBackend):
             again = sum(self._num_rows(each) for each in sizes) / self._num_rows(whole)
             row_bytes = int(row_bytes * again)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
-        traffic = inputs.traffic + Traffic(lists=self._sampled.pop(batch.step, Access()))
+        by_device = self._sampled.pop(batch.step, None)
+        traffic = inputs.traffic + Traffic(lists=by_device or Access())
         arrived = _Resident(
             batch=batch, inputs=inputs, traffic=traffic, num_bytes=num_bytes, sizes=sizes
         )
         if device.link_bandwidth is None:
             return arrived
         # What the device has read by itself is there already.
-        sent = (0 if device.loads else row_bytes, 0 if device.samples else list_bytes)
+        sent = (0 if device.loads else row_bytes, list_bytes if by_device is None else 0)
         latency_s = len(sizes) * device.link_latency_s
         self._wait(start, equations.transfer_seconds(sum(sent), device.link_bandwidth, latency_s))
         return replace(

@@ -36,6 +36,7 @@ class Cuda(Accelerator):
 
     kind: ClassVar[str] = "cuda"
     samples: ClassVar[bool] = True
+    takes_samples: ClassVar[bool] = True
     loads: ClassVar[bool] = True
     owns_step: ClassVar[bool] = True
     infers: ClassVar[bool] = True

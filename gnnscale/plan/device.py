@@ -43,6 +43,8 @@ class Device:
     on_host: ClassVar[bool] = False
     #: Whether it samples by itself; the host samples for it otherwise.
     samples: ClassVar[bool] = False
+    #: Whether it samples by itself, and takes mini-batches that the host has sampled as well.
+    takes_samples: ClassVar[bool] = False
     #: Whether it reads host memory by itself; the host loads for it otherwise.
     loads: ClassVar[bool] = False
     #: Whether its propagation occupies cores of the host.
@@ -244,6 +246,11 @@ class Emulated(Accelerator):
     def samples(self) -> bool:  # type: ignore[override]
         """Whether it has a rate of sampling."""
         return self.sampled_edges_per_s is not None
+
+    @property
+    def takes_samples(self) -> bool:  # type: ignore[override]
+        """Whether it samples by itself."""
+        return self.samples
 
     @property
     def loads(self) -> bool:  # type: ignore[override]

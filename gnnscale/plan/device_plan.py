@@ -17,6 +17,8 @@ from gnnscale.plan.registry import device_options, parse_devices
 PREFETCH = ("none", "one_stage", "two_stage")
 #: The device that owns its steps overlaps them; the host prepares nothing.
 BY_DEVICE = "device"
+#: Mini-batches in a row, of which the host samples some for a device that samples by itself.
+SAMPLED_IN_TURN = 8
 #: Threads beyond which no machine has cores.
 MAX_THREADS = 4096
 
@@ -47,6 +49,9 @@ class DeviceShare:
         machine: which machine its worker runs on; threads are shared out within one.
         depth: mini-batches that it may prepare ahead, as its memory has room; None for as many as
             the run allows.
+        host_samples: of ``SAMPLED_IN_TURN`` mini-batches of a device that samples by itself, how
+            many the host samples for it (HyScale-GNN, section IV-A: sampling moves between the
+            two).
     """
 
     device: Device
@@ -56,13 +61,24 @@ class DeviceShare:
     max_seeds: int | None = None
     machine: int = 0
     depth: int | None = None
+    host_samples: int = 0
 
     def __post_init__(self) -> None:
+        check_range("host_samples", self.host_samples, 0, SAMPLED_IN_TURN)
         check_choice("prefetch", self.prefetch, (*PREFETCH, BY_DEVICE))
         check_range("num_seeds", self.num_seeds, 0)
         check_range("machine", self.machine, 0, MAX_DEVICES)
         if self.depth is not None:
             check_range("depth", self.depth, 1)
+
+    def host_samples_at(self, step: int) -> bool:
+        """Whether the host samples the mini-batch of ``step`` for a device that samples by itself.
+
+        What the host samples is spread evenly over the steps.
+        """
+        place = step % SAMPLED_IN_TURN
+        before, after = (each * self.host_samples // SAMPLED_IN_TURN for each in (place, place + 1))
+        return after > before
 
     @property
     def host_threads(self) -> int:

@@ -91,6 +91,21 @@ def test_a_transfer_takes_the_links_time(backend, batch, clock, fused) -> None:
     )
 
 
+def test_what_the_host_has_sampled_crosses_the_link(backend: Open, clock: Any) -> None:
+    seeds = np.arange(0, 300, 5)
+    found = backend(emulated(sampled_edges_per_s=1000, link_bandwidth=1e6))
+    seconds, batch = clock.took(lambda: found.sample_on_host(seeds, 0))
+    assert seconds == 0.0
+    by_device = found.sample(seeds, 1)
+    moved = found.take_sample(batch, seeds)
+    assert moved is batch
+    for each, crosses in ((batch, True), (by_device, False)):
+        inputs = found.load(each)
+        lists = link_bytes(each, inputs)[1]
+        traffic = found.transfer(each, inputs).traffic.lists
+        assert (traffic.link_bytes == lists) == crosses
+
+
 def eq_10(batch: MiniBatch, rate: float, bandwidth: float, *, pipelined: bool) -> float:
     """Eq. 10 to 12 for two layers of GraphSAGE with 20, 16 and 5 features, gathered."""
     seconds = 0.0

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,21 @@ def test_threads_of_stages_that_overlap_add_up(prefetch: str, threads: int) -> N
 def test_shares_that_are_refused(given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         share(*given)
+
+
+@given(st.integers(0, 8), st.integers(0, 10**6))
+def test_the_host_samples_so_many_of_any_eight_steps(count: int, first: int) -> None:
+    found = replace(share(), host_samples=count)
+    by_host = [found.host_samples_at(step) for step in range(first, first + 16)]
+    assert sum(by_host[:8]) == count
+    # Spread evenly: in any run of steps there are as many as there should be, give or take one.
+    for length in range(1, 9):
+        assert abs(sum(by_host[:length]) - count * length / 8) < 1
+
+
+def test_more_mini_batches_than_there_are() -> None:
+    with pytest.raises(ConfigError, match="host_samples=9"):
+        replace(share(), host_samples=9)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,34 @@ def test_beside_a_processor_the_host_updates_the_weights(
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
 
 
+#: A GPU whose sampling takes longest, by counted work.
+MOVES_SAMPLING = (
+    plan_of("cpu", cuda(sampled_edges_per_s=2e4)),
+    *("runtime.deterministic=true", "runtime.prefetch=two_stage", "num_threads=4"),
+)
+
+
+@pytest.mark.parametrize("model", ["sage", "links"])
+def test_sampling_moves_to_the_host_and_changes_no_loss(
+    launched: Any, tmp_path: Path, model: str
+) -> None:
+    options = ("device_plan.split=[40,24]", "epochs=6", "runtime.clip_norm=0.1")
+    chosen = next(each for each in MODELS[model] if each.startswith(("model=", "task=")))
+    found = launched(tmp_path / "moved", *MOVES_SAMPLING, *options, chosen)
+    decisions = [step["decision"] for step in found.steps if step.get("decision")]
+    assert any("the host samples" in each for each in decisions)
+    # With its data on the device, nothing but what the host has sampled crosses the link.
+    by_host = [each["traffic"]["lists"] for each in found.of_device(1) if "traffic" in each]
+    assert 0 < len(by_host) < len(found.steps)
+    assert all(each["link_bytes"] > 0 for each in by_host)
+    known = launched(tmp_path / "cpu", "device_plan=cpu_x2", "runtime.drm=false", *options, chosen)
+    assert found.losses == pytest.approx(known.losses, rel=1e-4)
+
+
+def test_a_run_resumes_while_sampling_moves(resumed_and_whole: Any) -> None:
+    resumed_and_whole(*MOVES_SAMPLING, "model=sage", "model.dropout=0.5")
+
+
 TWO = plan_of(cuda(features="host"), cuda(features="host"))
 #: Caches, and whether the plan is of the run's own batches.
 CACHES = {

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.base import HostParts
-from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.batch import CudaBatch, batch_from_host
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.learner import Learner
@@ -18,6 +18,7 @@ from gnnscale.backend.cuda.step import Found
 from gnnscale.backend.cuda.streams import Mark, Streams
 from gnnscale.core import Array
 from gnnscale.model import Inputs
+from gnnscale.sampler import MiniBatch
 
 
 class AskedSteps:
@@ -66,6 +67,15 @@ class AskedSteps:
         reading.run(lambda: found.append(reader.batch(drawn[0], given, sizes, step=step).copy()))
         reading.mark().wait()
         return replace(found[0], found_lists=lists)
+
+    def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
+        """Copy what the host has sampled of ``seeds`` to the device, and wait for it."""
+        found: list[CudaBatch] = []
+        kernels, device = self._engine.kernels, self._engine.device
+        reading = self._streams.reading
+        reading.run(lambda: found.append(batch_from_host(batch, seeds, kernels, device)))
+        reading.mark().wait()
+        return found[0]
 
     def load(self, batch: CudaBatch) -> tuple[Inputs, Found]:
         """Read the first layer's input and wait for it; return it, and reads by place."""

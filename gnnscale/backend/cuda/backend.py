@@ -160,6 +160,15 @@ class CudaBackend:
         with self._naming(f"in step {step}, of {len(seeds)} seeds"):
             return self._asked.sample(seeds, step)
 
+    def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` at ``step``, sampled by the host."""
+        return self._host.sampler.sample(seeds, step)
+
+    def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
+        """Copy what the host has sampled to the device."""
+        with self._naming(f"in step {batch.step}, of {len(seeds)} seeds"):
+            return self._asked.take_sample(batch, seeds)
+
     def on_host(self, batch: CudaBatch) -> MiniBatch:
         """Return the host's form, which is drawn again."""
         return self._host.sampler.sample(batch.slice_seeds, batch.step)
@@ -168,7 +177,7 @@ class CudaBackend:
         """Read the first layer's input, and wait for it."""
         with self._naming(f"in step {batch.step}, of {batch.num_seeds} seeds"):
             inputs, found = self._asked.load(batch)
-        return replace(inputs, traffic=self._traffic(BatchSize.of(batch), found))
+        return replace(inputs, traffic=self._traffic(BatchSize.of(batch), found, batch.sent_bytes))
 
     def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
         """Hand the mini-batch over: it is on the device."""
@@ -269,13 +278,14 @@ class CudaBackend:
         with self._naming("in one of the last steps"):
             self._streams.training.mark().wait()
 
-    def _traffic(self, size: BatchSize, found: Found) -> Traffic:
-        placed = self._placed
+    def _traffic(self, size: BatchSize, found: Found, sent_bytes: int | None = None) -> Traffic:
+        """Return what a mini-batch has moved, of ``sent_bytes`` if the host has sampled it."""
+        placed, request = self._placed, self.device.link_request_bytes
+        traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), found.rows))
+        if sent_bytes is not None:
+            return traffic.with_link(row_bytes=0, list_bytes=sent_bytes, request_bytes=request)
         reads = size.num_edges + sum(size.vertices[1:])
-        return Traffic(
-            rows=placed.row_access(int(size.vertices[0]), found.rows),
-            lists=placed.list_access(int(reads), self.device.link_request_bytes, found.lists),
-        )
+        return replace(traffic, lists=placed.list_access(int(reads), request, found.lists))
 
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
         """Return the rows that were read at each place, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
@@ -11,6 +12,7 @@ from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.room import Room, SampleSizes
 from gnnscale.backend.cuda.sampler_plan import State
+from gnnscale.backend.cuda.seeds import links_on
 from gnnscale.core import Array
 from gnnscale.sampler import MiniBatch
 
@@ -24,6 +26,8 @@ class CudaBatch(MiniBatch):
     num_sources: torch.Tensor  #: ``[1]`` int64 on the device: how many input vertices there are
     #: reads of adjacency lists by place, if the host has waited for them; see ``Found``
     found_lists: tuple[int, ...] = ()
+    #: bytes that crossed the link if the host has sampled it; None if the device has
+    sent_bytes: int | None = None
 
     @property
     def first_seed(self) -> int:
@@ -110,6 +114,56 @@ def batch_of(
         host_seeds=host_seeds,
         slice_seeds=host_seeds,
         num_sources=sample.num_vertices[-1:],
+    )
+
+
+def batch_from_host(
+    batch: MiniBatch, slice_seeds: Array, kernels: Kernels, device: torch.device
+) -> CudaBatch:
+    """Copy what the host has sampled to a device.
+
+    Args:
+        slice_seeds: of which it was sampled: vertices, or numbers of edges.
+        device: of ``kernels``.
+    """
+
+    def copied(array: Array | None) -> torch.Tensor | None:
+        return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    vertices = copied(batch.input_vertices)
+    assert vertices is not None
+    hops = tuple(reversed(batch.blocks))
+    ends = [batch.num_seeds, *(each.num_src for each in hops)]
+    num_vertices = torch.tensor(ends, device=device)
+    num_edges = torch.tensor([each.num_edges for each in hops], device=device)
+    step = torch.tensor([np.uint64(batch.step).astype(np.int64)], device=device)
+    blocks = [
+        CudaBlock(
+            indptr=copied(each.indptr),  # type: ignore[arg-type]
+            indices=copied(each.indices),  # type: ignore[arg-type]
+            importance=copied(each.importance),
+            edge_weights=copied(each.edge_weights),
+            weight_sums=copied(each.weight_sums),
+            num_src=each.num_src,
+            kernels=kernels,
+            vertices=vertices[: each.num_src],
+            num_vertices=num_vertices[hop : hop + 2],
+            num_used=num_edges[hop : hop + 1],
+            step=step,
+        )
+        for hop, each in enumerate(hops)
+    ]
+    return CudaBatch(
+        seed=batch.seed,
+        step=batch.step,
+        num_seeds=batch.num_seeds,
+        input_vertices=vertices,  # type: ignore[arg-type]
+        blocks=tuple(reversed(blocks)),
+        links=None if batch.links is None else links_on(batch.links, device),
+        host_seeds=batch.seeds,
+        slice_seeds=slice_seeds,
+        num_sources=num_vertices[-1:],
+        sent_bytes=batch.num_bytes,
     )
 
 

@@ -28,14 +28,7 @@ class StepSeeds:
 
     def links_on(self, device: torch.device) -> Links | None:
         """Return the predicted edges as tensors of ``device``."""
-        if self.edges is None:
-            return None
-        links = self.edges.links
-        sources, destinations = (
-            torch.from_numpy(each).to(device, non_blocking=True)
-            for each in (links.sources, links.destinations)
-        )
-        return Links(sources=sources, destinations=destinations)  # type: ignore[arg-type]
+        return None if self.edges is None else links_on(self.edges.links, device)
 
     def without_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the ends of the edges whose messages are left out, as tensors of ``device``."""
@@ -46,6 +39,15 @@ class StepSeeds:
             for each in (self.edges.sources, self.edges.destinations)
         )
         return sources, destinations
+
+
+def links_on(links: Links, device: torch.device) -> Links:
+    """Return predicted edges as tensors of ``device``."""
+    sources, destinations = (
+        torch.from_numpy(each).to(device, non_blocking=True)
+        for each in (links.sources, links.destinations)
+    )
+    return Links(sources=sources, destinations=destinations)  # type: ignore[arg-type]
 
 
 def seeds_of(host: HostParts, seeds: Array, step: int) -> StepSeeds:

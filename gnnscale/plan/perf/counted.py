@@ -65,9 +65,18 @@ class CountedWork:
         self._processor = nominal_platform(cores).processor
 
     def stage_times(
-        self, plan: device_plan.DevicePlan, size: equations.BatchSize | None
+        self,
+        plan: device_plan.DevicePlan,
+        size: equations.BatchSize | None,
+        *,
+        host_samples: bool = False,
     ) -> StageTimes:
-        """Return the seconds of each stage of a mini-batch under ``plan``, None for no seeds."""
+        """Return the seconds of each stage of a mini-batch under ``plan``.
+
+        Args:
+            size: None without seeds.
+            host_samples: whether the host samples it, for a device that samples others by itself.
+        """
         if size is None or not size.num_seeds:
             return StageTimes()
         share = replace(plan.shares[self._rank], num_seeds=int(size.num_seeds))
@@ -75,4 +84,6 @@ class CountedWork:
         threads = float(sum(each.host_threads for each in machine))
         host = predict.Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
         active = dict.fromkeys(("sample", "load", "propagate"), threads)
+        part = device_plan.SAMPLED_IN_TURN if host_samples else 0
+        share = replace(share, host_samples=part)
         return predict.device_times(host, share, self._workload, size, active, {}).stages

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gnnscale.core import STAGES, StageTimes
 from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.device import Accelerator, Device
-from gnnscale.plan.device_plan import DevicePlan, DeviceShare
+from gnnscale.plan.device_plan import SAMPLED_IN_TURN, DevicePlan, DeviceShare
 from gnnscale.plan.perf import equations
 from gnnscale.plan.perf.work import (
     block_bytes,
@@ -187,6 +187,9 @@ def device_times(
     )
     if isinstance(device, Accelerator):
         own = accelerator_seconds(device, workload, size)
+        if part := share.host_samples / SAMPLED_IN_TURN:
+            on_host = host.sample(workload, count, size, threads.sample, active["sample"])
+            own.sample = max((1 - part) * own.sample, part * on_host)
         for stage in STAGES[:-1]:
             setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
     times.sync += host.processor.sharing.straggler_seconds(varying_s, host.num_workers)

@@ -12,6 +12,7 @@ import msgspec
 from gnnscale.core.records import Count, Seconds
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.move import Move, Trade
+from gnnscale.runtime.drm.task_times import SampleTimes
 
 #: Moves that are not expected to save this part of a step are not made.
 DEAD_BAND = 0.02
@@ -59,8 +60,16 @@ class Damping:
     #: devices without seeds, because they were too slow for even a few
     excluded_devices: tuple[int, ...] = ()
     trial: Trial | None = None  #: the trade of threads made last, if it was the last move
+    #: what is known of the seconds in which each device's mini-batches are sampled
+    sampled: tuple[SampleTimes, ...] = ()
     #: trades that must not be made, each with the decision until which that holds
     tabu_trades: tuple[tuple[Trade, Count], ...] = ()
+
+    def remember(self, sampled: Sequence[SampleTimes]) -> Damping:
+        """Take note of how long mini-batches were sampled; what was not seen stays as it is."""
+        before = self.sampled or tuple(SampleTimes() for _ in sampled)
+        pairs = zip(before, sampled, strict=True)
+        return replace(self, sampled=tuple(old.updated(new) for old, new in pairs))
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
         """Take note of each device's time; those under one plan are averaged."""

@@ -48,6 +48,9 @@ class Move:
     trade: Trade | None = None
     shift: tuple[int, ...] = ()  #: seeds that each device gets; negative if it gives some
     gain: float = 1.0  #: the part of the way to equal times that they go
+    #: the device for which the host samples more mini-batches, or fewer; None if something else
+    #: moves
+    sampling_of: int | None = None
     takes_back: bool = False  #: whether it undoes a trade that was of no use
 
 

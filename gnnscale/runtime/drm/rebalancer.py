@@ -12,7 +12,14 @@ from typing import Any
 
 from gnnscale.core import STAGES, Count, StageTimes, decode, shown
 from gnnscale.plan import DevicePlan
+from gnnscale.plan.device_plan import SAMPLED_IN_TURN
 from gnnscale.runtime.drm import algorithm1, balance_work, task_times
+from gnnscale.runtime.drm.balance_sampling import (
+    SeenStep,
+    balance_sampling,
+    sample_times,
+    steps_to_see,
+)
 from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move, Trade
@@ -37,13 +44,15 @@ def rebalance(
     *,
     movable: bool = True,
     counted: bool = False,
+    sampled: Sequence[task_times.SampleTimes] | None = None,
 ) -> Decision:
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
     Algorithm 1 chooses the move. If it chooses ``balance_thread``, work is moved instead if that
     promises more: in the paper a CPU task serves all devices alike, here every worker has its own,
     and what one of them is late with may be a matter of its share. Work also moves if no
-    thread can be taken, as on two cores, when every task has one.
+    thread can be taken, as on two cores, when every task has one. Where an accelerator and the host
+    can both sample its mini-batches, work is sampling as well as seeds.
 
     Moves settle (see ``Damping``). One that promises less than the dead band is not made; work goes
     a smaller part of its way after each change of direction; a trade of threads that did not make
@@ -53,15 +62,18 @@ def rebalance(
     Args:
         movable: whether seeds may move between devices; threads may in any case.
         counted: whether the times are those of counted work, which the move's line then states.
+        sampled: how long mini-batches took that devices have sampled, and that the host has sampled
+            for them; None if no device can have both.
     """
-    pairs = zip(plan.shares, stages, strict=True)
-    tasks = [task_times.TaskTimes.of_device(share, times).tasks() for share, times in pairs]
+    known = damping.remember(sampled or [task_times.SampleTimes()] * len(plan.shares))
+    parts = zip(plan.shares, stages, known.sampled, strict=True)
+    tasks = [task_times.TaskTimes.of_device(*each).tasks() for each in parts]
     seconds = [max(each.values()) for each in tasks]
     if max(seconds) <= 0:
         return Decision(plan=plan, damping=damping)
-    longest = task_times.TaskTimes.of(plan, stages).tasks()
+    longest = task_times.TaskTimes.of(plan, stages, known.sampled).tasks()
     choice = algorithm1.algorithm_1(longest)
-    damping = damping.observe(plan, seconds)
+    damping = known.observe(plan, seconds)
     if (failed := damping.failed_trade(tasks)) is not None:
         proposals = [take_back(plan, failed)]
     else:
@@ -73,7 +85,8 @@ def rebalance(
             tabu_trades=[trade for trade, _ in damping.tabu_trades],
         )
         work = balance_work.propose_work(plan, damping) if movable else None
-        proposals = [each for each in (thread, work) if each is not None]
+        sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
+        proposals = [each for each in (sampling, thread, work) if each is not None]
     bottleneck = f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"
     best = max(proposals, key=lambda each: each.promise, default=None)
     move = None if best is None or best.promise < damping.threshold else best
@@ -94,6 +107,10 @@ def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | Non
         ends = (move.trade.giver, move.trade.receiver)
         giver, receiver = (f"{each.task} of {names[each.device]}" for each in ends)
         what = f"1 thread {'back ' if move.takes_back else ''}from {giver} to {receiver}"
+    elif move.sampling_of is not None:
+        count = move.plan.shares[move.sampling_of].host_samples
+        whose = names[move.sampling_of]
+        what = f"the host samples {count} of {SAMPLED_IN_TURN} mini-batches of {whose}"
     else:
         pairs = list(zip(names, move.shift, strict=True))
         givers = ", ".join(name for name, change in pairs if change < 0)
@@ -103,7 +120,7 @@ def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | Non
     return f"{bottleneck} is the bottleneck: {what}"
 
 
-#: Steps whose median is looked at; one slow step is no reason to move work.
+#: Steps whose median is looked at, at least; one slow step is no reason to move work.
 WINDOW = 3
 
 
@@ -112,8 +129,8 @@ class RebalancerState:
     """Where resource management stands after a step; ``RebalancerState()`` to begin with."""
 
     applies_from: int = 0  #: the first step whose times are those of the plan decided last
-    #: each device's times in the steps since the last decision
-    window: tuple[tuple[StageTimes, ...], ...] = ()
+    #: the steps since the last decision
+    window: tuple[SeenStep, ...] = ()
     damping: Damping = field(default_factory=Damping)  #: what the last decision left
     #: plans that were decided and do not apply yet, each with its first step
     pending: tuple[tuple[int, DevicePlan], ...] = ()
@@ -149,9 +166,11 @@ class RebalancerState:
         firsts = [step, *(first for first, _ in self.pending)]
         if sorted(set(firsts)) != firsts or len(firsts) > MAX_PLANS:
             raise ValueError(f"drm.pending: plans from steps {shown(firsts[1:])} on, after {step}")
-        if len(self.window) >= WINDOW or any(len(each) != len(plan.shares) for each in self.window):
-            raise ValueError(f"drm.window: not fewer than {WINDOW} steps of all devices")
-        seconds = [s for step in self.window for times in step for s in asdict(times).values()]
+        num_devices, most = len(plan.shares), max(WINDOW, SAMPLED_IN_TURN)
+        seen = [each.stages for each in self.window]
+        if len(seen) >= most or any(len(each) != num_devices for each in seen):
+            raise ValueError(f"drm.window: not fewer than {most} steps of all devices")
+        seconds = [s for each in seen for times in each for s in asdict(times).values()]
         if min(seconds, default=0.0) < 0:
             raise ValueError(f"drm.window: {shown(min(seconds))} seconds")
 
@@ -168,7 +187,7 @@ class _StateValues:
     """``RebalancerState`` with its plans as plain values."""
 
     applies_from: Count
-    window: tuple[tuple[StageTimes, ...], ...]
+    window: tuple[SeenStep, ...]
     damping: _DampingValues
     pending: tuple[tuple[Count, Any], ...]
 
@@ -182,6 +201,8 @@ def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
         raise ValueError(f"drm.damping.seconds: not of {num_devices} devices")
     if len(damping.shift) not in (0, num_devices):
         raise ValueError(f"drm.damping.shift: not of {num_devices} devices")
+    if len(damping.sampled) not in (0, num_devices):
+        raise ValueError(f"drm.damping.sampled: not of {num_devices} devices")
     if not set(damping.excluded_devices) <= set(range(num_devices)):
         raise ValueError(f"drm.damping.excluded_devices: there are {num_devices} devices")
     if damping.trial is not None:
@@ -247,14 +268,14 @@ class Rebalancer:
         self._counted = counted
         warm_up = 0 if counted else _WARM_UP
         self._applies_from = max(first_step + warm_up, state.applies_from)
-        self._window: list[Sequence[StageTimes]] = [*state.window]
+        self._window: list[SeenStep] = [*state.window]
         self._damping = state.damping
 
     def state(self, step: int) -> RebalancerState:
         """Return where resource management stands before ``step``, the one to be observed next."""
         return RebalancerState(
             applies_from=self._applies_from,
-            window=tuple(tuple(each) for each in self._window),
+            window=tuple(self._window),
             damping=self._damping,
             pending=self._schedule.pending_after(step),
         )
@@ -262,15 +283,16 @@ class Rebalancer:
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
         """Take note of a ``full`` step, and return what is decided after it, if anything."""
         if full and step >= self._applies_from:
-            self._window.append(stages)
+            self._window.append(SeenStep(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None
-        if len(self._window) == WINDOW:
+        if len(self._window) >= steps_to_see(plan, WINDOW):
             decision = rebalance(
                 plan,
-                medians(self._window),
+                medians([each.stages for each in self._window]),
                 self._damping,
                 movable=self._schedule.movable,
                 counted=self._counted,
+                sampled=sample_times(plan, self._window),
             )
             self._window.clear()
             self._damping, move = decision.damping, decision.move

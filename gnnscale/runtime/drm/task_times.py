@@ -6,12 +6,38 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from gnnscale.core import StageTimes
+from gnnscale.core.records import Seconds
 from gnnscale.plan import DevicePlan, DeviceShare
+from gnnscale.plan.device_plan import SAMPLED_IN_TURN
 
 #: What Algorithm 1 sorts, by the paper's names.
 T_SC, T_SA, T_LOAD, T_TC, T_ACCEL = "T_SC", "T_SA", "T_Load", "T_TC", "T_Accel"
 #: Those that host threads do.
 CPU_TASKS = (T_SC, T_LOAD, T_TC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleTimes:
+    """Seconds in which a device's mini-batch is sampled at either place; None if not known."""
+
+    on_device: Seconds | None = None
+    on_host: Seconds | None = None
+
+    def updated(self, newer: SampleTimes) -> SampleTimes:
+        """Return what is known once ``newer`` was seen."""
+        return SampleTimes(
+            on_device=self.on_device if newer.on_device is None else newer.on_device,
+            on_host=self.on_host if newer.on_host is None else newer.on_host,
+        )
+
+
+def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
+    """Return T_SA, and T_SC if the host samples some of an accelerator's mini-batches."""
+    part = share.host_samples / SAMPLED_IN_TURN
+    found = {T_SA: (1 - part) * (sampled.on_device or 0.0)}
+    if part:
+        found[T_SC] = part * (sampled.on_host or 0.0)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +57,8 @@ class TaskTimes:
     device      as two_stage, by the device's own clock
     ==========  ======================  ============================  ==================
 
+    If the host samples some mini-batches of an accelerator that samples the others, both T_SC and
+    T_SA are there, each a mean over all mini-batches.
     T_Tran is an accelerator's transfer with ``two_stage`` and ``device``. Synchronisation is in
     none of them: it is mostly waiting for the slowest device.
     """
@@ -43,16 +71,27 @@ class TaskTimes:
     train_accel: float | None = None  #: T_TA, training on an accelerator
 
     @classmethod
-    def of(cls, plan: DevicePlan, stages: Sequence[StageTimes]) -> TaskTimes:
+    def of(
+        cls,
+        plan: DevicePlan,
+        stages: Sequence[StageTimes],
+        sampled: Sequence[SampleTimes] | None = None,
+    ) -> TaskTimes:
         """Return each task's time on the slowest of the devices that have it."""
-        pairs = zip(plan.shares, stages, strict=True)
-        devices = [cls.of_device(share, times) for share, times in pairs]
+        parts = zip(plan.shares, stages, sampled or [SampleTimes()] * len(stages), strict=True)
+        devices = [cls.of_device(*each) for each in parts]
         names = [each.name for each in fields(cls)]
         return cls(**{name: _longest(getattr(each, name) for each in devices) for name in names})
 
     @classmethod
-    def of_device(cls, share: DeviceShare, stages: StageTimes) -> TaskTimes:
-        """Return the tasks of one device."""
+    def of_device(
+        cls, share: DeviceShare, stages: StageTimes, sampled: SampleTimes = SampleTimes()
+    ) -> TaskTimes:
+        """Return the tasks of one device.
+
+        Args:
+            sampled: of a device of which the host samples some mini-batches.
+        """
         device = share.device
         train = "train_cpu" if device.on_host else "train_accel"
         prepare = stages.sample + stages.load + stages.transfer
@@ -60,10 +99,13 @@ class TaskTimes:
             return cls(**{train: prepare + stages.propagate})
         if share.prefetch == "one_stage":
             return cls(**{"load": prepare, train: stages.propagate})
-        times = {
+        times: dict[str, float | None] = {
             "sample_accel" if device.samples else "sample_cpu": stages.sample,
             train: stages.propagate,
         }
+        if share.host_samples:
+            both = sampling_tasks(share, sampled)
+            times |= {"sample_accel": both[T_SA], "sample_cpu": both[T_SC]}
         if device.on_host:
             return cls(load=stages.load + stages.transfer, **times)
         return cls(load=stages.load, transfer=stages.transfer, **times)

@@ -9,7 +9,7 @@ from gnnscale.backend import BatchOutcome, DeviceBatch, Sample
 from gnnscale.core import IntArray, StageTimes
 from gnnscale.model import Inputs
 from gnnscale.plan import DevicePlan
-from gnnscale.sampler import SeedOrder, StepSeeds
+from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
 
 #: Plans that are remembered; the schedule is never further ahead of the trainer.
 MAX_PLANS = 8
@@ -27,6 +27,10 @@ class BatchSlice:
     plan: DevicePlan  #: applies to this step
     counts: tuple[int, ...]  #: seeds of each device in this step
     seeds: IntArray  #: this worker's seeds, perhaps none
+    #: whether the host samples it for a device that samples others by itself
+    host_samples: bool = False
+    #: what the host has sampled, until the device takes it
+    on_host: MiniBatch | None = None
     batch: Sample | None = None
     inputs: Inputs | None = None
     device_batch: DeviceBatch | None = None
@@ -156,7 +160,11 @@ class Schedule:
         counts = seeds.counts or plan.counts(len(seeds.seeds))
         end = list(accumulate(counts))[self._rank]
         return BatchSlice(
-            step=step, plan=plan, counts=counts, seeds=seeds.seeds[end - counts[self._rank] : end]
+            step=step,
+            plan=plan,
+            counts=counts,
+            seeds=seeds.seeds[end - counts[self._rank] : end],
+            host_samples=plan.shares[self._rank].host_samples_at(step),
         )
 
     def _wait_for(self, step: int) -> bool:

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
+from typing import cast
 
-from gnnscale.backend import Backend, DeviceMemoryError
+from gnnscale.backend import Backend, DeviceMemoryError, SampleTaker
 from gnnscale.core import STAGES, Array
 from gnnscale.core.prefetch import Pipeline, StageGroup
 from gnnscale.plan import BY_DEVICE, DevicePlan
@@ -36,11 +37,29 @@ class Stages:
         """Whether devices trade rows."""
         return self._exchange is not None
 
+    def sample_on_host(self, batch: BatchSlice) -> None:
+        """Let the host sample a slice if that is its part, for a device that samples others."""
+        if batch.host_samples and len(batch.seeds) and batch.on_host is None:
+            with measured(batch, "sample"):
+                batch.on_host = self._taker.sample_on_host(batch.seeds, batch.step)
+
     def sample(self, batch: BatchSlice) -> None:
         """Pick the neighbours of the slice's seeds, unless that was done ahead of time."""
-        if batch.batch is None and (len(batch.seeds) or self.exchanges):
+        if batch.batch is not None or not (len(batch.seeds) or self.exchanges):
+            return
+        self.sample_on_host(batch)
+        if batch.on_host is None:
             with measured(batch, "sample"):
                 batch.batch = self._backend.sample(batch.seeds, batch.step)
+        else:
+            with measured(batch, "transfer"):
+                batch.batch = self._taker.take_sample(batch.on_host, batch.seeds)
+            batch.on_host = None
+
+    @property
+    def _taker(self) -> SampleTaker:
+        assert self._backend.device.takes_samples
+        return cast(SampleTaker, self._backend)
 
     def input_vertices(self, batch: BatchSlice) -> Array | None:
         """Return the vertices whose rows a sampled slice reads, None if it has no seeds."""
@@ -132,6 +151,7 @@ def build_pipeline(
     has_link: bool,
     limit: int,
     draws_ahead: bool = False,
+    shares_sampling: bool = False,
 ) -> Pipeline[BatchSlice]:
     """Arrange the stages before propagation in groups, each of which has a thread.
 
@@ -149,6 +169,8 @@ def build_pipeline(
         limit: batches that may be on their way.
         draws_ahead: whether ``source`` draws mini-batches, for which it has a thread of a device
             that overlaps its stages by itself.
+        shares_sampling: whether the host may sample for a device that samples by itself. With
+            ``two_stage`` it does so in a group of its own, while the device samples another slice.
     """
     ahead: list[Callable[[BatchSlice], None]] = [
         stages.sample,
@@ -163,9 +185,8 @@ def build_pipeline(
     if prefetch == "one_stage":
         return Pipeline(source, [ahead], limit=limit, no_room=DeviceMemoryError)
     groups: list[StageGroup[BatchSlice]] = [ahead[:1], ahead[1:3], ahead[3:]]
-    return Pipeline(
-        source,
-        groups if has_link else [ahead[:1], ahead[1:]],
-        limit=limit,
-        no_room=DeviceMemoryError,
-    )
+    if not has_link:
+        groups = [ahead[:1], ahead[1:]]
+    if shares_sampling:
+        groups = [[stages.sample_on_host], *groups]
+    return Pipeline(source, groups, limit=limit, no_room=DeviceMemoryError)

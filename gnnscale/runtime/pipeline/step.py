@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.backend import Backend
-from gnnscale.core import STAGES
+from gnnscale.core import STAGES, StageTimes
 from gnnscale.model import TrainableModel
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice
@@ -183,14 +183,16 @@ class TrainStep:
         self._finish(batch)
         # How long this synchronisation takes is not known yet: the previous one is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)
-        work = self._work
-        size = None if batch.outcome is None else batch.outcome.size
-        counted = None if work is None else work.stage_times(batch.plan, size)
+        counted = None if self._work is None else self._counted(self._work, batch)
         with measured(batch, "sync"):
             totals = self._synchronizer.synchronize(
                 batch.outcome, stages, counted, checkpoint=checkpoint
             )
         return [(batch, totals)]
+
+    def _counted(self, work: CountedWork, batch: BatchSlice) -> StageTimes:
+        size = None if batch.outcome is None else batch.outcome.size
+        return work.stage_times(batch.plan, size, host_samples=batch.host_samples)
 
     def updates_after(self, step: int) -> bool:
         """Whether weights are updated after ``step``, counted over all epochs from 0."""

@@ -16,6 +16,7 @@ from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, Pipeline
 from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.runtime.cache.open import cache_effects
+from gnnscale.runtime.drm.balance_sampling import shares_sampling
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.owned_step import max_late
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
@@ -213,6 +214,7 @@ class WorkerSchedule:
             draws_ahead=device.cache is not None and device.cache.replay is not None,
             has_link=not share.device.on_host,
             limit=depth if share.depth is None else min(depth, share.depth),
+            shares_sampling=managed and shares_sampling(share),
         )
         group.barrier()
         return cls(

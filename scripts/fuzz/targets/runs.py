@@ -34,6 +34,7 @@ from gnnscale.report.sweep import SweepReport
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import WorkerPart
 from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.drm.balance_sampling import SeenStep
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.saving import kept_management, resume
@@ -139,7 +140,8 @@ class TinyRun:
     def _management(self) -> dict[str, Any]:
         num_devices, step = len(self.plan.shares), EPOCHS * self.steps_per_epoch
         damping = RebalancerState().damping.observe(self.plan, [0.5] * num_devices)
-        window, pending = ((_TIMES,) * num_devices,), ((step + 2, self.plan),)
+        window = (SeenStep(step=step, stages=(_TIMES,) * num_devices),)
+        pending = ((step + 2, self.plan),)
         state = RebalancerState(applies_from=step, window=window, damping=damping, pending=pending)
         return state.to_values()
 

@@ -114,6 +114,46 @@ def on_device(parts: HostParts, place: str) -> list[tuple[float, int]]:
         backend.close()
 
 
+def asked(parts: HostParts, place: str, *, by_host: bool) -> list[tuple[float, Any, list[Any]]]:
+    """Each step's loss, size and gradients, as the host asks for them; the host may sample."""
+    device = Cuda(host_driven=True, features=place, topology=place, name="card")
+    backend, found = CudaBackend(device, parts, HostEngine(device)), []
+    try:
+        backend.load_state()
+        for step in range(STEPS):
+            seeds = seeds_of(parts.graph, step)
+            if by_host:
+                batch = backend.take_sample(backend.sample_on_host(seeds, step), seeds)
+            else:
+                batch = backend.sample(seeds, step)
+            moved = backend.transfer(batch, backend.load(batch))
+            backend.propagate(moved, 1.0)
+            outcome = backend.finish(moved)
+            gradients = [torch.zeros_like(each) for each in parts.model.shared_parameters]
+            backend.gradients_out(gradients)
+            found.append((outcome.loss, outcome.size, [each.tolist() for each in gradients]))
+    finally:
+        backend.close()
+    return found
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    data=st.data(),
+    graph=graphs(),
+    kind=st.sampled_from([GCN, GraphSAGE, GAT]),
+    place=st.sampled_from(["device", "host"]),
+)
+def test_what_the_host_has_sampled_gives_the_same_bits(
+    data: Any, graph: Graph, kind: Any, place: str
+) -> None:
+    sampling = data.draw(samplings(weighted=graph.edge_weights is not None, num_layers=2))
+    torch.manual_seed(3)
+    model = kind(hidden=8, dropout=0.5).build(num_features=graph.num_features, num_classes=5)
+    parts = parts_of(graph, sampling, model.train(), own=False)
+    assert repr(asked(parts, place, by_host=True)) == repr(asked(parts, place, by_host=False))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     data=st.data(),

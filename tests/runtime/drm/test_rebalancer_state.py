@@ -104,6 +104,10 @@ def test_plans_to_come_go_no_further_than_devices_hold() -> None:
     assert later == smaller.with_split([50, 70])
 
 
+#: A step, as it is kept.
+SEEN: dict[str, Any] = {"step": 0, "stages": [{}, {}]}
+
+
 @cache
 def kept_values() -> dict[str, Any]:
     """What is kept while a plan is pending, and its trade of threads is on trial."""
@@ -112,7 +116,7 @@ def kept_values() -> dict[str, Any]:
         observe(schedule, rebalancer, range(stop))
         state = rebalancer.state(stop)
         if state.pending and state.damping.trial is not None:
-            return {**state.to_values(), "window": [[{}] * 2] * 2}
+            return {**state.to_values(), "window": [SEEN] * 2}
     raise AssertionError
 
 
@@ -121,9 +125,11 @@ def kept_values() -> dict[str, Any]:
     [
         (put("applies_from", "x"), "drm.applies_from: Expected `int`, got `str`"),
         (put("window", 5), "drm.window: Expected `array`, got `int`"),
-        (put("window", [[{}, {}]] * 3), "drm.window: not fewer than 3 steps of all devices"),
-        (put("window", 0, 0, {"load": -1.0}), "drm.window: -1.0 seconds"),
-        (put("window", 0, 0, {"load": float("nan")}), "window[0][0].load: Expected a finite"),
+        (put("window", [SEEN] * 8), "drm.window: not fewer than 8 steps of all devices"),
+        (put("window", 0, "stages", [{}]), "drm.window: not fewer than 8 steps of all devices"),
+        (put("window", 0, "step", -1), "drm.window[0].step: Expected `int` >= 0"),
+        (put("window", 0, "stages", 0, {"load": -1.0}), "drm.window: -1.0 seconds"),
+        (put("window", 0, "stages", 0, {"load": float("nan")}), "load: Expected a finite"),
         (put("pending", [[1]]), "drm.pending[0]: Expected `array` of length 2"),
         (put("pending", 0, 0, 1), "plans from steps [1] on"),
         (put("pending", 0, 1, 5), "plan: Expected `array`, got `int`"),
@@ -135,6 +141,8 @@ def kept_values() -> dict[str, Any]:
         (put("damping", "fixed", [1.0, -1.0]), "drm.damping.fixed[1]: Expected `float` >= 0.0"),
         (put("damping", "seconds", [1.0]), "drm.damping.seconds: not of 2 devices"),
         (put("damping", "shift", [1]), "drm.damping.shift: not of 2 devices"),
+        (put("damping", "sampled", [{}]), "drm.damping.sampled: not of 2 devices"),
+        (put("damping", "sampled", [{}, {"on_host": -1.0}]), "sampled[1].on_host: Expected"),
         (put("damping", "gain", 0.0), "drm.damping.gain: Expected `float` > 0.0"),
         (put("damping", "excluded_devices", [2]), "excluded_devices: there are 2 devices"),
         (put("damping", "tabu_trades", [[{}, 5]]), "tabu_trades[0][0]: Object missing"),
