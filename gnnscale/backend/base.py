@@ -210,12 +210,12 @@ class SampleTaker(Backend, Protocol):
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch that ``sample`` would, sampled by the host.
 
-        It runs in a thread of its own, beside ``sample``.
+        It runs in another thread than ``sample``, at the same time.
         """
         ...
 
     def take_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
-        """Bring what the host has sampled of ``seeds`` to where ``sample`` leaves the device's."""
+        """Bring the host's sample of ``seeds`` to the device."""
         ...
 
 

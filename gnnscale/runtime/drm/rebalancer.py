@@ -51,7 +51,7 @@ def rebalance(
     Algorithm 1 chooses the move. If it chooses ``balance_thread``, work is moved instead if that
     promises more: in the paper a CPU task serves all devices alike, here every worker has its own,
     and what one of them is late with may be a matter of its share. Work also moves if no
-    thread can be taken, as on two cores, when every task has one. Where an accelerator and the host
+    thread can be taken, as on two cores, when every task has one. If an accelerator and the host
     can both sample its mini-batches, work is sampling as well as seeds.
 
     Moves settle (see ``Damping``). One that promises less than the dead band is not made; work goes

@@ -170,7 +170,7 @@ def build_pipeline(
         draws_ahead: whether ``source`` draws mini-batches, for which it has a thread of a device
             that overlaps its stages by itself.
         shares_sampling: whether the host may sample for a device that samples by itself. With
-            ``two_stage`` it does so in a group of its own, while the device samples another slice.
+            ``two_stage`` it does so in a separate group, while the device samples another slice.
     """
     ahead: list[Callable[[BatchSlice], None]] = [
         stages.sample,
