@@ -19,7 +19,7 @@ from gnnscale.report.fpga import SIMULATED, csim_figures
 
 if TYPE_CHECKING:
     from gnnscale.partition import PartitionFigures
-    from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+    from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, LeftOut, TrainResult
 
 
 SUMMARY_FILE = "summary.json"
@@ -76,12 +76,21 @@ def summarise(
             _device(share.device, list(run.epochs_of(rank).values()), run.steps_per_epoch or 0)
             for rank, share in enumerate(run.plan.shares)
         ],
+        "left_out": _left_out(run.layout.left_out),
         "partition": _partition(run.layout.partition),
         "step_bytes": _step_bytes(run),
         "cache": _cache(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
+
+
+def _left_out(found: LeftOut | None) -> dict[str, Any] | None:
+    """Return the processors that the run left out, and why; None for none."""
+    if found is None:
+        return None
+    steps = {"step_with_s": found.step_with_s, "step_without_s": found.step_without_s}
+    return {"names": list(found.names), **steps, "reason": found.line}
 
 
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:

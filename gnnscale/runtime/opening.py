@@ -77,16 +77,22 @@ def open_run(
     options: dict[str, Any],
     group: Group,
     artefacts: Sequence[Artefact] = (),
+    *,
+    may_leave_out: bool = False,
 ) -> Iterator[train_state.TrainState]:
     """Open graph, model and device; take over a checkpoint; agree on a plan; start the stages.
 
     Args:
         options: ``config`` as plain values.
         artefacts: what the launching process has made; empty for workers that make it themselves.
+        may_leave_out: whether the run may continue without its processors.
+
+    Raises:
+        ProcessorsLeftOut: it does.
     """
     with ExitStack() as closing:
         closing.enter_context(repeatable_operations(config.runtime.deterministic))
-        state = _open(config, directory, options, group, artefacts)
+        state = _open(config, directory, options, group, artefacts, may_leave_out=may_leave_out)
         # Whoever waits for the device is woken by its end.
         closing.callback(state.device.backend.close)
         closing.callback(state.checkpoint.close)
@@ -107,6 +113,8 @@ def _open(
     options: dict[str, Any],
     group: Group,
     artefacts: Sequence[Artefact],
+    *,
+    may_leave_out: bool,
 ) -> train_state.TrainState:
     """Open everything that does not depend on a plan."""
     if group.is_rank0:
@@ -116,7 +124,7 @@ def _open(
     keep_freed_memory()
     data = Data.open(config, group, artefacts)
     learning = Learning.open(config, data, group)
-    device = WorkerDevice.open(config, data, learning, group)
+    device = WorkerDevice.open(config, data, learning, group, may_leave_out=may_leave_out)
     partition = None if data.order.movable or data.partition is None else data.partition.content
     checkpoint = RunCheckpoint(
         directory=directory,

@@ -28,6 +28,7 @@ def train(
     options: dict[str, Any],
     group: Group = ALONE,
     artefacts: Sequence[Artefact] = (),
+    may_leave_out: bool = False,
 ) -> TrainResult:
     """Train a model, keep its best weights, and test those: one worker's part of it.
 
@@ -42,15 +43,20 @@ def train(
         options: ``config`` as plain values, by which a checkpoint recognises its run.
         group: the workers of the run, one for each device of the plan.
         artefacts: what the launching process has made; empty for workers that make it themselves.
+        may_leave_out: whether the launching process continues without processors that shorten no
+            step.
 
     Raises:
         ConfigError: an option that does not fit the graph, a checkpoint of another run, or a loss
             that is no longer finite.
         GraphError: the graph store is not usable.
         PeerLostError: another worker is gone.
+        ProcessorsLeftOut: the run is to continue without its processors.
     """
     OWN.begin("opening the run")
-    with opening.open_run(config, directory, options, group, artefacts) as state:
+    with opening.open_run(
+        config, directory, options, group, artefacts, may_leave_out=may_leave_out
+    ) as state:
         recorder = StepRecorder(
             group,
             steps_per_epoch=state.progress.steps_per_epoch,

@@ -14,6 +14,7 @@ import pytest
 import torch
 from composed import composed
 from hydra import initialize_config_module
+from interrupted import StopAfterAnEpoch
 from learnt import lines, same, weights
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -198,19 +199,6 @@ def launched(options: Callable[..., DictConfig]) -> Callable[..., Reported]:
         return Reported(result=result, summary=summary, steps=steps, page=page)
 
     return run
-
-
-class StopAfterAnEpoch(RunReport):
-    """Interrupts the run as Ctrl-C would, after the first epoch that finds a checkpoint written.
-
-    A thread writes checkpoints, and on a busy machine the first epoch may end before the disk has
-    one.
-    """
-
-    def finished_epoch(self, record: Any) -> None:
-        super().finished_epoch(record)
-        if (self.directory / LAST).exists():
-            raise KeyboardInterrupt
 
 
 @pytest.fixture

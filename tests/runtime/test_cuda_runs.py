@@ -103,6 +103,18 @@ def test_beside_a_processor_the_host_updates_the_weights(
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
 
 
+def test_a_device_is_rehearsed_alone_and_goes_on_beside_a_processor(
+    launched: Any, tmp_path: Path
+) -> None:
+    # The host is slow in a GPU's place: the processor stays.
+    options = ("epochs=100000", "runtime.patience=1", "num_threads=2", "model=sage")
+    found = launched(tmp_path / "hybrid", HYBRID, *options)
+    assert found.result.layout.left_out is None
+    assert found.result.layout.predicted.rehearsed is not None
+    known = launched(tmp_path / "cpu", "device_plan=cpu_x2", *options)
+    assert found.losses[:12] == pytest.approx(known.losses[:12], rel=1e-4)
+
+
 #: A GPU whose sampling takes longest, by counted work.
 MOVES_SAMPLING = (
     plan_of("cpu", cuda(sampled_edges_per_s=2e4)),

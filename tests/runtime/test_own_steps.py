@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from devices import ROWS, accelerator, plan_of
+from interrupted import StopAfterAnEpoch
 from learnt import same, weights
 from losses import At, Losses
 from owning_device import SECONDS
@@ -116,3 +117,56 @@ def test_weights_are_those_of_the_host_after_a_rehearsal(run: Any, tmp_path: Pat
     long = run(tmp_path / "long", ALONE, "epochs=1", "runtime.prefetch=none")
     assert once.history[0].train_loss == long.history[0].train_loss
     assert same(weights(tmp_path / "once"), weights(tmp_path / "long"))
+
+
+#: Long enough for a rehearsal to pay, and over as soon as nothing gets better.
+LONG = ("epochs=100000", "runtime.patience=2", "num_threads=2", "model.dropout=0.5")
+
+
+SLOW_TOGETHER = plan_of("cpu", accelerator("owning", asked_s=0.03))
+
+
+def test_a_processor_that_shortens_no_step_is_left_out(launched: Any, tmp_path: Path) -> None:
+    found = launched(tmp_path / "hybrid", SLOW_TOGETHER, *LONG)
+    left_out = found.result.layout.left_out
+    assert (left_out.names, left_out.name) == (("cpu:0",), "owning:1")
+    assert left_out.step_without_s <= left_out.step_with_s
+    (device,) = found.summary["devices"]
+    assert device["name"] == "owning:1"
+    assert found.summary["left_out"]["names"] == ["cpu:0"]
+    assert "cpu:0 left out: a step takes" in found.page
+    # It is the run of the accelerator alone.
+    known = launched(tmp_path / "alone", plan_of(accelerator("owning")), *LONG)
+    assert found.losses == known.losses
+    assert same(weights(tmp_path / "hybrid"), weights(tmp_path / "alone"))
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [
+        "device_plan.split=[40,24]",  # as the user says
+        "runtime.deterministic=true",  # seconds do not repeat
+        "epochs=2",  # nothing is rehearsed
+    ],
+)
+def test_a_processor_stays(launched: Any, tmp_path: Path, stays: str) -> None:
+    found = launched(tmp_path, SLOW_TOGETHER, *LONG, "epochs=2", stays)
+    assert found.result.layout.left_out is None
+    assert len(found.summary["devices"]) == 2
+
+
+def test_a_processor_that_shortens_steps_stays(launched: Any, tmp_path: Path) -> None:
+    slow = plan_of("cpu", accelerator("owning", pause_s=0.3))  # a pause that it has alone
+    found = launched(tmp_path, slow, *LONG)
+    assert found.result.layout.left_out is None
+    assert len(found.summary["devices"]) == 2
+
+
+def test_a_run_without_its_processor_resumes(launched: Any, tmp_path: Path) -> None:
+    part, options = tmp_path / "part", (SLOW_TOGETHER, ALWAYS, *LONG)
+    with pytest.raises(KeyboardInterrupt):
+        launched(part, *options, report=StopAfterAnEpoch)
+    found = launched(part, *options, f"resume={part}")
+    assert found.result.layout.left_out is not None
+    launched(tmp_path / "whole", *options)
+    assert all_same(part, tmp_path / "whole")

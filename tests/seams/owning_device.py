@@ -31,7 +31,8 @@ class Owning(Copying):
     """An accelerator that does whole steps by itself if it is alone.
 
     Attributes:
-        pause_s: seconds of its longest pause in a step.
+        pause_s: seconds of its longest pause in a step that it does by itself.
+        asked_s: seconds of its pause in a step of which the host asks for the gradients.
         fails_at: the step at which its memory is too small; None for no step.
     """
 
@@ -42,6 +43,7 @@ class Owning(Copying):
 
     sampled_edges_per_s: float | None = 1e9
     pause_s: float = 0.0
+    asked_s: float = 0.0
     fails_at: int | None = None
 
 
@@ -85,6 +87,10 @@ class OwningBackend(CopyingBackend):
 
     def on_host(self, batch: Any) -> MiniBatch:
         return self._host.sampler.sample(batch.seeds, batch.step)
+
+    def gradients_out(self, into: list[torch.Tensor]) -> None:
+        time.sleep(self.device.asked_s)
+        super().gradients_out(into)
 
     def load(self, batch: Any) -> Inputs:
         return self._host.loader.load(batch.hidden)

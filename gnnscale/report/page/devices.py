@@ -134,6 +134,8 @@ def devices(summary: Mapping[str, Any]) -> str:
         "from the host": [gib(_gpu(each, "received_bytes")) for each in found],
     }
     note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
+    if summary["left_out"] is not None:
+        note += f'<p class="soft">{escape(summary["left_out"]["reason"])}</p>'
     own = _csim(found) + _counters(found)
     return f'<div class="card wide">{table(labels, figures)}{note}</div>{own}'
 

@@ -37,7 +37,7 @@ def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
 
 
 def sample_times(plan: DevicePlan, steps: Sequence[SeenStep]) -> tuple[SampleTimes, ...]:
-    """Return the median seconds of each device's mini-batches, sampled by itself and by the host."""
+    """Return the median seconds of mini-batches that each device, and the host, has sampled."""
     return tuple(_sample_times(share, i, steps) for i, share in enumerate(plan.shares))
 
 

@@ -84,6 +84,11 @@ class PlanSearch:
         return self._model.step_bytes(self.plan)
 
     @property
+    def rehearsed_s(self) -> float | None:
+        """Seconds of a step of ``plan`` in its rehearsal; None if nothing was rehearsed."""
+        return min((each.step_s for each in self._tried), default=None)
+
+    @property
     def predictions(self) -> equations.PlanPredictions:
         """What is predicted of ``plan``: by the rates, and by a rehearsal of just this plan."""
         by_rates = self._model.predict(self.plan)

@@ -18,11 +18,12 @@ from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.checkpoint import BEST, LAST
 from gnnscale.runtime.checkpoint.artefacts import make_artefacts, share_graph
+from gnnscale.runtime.planning.left_out import without
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.records import Observer, TrainResult
+from gnnscale.runtime.telemetry.records import LeftOut, Observer, TrainResult
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ def launch(
 ) -> TrainResult:
     """Train with a worker process for each device of the plan, and return what came of it.
 
+    If processors turn out not to shorten the steps, workers are started again without them.
     Whatever happens, no process is left when this returns or raises.
 
     Raises:
@@ -64,6 +66,20 @@ def launch(
         GraphError: the graph store cannot be made.
         WorkerError: a worker failed, died or stalled; the message names it and the reason.
     """
+    found = _launch(config, directory, observer, options=options)
+    if isinstance(found, TrainResult):
+        return found
+    log.info(found.line)
+    config, options = without(found, config, options)
+    result = _launch(config, directory, observer, options=options)
+    assert isinstance(result, TrainResult), "a device alone has nobody to leave out"
+    return replace(result, layout=replace(result.layout, left_out=found))
+
+
+def _launch(
+    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+) -> TrainResult | LeftOut:
+    """Start workers, listen to them until they are done, and end them all."""
     by_name.refuse_while_imported()
     # What workers cannot import is found before anything is made.
     by_name.dump(config)
@@ -113,9 +129,9 @@ def launch(
 
 def _listen(
     workers: Sequence[_Worker], observer: Observer, directory: Path, watch: WorkerWatch
-) -> TrainResult:
+) -> TrainResult | LeftOut:
     """Pass on the workers' messages until all are done, or one has failed or stalled."""
-    result: TrainResult | None = None
+    result: TrainResult | LeftOut | None = None
     deadline: float | None = None
     while not all(worker.done for worker in workers):
         open_ones = {w.process.connection: w for w in workers if not w.done and w.failure is None}
@@ -136,7 +152,7 @@ def _listen(
     return result
 
 
-def _hear(worker: _Worker, observer: Observer) -> TrainResult | None:
+def _hear(worker: _Worker, observer: Observer) -> TrainResult | LeftOut | None:
     """Take one message of a worker; a closed connection is the end of its process."""
     try:
         event, content = worker.process.connection.recv()

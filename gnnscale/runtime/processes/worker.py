@@ -15,9 +15,16 @@ from typing import Any
 from gnnscale.core import ConfigError, GraphError, StructArray
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.opening import fix_instruction_set
+from gnnscale.runtime.planning.left_out import ProcessorsLeftOut
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into
 from gnnscale.runtime.sync.group import PeerLostError, join
-from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
+from gnnscale.runtime.telemetry.records import (
+    EpochRecord,
+    LeftOut,
+    Observer,
+    StepRecord,
+    TrainResult,
+)
 from gnnscale.runtime.train import train
 
 #: Seconds between two messages about steps: a message for each would cost short steps dearly.
@@ -113,17 +120,21 @@ def work(task: WorkerTask, connection: Connection) -> None:
     os._exit(status)
 
 
-def _train(task: WorkerTask, messages: Messages) -> TrainResult | None:
+def _train(task: WorkerTask, messages: Messages) -> TrainResult | LeftOut | None:
     """Train with the others, and return the result at rank 0."""
     with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
-        result = train(
-            task.config,
-            task.directory,
-            _Forwarder(messages),
-            options=task.options,
-            group=group,
-            artefacts=task.artefacts,
-        )
+        try:
+            result: TrainResult | LeftOut = train(
+                task.config,
+                task.directory,
+                _Forwarder(messages),
+                options=task.options,
+                group=group,
+                artefacts=task.artefacts,
+                may_leave_out=True,
+            )
+        except ProcessorsLeftOut as found:
+            result = found.left_out
     return result if group.is_rank0 else None
 
 

@@ -41,11 +41,12 @@ from gnnscale.runtime.checkpoint.artefacts import open_aggregated
 from gnnscale.runtime.pipeline.owned_step import OwnedStep
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import Step, TrainStep
+from gnnscale.runtime.planning.left_out import alone_position
 from gnnscale.runtime.planning.plan_model import counted_work
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.sampler import SeedOrder, StepSeeds
 
@@ -67,12 +68,24 @@ class WorkerDevice:
     stages: Stages  #: what becomes of a slice before it is propagated
     synchronizer: Synchronizer  #: sums gradients over all workers
     step: Step  #: what a training step does after the stages
+    #: the position of the one accelerator that may do its steps by itself once all others are left
+    #: out; None if they stay
+    alone: int | None
 
     @classmethod
     def open(
-        cls, config: TrainConfig, data: Data, learning: Learning, group: Group
+        cls,
+        config: TrainConfig,
+        data: Data,
+        learning: Learning,
+        group: Group,
+        *,
+        may_leave_out: bool,
     ) -> WorkerDevice:
         """Open the device of this worker; all workers do so at the same time.
+
+        Args:
+            may_leave_out: whether the run may continue without its processors.
 
         Raises:
             ConfigError: the device is not there, or does not fit the options.
@@ -91,7 +104,11 @@ class WorkerDevice:
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
         _check_follows(cache, config, device)
-        backend = open_backend(device, _host_parts(config, data, learning, loader, cache, group))
+        alone = None
+        if may_leave_out and order.movable and split is None:
+            alone = alone_position(config)
+        owner = _owning_group(config, group, alone)
+        backend = open_backend(device, _host_parts(config, data, learning, loader, cache, owner))
         if plan is not None and plan.has_peers:
             _join_caches(backend, cache, group)
         if not config.runtime.deterministic:
@@ -135,6 +152,7 @@ class WorkerDevice:
             stages=stages,
             synchronizer=synchronizer,
             step=step,
+            alone=alone,
         )
 
     @property
@@ -149,10 +167,17 @@ class WorkerDevice:
         """The device, if it computes exact rows for evaluation."""
         return cast(Inferring, self.backend) if self.backend.device.infers else None
 
-    def rehearsal(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> Step:
-        """Return what a rehearsal does with a slice; it throws ``optimizer`` away."""
-        if owns_steps(self.devices):
-            return OwnedStep(model, cast(StepOwner, self.backend), optimizer, self.group)
+    def rehearsal(
+        self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, alone: bool = False
+    ) -> Step:
+        """Return what a rehearsal does with a slice; it throws ``optimizer`` away.
+
+        Args:
+            alone: whether this device does its steps by itself, and no other any.
+        """
+        if alone or owns_steps(self.devices):
+            group = ALONE if alone else self.group
+            return OwnedStep(model, cast(StepOwner, self.backend), optimizer, group)
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
@@ -164,19 +189,28 @@ def _store(data: Data, host: FeatureStore, cache: OpenedCache | None) -> Feature
     return host if aggregated is None else aggregated
 
 
+def _owning_group(config: TrainConfig, group: Group, alone: int | None) -> Group | None:
+    """Return the workers that do steps by themselves, this one among them; None if it does not."""
+    if owns_steps(config.device_plan.parsed()):
+        return group
+    return ALONE if alone == group.rank else None
+
+
 def _host_parts(
     config: TrainConfig,
     data: Data,
     learning: Learning,
     loader: loading.FeatureLoader,
     cache: OpenedCache | None,
-    group: Group,
+    owner: Group | None,
 ) -> HostParts:
-    """Return what the device is opened with."""
+    """Return what the device is opened with.
+
+    Args:
+        owner: the workers that do steps by themselves; None if the host starts each of them.
+    """
     task = data.task
-    own = None
-    if owns_steps(config.device_plan.parsed()):
-        own = _own_steps(config, data, learning, group)
+    own = None if owner is None else _own_steps(config, data, learning, owner)
     sampling = task.sampling(config.trained_sampler, data.order)
     sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
     parts = HostParts(
@@ -186,7 +220,7 @@ def _host_parts(
         sampler=sampler,
         sampling=sampling,
         seed=config.seed,
-        batch_size=config.batch_size if own is None else _most_seeds(config, data.order, group),
+        batch_size=config.batch_size if owner is None else _most_seeds(config, data.order, owner),
         loader=loader,
         own_steps=own,
     )

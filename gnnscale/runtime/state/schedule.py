@@ -9,18 +9,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gnnscale.cache import CachePlan
 from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, Pipeline
 from gnnscale.plan import BY_DEVICE, DevicePlan
-from gnnscale.runtime.cache.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects, trade_values
 from gnnscale.runtime.drm.balance_sampling import shares_sampling
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.owned_step import max_late
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages, build_pipeline, runs_ahead
+from gnnscale.runtime.planning.left_out import ProcessorsLeftOut, compare, plan_alone
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
@@ -93,6 +95,7 @@ def plan_layout(
 
     Raises:
         ConfigError: a device cannot hold its part.
+        ProcessorsLeftOut: they do not shorten the steps.
     """
     start = time.perf_counter()
     search = None
@@ -109,19 +112,27 @@ def plan_layout(
         )
         search = PlanSearch(config, model, data.order, known)
 
-    def profile(plan: DevicePlan) -> PlanProfile:
+    def profile(plan: DevicePlan, *, rank: int = group.rank, alone: bool = False) -> PlanProfile:
         optimizer = config.optimizer.build(learning.trained)  # thrown away
         return profile_plan(
             data.order,
             plan,
-            rank=group.rank,
+            rank=rank,
             model=learning.trained,
             backend=device.backend,
             stages=device.stages,
-            step=device.rehearsal(learning.trained, optimizer),
+            step=device.rehearsal(learning.trained, optimizer, alone=alone),
         )
 
     plan = agree_on_plan(search, device.devices, group, profile)
+    if device.alone is not None:
+        whole = plan_alone(
+            device.devices[device.alone],
+            batch_size=config.batch_size,
+            cores=config.host_threads,
+        )
+        rehearsed = group.broadcast_json(None if search is None else search.rehearsed_s)
+        _leave_out(device, group, rehearsed, partial(profile, whole, rank=0, alone=True))
     if search is None:
         return RunLayout(plan=plan)
     layout = RunLayout(
@@ -135,6 +146,32 @@ def plan_layout(
     _report_bytes(layout, learning)
     _report_depths(plan, config)
     return layout
+
+
+def _leave_out(
+    device: WorkerDevice,
+    group: Group,
+    step_with_s: float | None,
+    profile: Callable[[], PlanProfile],
+) -> None:
+    """Rehearse the accelerator alone, and leave the processors out if that is no slower.
+
+    Args:
+        step_with_s: of the plan that was chosen; None if nothing was rehearsed.
+        profile: of the accelerator alone.
+
+    Raises:
+        ProcessorsLeftOut: in every worker.
+    """
+    if step_with_s is None or device.alone is None:
+        return
+    mine = profile().step_s if group.rank == device.alone else None
+    step_without_s = trade_values(mine, group)[device.alone]
+    found = compare(
+        device.devices, device.alone, step_with_s=step_with_s, step_without_s=step_without_s
+    )
+    if found is not None:
+        raise ProcessorsLeftOut(found)
 
 
 def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:

@@ -169,6 +169,25 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """The processors that a run leaves out: its accelerator is as fast alone."""
+
+    names: tuple[str, ...]  #: of the processors
+    position: int  #: of the accelerator in the plan
+    name: str  #: of the accelerator
+    step_with_s: float  #: seconds of a rehearsed step with them
+    step_without_s: float  #: and without
+
+    @property
+    def line(self) -> str:
+        """What is said of it."""
+        return (
+            f"{', '.join(self.names)} left out: a step takes {self.step_with_s * 1e3:.2f} ms with "
+            f"and {self.step_without_s * 1e3:.2f} ms without"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunLayout:
     """What the devices of a run do and keep."""
 
@@ -183,6 +202,7 @@ class RunLayout:
     partition: PartitionFigures | None = None
     #: what is known of the devices' caches; None if there are none
     cache: CacheFigures | None = None
+    left_out: LeftOut | None = None  #: processors that the run left out; None for none
 
 
 @dataclass(frozen=True, kw_only=True)
