@@ -66,17 +66,23 @@ def kept_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> Card
 
     They lie in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. A file that is damaged is replaced.
     """
-    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"rates-{uuid}-{driver}")
-    file = home() / "cuda" / f"{name}.json"
-    found = _read(file)
+    found = known_rates(uuid, driver)
     if found is None:
         found = measure()
+        file = _file(uuid, driver)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, dumps(asdict(found)) + "\n", shared=True)
     return found
 
 
-def _read(file: Path) -> CardRates | None:
+def _file(uuid: str, driver: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"rates-{uuid}-{driver}")
+    return home() / "cuda" / f"{name}.json"
+
+
+def known_rates(uuid: str, driver: str) -> CardRates | None:
+    """Return the rates of a card that are kept; None without, or if the file is damaged."""
+    file = _file(uuid, driver)
     try:
         with file.open("rb") as opened:
             content = opened.read(_MAX_BYTES)

@@ -7,7 +7,8 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -20,6 +21,8 @@ from gnnscale.options.config import typed
 from gnnscale.options.file import check_references, read_yaml
 from gnnscale.options.found import names
 from gnnscale.plan import device_plan, registry
+from gnnscale.plan.card_rates import known_rates
+from gnnscale.plan.cuda import Cuda, find_gpu
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Efficiency
 
 log = logging.getLogger(__name__)
@@ -456,3 +459,60 @@ class ThisMachine(PlatformConfig):
                 raise ConfigError(f"{message}; {_MEASURE} again")
             log.warning(message)
         return platform
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThisGpu(PlatformConfig):
+    """This machine's processor and a GPU of it, as they were measured.
+
+    Attributes:
+        index: number of the GPU among those that ``CUDA_VISIBLE_DEVICES`` leaves.
+        row_bytes: of the rows that it reads in the host's memory, for the link's rate.
+    """
+
+    index: int = 0
+    row_bytes: int = 512
+
+    def __post_init__(self) -> None:
+        check_range("platform.index", self.index, 0, MAX_DEVICES)
+        check_range("platform.row_bytes", self.row_bytes, 1)
+
+    def open(self) -> Platform:
+        """Read the figures of both.
+
+        Raises:
+            ConfigError: there is no such GPU, or one of the two was not measured.
+        """
+        gpu, gpus = find_gpu(self.index)
+        rates = known_rates(gpu.uuid, gpus.driver)
+        if rates is None:
+            raise ConfigError(
+                f"platform: GPU {self.index} ({gpu.name}) was not measured with driver "
+                f"{gpus.driver}; a run with device_plan=cuda does that once"
+            )
+        platform = ThisMachine().open()
+        card = rates.of(Cuda(index=self.index), row_bytes=self.row_bytes)
+        measured = {each.name: getattr(card, each.name) for each in fields(card)}
+        return replace(
+            platform,
+            name=f"{platform.name} + {gpu.name}",
+            accelerator={"kind": Cuda.kind, **measured, "name": "gpu"},
+            num_accelerators=1,
+        )
+
+
+def published_platforms() -> tuple[str, ...]:
+    """Return the names of the published machines."""
+    files = (resources.files("gnnscale.configs") / "platform").iterdir()
+    found = (each.name.removesuffix(".yaml") for each in files if each.name.endswith(".yaml"))
+    return tuple(sorted(name for name in found if not name.startswith("this_")))
+
+
+def published_platform(name: str) -> Platform:
+    """Return a published machine.
+
+    Args:
+        name: one of ``published_platforms``.
+    """
+    file = resources.files("gnnscale.configs") / "platform" / f"{name}.yaml"
+    return typed(OmegaConf.create(file.read_text()), Platform)

@@ -1,5 +1,7 @@
 """The simulator: training on a platform, predicted (section VI-D), also of published graphs."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +14,13 @@ from gnnscale.model import ModelConfig
 from gnnscale.plan import device, device_plan, planner
 from gnnscale.plan.perf.equations import BatchSize, Prediction, pipeline_seconds
 from gnnscale.plan.perf.workload import KnownSlices, Workload, measure_workload
-from gnnscale.plan.platform import Platform, PlatformConfig
+from gnnscale.plan.platform import (
+    Platform,
+    PlatformConfig,
+    ThisGpu,
+    published_platform,
+    published_platforms,
+)
 from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
 
 
@@ -97,6 +105,8 @@ def published_workload(
 #: together are still a count.
 _MAX_ACCELERATORS = 256
 _MAX_RESULTS = 256
+#: HyScale-GNN's machine with GPUs, Table II.
+_A5000 = "epyc7763_a5000_x4"
 _MAX_BATCH = (2**31 - 1) // (_MAX_ACCELERATORS + 1)
 
 
@@ -116,6 +126,8 @@ class SimulateConfig:
             makes a step shorter.
         fused: whether the processor aggregates features while it loads them.
         prefetch: one of ``PREFETCH``, or ``auto``.
+        beside: a published platform whose results stand beside; None for HyScale-GNN's A5000
+            beside ``platform=this_gpu``, and for none beside others.
         dataset: a graph to sample, None for the sizes of ``graph``.
     """
 
@@ -129,11 +141,14 @@ class SimulateConfig:
     hybrid: bool
     fused: bool
     prefetch: str
+    beside: str | None = None
     dataset: GraphSource | None = None
 
     def __post_init__(self) -> None:
         check_choice("graph", self.graph, PUBLISHED)
         check_choice("prefetch", self.prefetch, ("auto", *device_plan.PREFETCH))
+        if self.beside is not None:
+            check_choice("beside", self.beside, published_platforms())
         check_range("seed", self.seed, 0, MAX_SEED)
         check_range("batch_size", self.batch_size, 1, _MAX_BATCH)
         counts = self.accelerators
@@ -185,6 +200,7 @@ class Scaling:
             rates are measured ones.
         hybrid: whether the processor trains beside the accelerators.
         results: in the order asked for.
+        beside: the same on a published platform; None if not asked for.
     """
 
     graph: str
@@ -193,6 +209,7 @@ class Scaling:
     efficiency: device.Efficiency | None
     hybrid: bool
     results: tuple[Simulated, ...]
+    beside: Scaling | None = None
 
     def speedup(self, result: Simulated) -> float:
         """Return how much faster than the first result an epoch is."""
@@ -207,7 +224,16 @@ def simulate(config: SimulateConfig) -> Scaling:
             whose mini-batches can be derived from a graph's sizes.
         GraphError: the graph store is not usable.
     """
-    known = config.platform.open()
+    found = _scaling(config, config.platform.open())
+    name = config.beside
+    if name is None and isinstance(config.platform, ThisGpu):
+        name = _A5000
+    if name is None:
+        return found
+    return replace(found, beside=_scaling(config, published_platform(name)))
+
+
+def _scaling(config: SimulateConfig, known: Platform) -> Scaling:
     platform = known.effective()
     if platform.accelerator is None and max(config.accelerators) > 0:
         raise ConfigError(

@@ -52,6 +52,7 @@ def describe(scaling: Scaling) -> dict[str, Any]:
             }
             for result in scaling.results
         ],
+        "beside": scaling.beside and describe(scaling.beside),
     }
 
 
@@ -61,11 +62,19 @@ def print_scaling(scaling: Scaling, console: Console) -> None:
     for column in ("accelerators", "epoch s", "step ms", "MTEPS", "speed-up"):
         table.add_column(column, justify="right")
     table.add_column("bottleneck")
-    for result in scaling.results:
-        table.add_row(*_row(scaling, result))
+    rows = [_row(scaling, result) for result in scaling.results]
+    if scaling.beside is not None:
+        table.add_column(f"epoch s, {scaling.beside.platform}", justify="right")
+        for row, other in zip(rows, scaling.beside.results, strict=True):
+            row.append(f"{other.epoch_s:.3f}")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     console.print(trainers(scaling), highlight=False, soft_wrap=True)
     console.print(rates(scaling), highlight=False, soft_wrap=True)
+    if scaling.beside is not None:
+        beside = f"{scaling.beside.platform}, {rates(scaling.beside)}"
+        console.print(beside, highlight=False, soft_wrap=True)
 
 
 def trainers(scaling: Scaling) -> str:

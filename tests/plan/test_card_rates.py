@@ -5,18 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from card_figures import RATES
 
 from gnnscale.plan import Cuda
 from gnnscale.plan.card_rates import CardRates, kept_rates
-
-RATES = CardRates(
-    macs_per_s=2e13,
-    memory_bandwidth=1e12,
-    copy_bandwidth=5e10,
-    link=((256.0, 4e10), (64.0, 1e10)),
-    sampled_edges_per_s=3e9,
-    launch_s=1e-4,
-)
 
 
 @pytest.mark.parametrize(

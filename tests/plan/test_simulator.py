@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import subprocess
@@ -8,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from card_figures import RATES
 from hydra import compose, initialize_config_module
+from rich.console import Console
 from round_figures import platform
 
+from gnnscale.core import nvml
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset.synthetic import RMat
 from gnnscale.model import GCN
 from gnnscale.options.config import typed
-from gnnscale.plan import Accelerator
+from gnnscale.plan import Accelerator, Cuda
+from gnnscale.plan.card_rates import CardRates, kept_rates
 from gnnscale.plan.device import Efficiency
 from gnnscale.plan.platform import Platform
 from gnnscale.plan.simulator import (
@@ -27,7 +32,7 @@ from gnnscale.plan.simulator import (
     published_workload,
     simulate,
 )
-from gnnscale.report.simulate import describe, draw
+from gnnscale.report.simulate import describe, draw, print_scaling
 from gnnscale.sampler import LayerSampling
 
 
@@ -197,6 +202,55 @@ def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
     options = replace(config(), sampler=LayerSampling(layer_sizes=[10, 10]))
     with pytest.raises(ConfigError, match="only neighbour sampling"):
         simulate(options)
+
+
+def test_a_published_platform_stands_beside() -> None:
+    found = simulate(config("accelerators=[1,4]", "beside=epyc7763_a5000_x4"))
+    assert found.beside == simulate(config("accelerators=[1,4]", "platform=epyc7763_a5000_x4"))
+    assert describe(found)["beside"]["results"] == describe(found.beside)["results"]
+    console = Console(file=io.StringIO(), width=200)
+    print_scaling(found, console)
+    printed = console.file.getvalue()
+    assert f"epoch s, {found.beside.platform}" in printed
+    for ours, theirs in zip(found.results, found.beside.results, strict=True):
+        (row,) = (line for line in printed.splitlines() if f"{ours.epoch_s:.3f}" in line)
+        assert f"{theirs.epoch_s:.3f}" in row
+
+
+def test_another_platform_beside() -> None:
+    with pytest.raises(ConfigError, match="beside=v100: allowed are epyc7763_a5000_x4, epyc"):
+        config("beside=v100")
+
+
+@pytest.fixture
+def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
+    """A machine whose processor and GPU were measured."""
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
+    numbers = {"index": 0, "memory": 1 << 34, "free": 1 << 34, "taken": False}
+    gpu = nvml.Gpu(name="A card", uuid="GPU-1", capability=(9, 0), **numbers)
+    found = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(gpu,))
+    monkeypatch.setattr(nvml, "find_gpus", lambda: found)
+    platform().write(tmp_path / "platform.yaml")
+    return kept_rates("GPU-1", "600.1", lambda: RATES)
+
+
+def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates) -> None:
+    found = simulate(config("accelerators=[0,1]", "platform=this_gpu", "hybrid=false"))
+    assert found.platform.endswith(" + A card")
+    assert found.beside is not None
+    assert found.beside.platform == "2 x EPYC 7763 + 4 x RTX A5000"
+    (share,) = found.results[1].plan.shares
+    assert isinstance(share.device, Cuda)
+    assert share.device.macs_per_s == measured_gpu.macs_per_s
+    assert share.device.link_bandwidth == measured_gpu.link_bandwidth(512)
+    assert share.prefetch == "device"
+
+
+def test_a_gpu_that_was_not_measured(measured_gpu: CardRates, tmp_path: Path) -> None:
+    (file,) = (tmp_path / "cuda").iterdir()
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"GPU 0 \(A card\) was not measured with driver"):
+        simulate(config("platform=this_gpu"))
 
 
 def test_the_curve_is_a_file_of_its_own(figure_9: Scaling) -> None:

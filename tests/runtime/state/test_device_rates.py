@@ -4,21 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from card_figures import RATES
 
 from gnnscale.graph import Graph
 from gnnscale.plan import Cpu, Cuda
 from gnnscale.plan.card_rates import CardRates
 from gnnscale.runtime.state import device as module
 from gnnscale.runtime.sync.group import ALONE
-
-RATES = CardRates(
-    macs_per_s=2e13,
-    memory_bandwidth=1e12,
-    copy_bandwidth=5e10,
-    link=((64.0, 1e10), (256.0, 4e10)),
-    sampled_edges_per_s=3e9,
-    launch_s=1e-4,
-)
 
 
 class Card:
