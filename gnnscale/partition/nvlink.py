@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from importlib import resources
 from itertools import islice
 from pathlib import Path
@@ -114,6 +115,24 @@ def _links_by_nvml(asked: str) -> Int64Array:
         raise ConfigError(f"{asked}: this machine has no GPU{remedy}")
     found: Int64Array = links[np.ix_(gpus, gpus)]
     return found
+
+
+def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+    """Return the number of links between each two GPUs of this machine.
+
+    Args:
+        gpus: numbers among those that ``CUDA_VISIBLE_DEVICES`` leaves.
+
+    Returns:
+        A row for each; None if NVML does not tell, or has no such GPU.
+    """
+    try:
+        links = links_of(THIS_MACHINE)
+    except ConfigError:
+        return None
+    if not gpus or max(gpus) >= len(links):
+        return None
+    return tuple(map(tuple, links[np.ix_(gpus, gpus)].tolist()))
 
 
 def _ask(library: Any) -> Int64Array:

@@ -70,10 +70,11 @@ def summarise(
         "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
         "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
         "energy_j": _energy_j(epochs),
+        "nvlink": run.layout.nvlink and [list(row) for row in run.layout.nvlink],
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "processor": find_machine().processor,
         "devices": [
-            _device(share.device, list(run.epochs_of(rank).values()), run.steps_per_epoch or 0)
+            _device(share.device, run.epochs_of(rank), run)
             for rank, share in enumerate(run.plan.shares)
         ],
         "left_out": _left_out(run.layout.left_out),
@@ -182,8 +183,16 @@ def _per_epoch(count: int, epochs: int) -> int | None:
     return round(count / epochs) if epochs else None
 
 
-def _device(device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int) -> dict[str, Any]:
-    """One device: means of an epoch; hit rates, memory and counters are of the whole run."""
+def _device(
+    device: Device, epochs_of: Mapping[int, DeviceEpoch], run: TrainResult
+) -> dict[str, Any]:
+    """One device: means of an epoch; hit rates, memory and counters are of the whole run.
+
+    Args:
+        epochs_of: what it did, by epoch.
+    """
+    epochs = list(epochs_of.values())
+    seconds = sum(each.epoch_time_s for each in run.history if each.epoch in epochs_of)
     last = epochs[-1] if epochs else None
     sent = _mean(each.host_to_device_bytes for each in epochs)
     return {
@@ -200,18 +209,20 @@ def _device(device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int)
         **_hit_rates(sum((each.traffic for each in epochs), Traffic())),
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
-        "gpu": _gpu(epochs),
+        "gpu": _gpu(epochs, seconds),
         "counters": _counters(epochs),
-        "csim": _csim(device, epochs, steps_per_epoch),
+        "csim": _csim(device, epochs, run.steps_per_epoch or 0),
     }
 
 
-def _gpu(epochs: Sequence[DeviceEpoch]) -> dict[str, float | int | None] | None:
-    """What the device's GPU took while it trained, over the whole run."""
+def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int | None] | None:
+    """What the device's GPU took while it trained, over the whole run, in so many seconds."""
     used = [each.gpu for each in epochs if each.gpu is not None]
     if not used:
         return None
-    return asdict(sum(used[1:], used[0]))
+    total = sum(used[1:], used[0])
+    watts = total.energy_j / seconds if total.energy_j is not None and seconds > 0 else None
+    return {**asdict(total), "power_w": watts}
 
 
 def _csim(

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of, read_links
+from gnnscale.partition.nvlink import (
+    MACHINES,
+    disjoint_cliques,
+    links_between,
+    links_of,
+    read_links,
+)
 
 
 def test_published_machines_have_the_papers_cliques() -> None:
@@ -152,6 +158,17 @@ def test_links_are_those_of_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> Non
     gpus.clear()
     with pytest.raises(ConfigError, match=r"^cache_planner.nvlink=nvml: this machine has no GPU"):
         links_of("nvml", option="cache_planner.nvlink")
+
+
+def test_links_between_the_gpus_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, nvml([[1, 1, None], [0, 0], [1]]))
+    assert links_between([0, 1]) == ((0, 2), (2, 0))
+    assert links_between([1]) == ((0,),)
+    assert links_between([1, 1]) == ((0, 0), (0, 0))  # two workers on one GPU
+    assert links_between([0, 7]) is None
+    assert links_between([]) is None
+    use(monkeypatch, nvml([]))
+    assert links_between([0]) is None  # NVML does not tell
 
 
 def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

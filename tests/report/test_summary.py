@@ -244,6 +244,7 @@ def test_what_gpus_took_is_of_the_whole_run() -> None:
         "energy_j": 42.0,
         "received_bytes": 160,
         "sent_bytes": None,
+        "power_w": 21.0,  # over two epochs of a second
     }
     assert summary["energy_j"] == 42.0
     assert energy_sentence(summary) == (
@@ -256,3 +257,16 @@ def test_what_gpus_took_is_of_the_whole_run() -> None:
     without = summarise(result(epoch(1, 0.5, 1.0)), status="completed")
     assert without["energy_j"] is without["devices"][0]["gpu"] is energy_sentence(without) is None
     assert "J of the run" not in devices(without)
+
+
+def test_links_between_gpus_are_a_table() -> None:
+    found = result(epoch(1, 0.5, 1.0))
+    assert summarise(found, status="completed")["nvlink"] is None
+    layout = replace(found.layout, nvlink=((0, 4), (4, 0)))
+    summary = summarise(replace(found, layout=layout), status="completed")
+    assert summary["nvlink"] == [[0, 4], [4, 0]]
+    shown = devices(summary)
+    assert "NVLinks between GPUs" in shown
+    assert "GPU 1" in shown
+    alone = replace(found.layout, nvlink=((0,),))
+    assert "NVLinks" not in devices(summarise(replace(found, layout=alone), status="completed"))

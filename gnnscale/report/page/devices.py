@@ -131,18 +131,31 @@ def devices(summary: Mapping[str, Any]) -> str:
         "over its link": [gib(_link(each, "link_bytes")) for each in found],
         "requests": [count(_link(each, "link_requests")) for each in found],
         "J of the run": [count(_gpu(each, "energy_j")) for each in found],
+        "mean W": [count(_gpu(each, "power_w")) for each in found],
         "from the host": [gib(_gpu(each, "received_bytes")) for each in found],
     }
     note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
     if summary["left_out"] is not None:
         note += f'<p class="soft">{escape(summary["left_out"]["reason"])}</p>'
-    own = _csim(found) + _counters(found)
+    own = _csim(found) + _counters(found) + _nvlink(summary)
     return f'<div class="card wide">{table(labels, figures)}{note}</div>{own}'
 
 
 def _gpu(device: Mapping[str, Any], name: str) -> Any:
     """A counter of NVML over the run; None without a GPU, or if its driver has no such counter."""
     return None if device["gpu"] is None else device["gpu"][name]
+
+
+def _nvlink(summary: Mapping[str, Any]) -> str:
+    """The NVLinks between GPUs, if there are several."""
+    links = summary["nvlink"]
+    if links is None or len(links) < 2:
+        return ""
+    names = [escape(each["name"]) for each in summary["devices"] if each["gpu"] is not None]
+    if len(names) != len(links):  # some share a GPU, which one of them counts
+        names = [f"GPU {number}" for number in range(len(links))]
+    figures = {name: [str(row[place]) for row in links] for place, name in enumerate(names)}
+    return card("NVLinks between GPUs", table({"": names}, figures))
 
 
 def _csim(devices: list[dict[str, Any]]) -> str:

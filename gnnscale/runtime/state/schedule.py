@@ -15,6 +15,7 @@ from typing import Any
 from gnnscale.cache import CachePlan
 from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, Pipeline
+from gnnscale.partition.nvlink import links_between
 from gnnscale.plan import BY_DEVICE, DevicePlan
 from gnnscale.runtime.cache.open import cache_effects, trade_values
 from gnnscale.runtime.drm.balance_sampling import shares_sampling
@@ -142,10 +143,17 @@ def plan_layout(
         step_bytes=search.step_bytes(),
         partition=None if data.partition is None else data.partition.figures,
         cache=None if data.caches is None else data.caches.figures,
+        nvlink=_nvlink(device, group),
     )
     _report_bytes(layout, learning)
     _report_depths(plan, config)
     return layout
+
+
+def _nvlink(device: WorkerDevice, group: Group) -> tuple[tuple[int, ...], ...] | None:
+    """Return the NVLinks between the GPUs of a run on one machine, as its driver reports them."""
+    gpus = [each.gpu for each in device.devices if each.gpu is not None]
+    return links_between(gpus) if gpus and group.local_size == group.size else None
 
 
 def _leave_out(

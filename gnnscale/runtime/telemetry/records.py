@@ -202,6 +202,8 @@ class RunLayout:
     partition: PartitionFigures | None = None
     #: what is known of the devices' caches; None if there are none
     cache: CacheFigures | None = None
+    #: NVLinks between each two GPUs of the plan, in its order; None without GPUs or an answer
+    nvlink: tuple[tuple[int, ...], ...] | None = None
     left_out: LeftOut | None = None  #: processors that the run left out; None for none
 
 
