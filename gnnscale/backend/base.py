@@ -295,6 +295,10 @@ class CacheHolder(Backend, Protocol):
         """What peers open its cache by; None without one."""
         ...
 
+    def unused_bytes(self) -> int:
+        """Return the bytes of the device's memory that were never in use so far."""
+        ...
+
     def open_peers(self, addresses: Sequence[str]) -> None:
         """Read the caches of peers from now on.
 

@@ -124,7 +124,7 @@ def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
         gpus: numbers among those that ``CUDA_VISIBLE_DEVICES`` leaves.
 
     Returns:
-        A row for each; None if NVML does not tell, or has no such GPU.
+        A row for each; None if NVML does not answer, or has no such GPU.
     """
     try:
         links = links_of(THIS_MACHINE)

@@ -4,11 +4,15 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from gnnscale.backend import CacheHolder
 from gnnscale.core import ConfigError
 from gnnscale.runtime import opening, saving, settings
+from gnnscale.runtime.cache.open import trade_values
+from gnnscale.runtime.cache.sizing import MemoryLeft
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.evaluate import Validator
 from gnnscale.runtime.pipeline.schedule import BatchSlice
@@ -88,6 +92,36 @@ def train(
                     _finish_step(state, recorder, observer, each, totals)
             _end_epoch(state, recorder, validator, observer)
         return _test(state, validator)
+
+
+#: Steps that show how much memory they take: queued, recorded, and repeated, in each of two slots.
+_MEMORY_STEPS = 8
+
+
+def rehearse_memory(
+    config: settings.TrainConfig,
+    directory: Path,
+    *,
+    options: dict[str, Any],
+    group: Group = ALONE,
+    artefacts: Sequence[Artefact] = (),
+) -> MemoryLeft:
+    """Do some steps without a cache, and return what they leave of the devices' memory.
+
+    Args:
+        directory: an empty one, in which nothing is kept.
+    """
+    with opening.open_run(config, directory, options, group, artefacts) as state:
+        for batch in islice(state.begin_epoch(), _MEMORY_STEPS):
+            state.step.propagate(batch)
+            for finished in state.step.synchronize(batch):
+                state.rebalance(*finished)  # later steps wait for its plan
+            state.step.update_weights(batch)
+        state.step.state_out()  # all steps are done
+        backend, unused = state.device.backend, None
+        if backend.device.holds_rows and backend.device.holds_cache:
+            unused = cast(CacheHolder, backend).unused_bytes()
+        return MemoryLeft(unused_bytes=tuple(trade_values(unused, group)))
 
 
 def _finish_step(

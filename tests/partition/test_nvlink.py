@@ -168,7 +168,7 @@ def test_links_between_the_gpus_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert links_between([0, 7]) is None
     assert links_between([]) is None
     use(monkeypatch, nvml([]))
-    assert links_between([0]) is None  # NVML does not tell
+    assert links_between([0]) is None  # NVML does not answer
 
 
 def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 Its streams are late at random, and nothing in a step may wait for it, but for users' own code.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,30 @@ def test_a_device_alone_reads_its_cache_in_recorded_steps(
     known = launched(tmp_path / "none", ON_HOST, "epochs=1")
     assert found.losses == known.losses
     check_hits(found.summary["cache"])
+
+
+SIZES_ITSELF = ("cache_planner=pagraph", "cache_planner.reserve=0.25", "epochs=1", "num_threads=2")
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_a_cache_takes_what_a_rehearsal_leaves(
+    launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, num_devices: int
+) -> None:
+    memory = 4 << 30
+    devices = plan_of(*[cuda(memory_bytes=memory)] * num_devices)
+    with caplog.at_level("INFO"):
+        found = launched(tmp_path, devices, *SIZES_ITSELF)
+    check_hits(found.summary["cache"])
+    (line,) = [each for each in caplog.messages if "for each GPU's cache" in each]
+    budget, left = (float(each) for each in re.findall(r"([0-9.]+) GiB", line))
+    # The host counts what its process has grown, of which there are some MiB.
+    assert 2 < left < 4
+    assert left - 1 - 4 / 64 < budget <= left - 1 + 0.05
+
+
+def test_no_memory_is_left_for_a_cache(launched: Any, tmp_path: Path) -> None:
+    with one_line("cuda:0 has no memory left for a cache: of 1.0 MiB, steps without one left 0"):
+        launched(tmp_path, plan_of(cuda(memory_bytes=1 << 20)), *SIZES_ITSELF)
 
 
 def check_hits(cache: dict[str, Any]) -> None:

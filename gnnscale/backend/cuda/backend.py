@@ -100,6 +100,10 @@ class CudaBackend:
         """What peers open the device's cache by."""
         return None if self._cache is None else self._cache.address
 
+    def unused_bytes(self) -> int:
+        """Return what the allocator has left at its peak."""
+        return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
+
     def open_peers(self, addresses: Sequence[str]) -> None:
         """Read the caches of peers; see ``CacheHolder.open_peers``."""
         assert self._cache is not None

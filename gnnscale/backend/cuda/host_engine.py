@@ -27,6 +27,7 @@ from gnnscale.backend.cuda.host_capture import Recording, note_launch
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.core import Array
+from gnnscale.core.metrics import peak_rss_bytes
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.plan import Cuda
 
@@ -150,6 +151,8 @@ class HostStream:
         self._delays = random.Random(seed)
         self._queue: queue.SimpleQueue[Callable[[], object] | HostMark | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
+        self._closed = False
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="cuda on the host", daemon=True)
         self._thread.start()
 
@@ -160,7 +163,7 @@ class HostStream:
             with no_host_reads():
                 work()
 
-        self._queue.put(work if waits else guarded)
+        self._put(work if waits else guarded)
 
     def capture(self, work: Callable[[], object]) -> HostCaptured:
         """Queue ``work``, of which no part may wait, and record it."""
@@ -170,24 +173,33 @@ class HostStream:
             with no_host_reads(), recording.recorded():
                 work()
 
-        self._queue.put(recorded)
-        return HostCaptured(recording, self._queue.put)
+        self._put(recorded)
+        return HostCaptured(recording, self._put)
 
     def mark(self) -> HostMark:
         """Return a mark after all that was queued so far."""
         mark = HostMark()
-        self._queue.put(mark)
+        self._put(mark)
         return mark
 
     def wait_for(self, mark: Mark) -> None:
         """Let what is queued from now on wait for a mark of another stream."""
-        self._queue.put(mark.wait)
+        self._put(mark.wait)
 
     def close(self) -> None:
-        """End the thread, after all that was queued."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        """End the thread, after all that was queued; what is queued later is not done."""
+        with self._closing:
+            if not self._closed:
+                self._queue.put(None)
+            self._closed = True
+        self._thread.join()
+
+    def _put(self, each: Callable[[], object] | HostMark) -> None:
+        with self._closing:
+            if not self._closed:
+                self._queue.put(each)
+            elif isinstance(each, HostMark):  # wakes those that wait for it
+                each.reach(self._error or RuntimeError("cuda on the host: the device is closed"))
 
     def _work(self) -> None:
         while (each := self._queue.get()) is not None:
@@ -215,6 +227,7 @@ class HostEngine:
         self.device = torch.device("cpu")
         self.kernels: Kernels = HostKernels()
         self.memory_bytes = device.budget_bytes
+        self._rss_bytes = peak_rss_bytes()
         self._num_streams = 0
 
     def stream(self) -> HostStream:
@@ -267,8 +280,8 @@ class HostEngine:
         return self.memory_bytes
 
     def peak_bytes(self) -> int:
-        """Return 0: it is not measured."""
-        return 0
+        """Return by how much the process has grown at its peak."""
+        return max(peak_rss_bytes() - self._rss_bytes, 0)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -10,12 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 from gnnscale.core import ConfigError
 from gnnscale.core.files import remove_unfinished
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
+from gnnscale.runtime.cache import sizing
 from gnnscale.runtime.checkpoint import BEST, LAST
 from gnnscale.runtime.checkpoint.artefacts import make_artefacts, share_graph
 from gnnscale.runtime.planning.left_out import without
@@ -26,6 +28,9 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import LeftOut, Observer, TrainResult
 
 log = logging.getLogger(__name__)
+
+#: What workers return: a run, who is left out of it, or what a rehearsal leaves of their memory.
+Outcome: TypeAlias = TrainResult | LeftOut | sizing.MemoryLeft
 
 #: Numbers of the files at which the workers of a run meet, and in which they report.
 _MEETINGS = itertools.count()
@@ -66,19 +71,43 @@ def launch(
         GraphError: the graph store cannot be made.
         WorkerError: a worker failed, died or stalled; the message names it and the reason.
     """
-    found = _launch(config, directory, observer, options=options)
-    if isinstance(found, TrainResult):
-        return found
-    log.info(found.line)
-    config, options = without(found, config, options)
-    result = _launch(config, directory, observer, options=options)
-    assert isinstance(result, TrainResult), "a device alone has nobody to leave out"
-    return replace(result, layout=replace(result.layout, left_out=found))
+    found = _launch(_sized(config, options), directory, observer, options=options)
+    left_out = None
+    if isinstance(found, LeftOut):
+        log.info(found.line)
+        left_out = found
+        config, options = without(left_out, config, options)
+        found = _launch(_sized(config, options), directory, observer, options=options)
+    assert isinstance(found, TrainResult), "a device alone has nobody to leave out"
+    return replace(found, layout=replace(found.layout, left_out=left_out))
+
+
+def _sized(config: TrainConfig, options: dict[str, Any]) -> TrainConfig:
+    """Let workers rehearse without a cache if that decides how large caches are."""
+    if not sizing.is_rehearsed(config):
+        return config
+    with TemporaryDirectory(prefix="rehearsal-", dir=start_server().folder) as folder:
+        found = _launch(
+            sizing.without_caches(config),
+            Path(folder),
+            Observer(),
+            options=options,
+            rehearses_memory=True,
+        )
+    assert isinstance(found, sizing.MemoryLeft)
+    planned = sizing.sized(config, found)
+    log.info(sizing.describe(planned, found.unused_bytes))
+    return planned
 
 
 def _launch(
-    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
-) -> TrainResult | LeftOut:
+    config: TrainConfig,
+    directory: Path,
+    observer: Observer,
+    *,
+    options: dict[str, Any],
+    rehearses_memory: bool = False,
+) -> Outcome:
     """Start workers, listen to them until they are done, and end them all."""
     by_name.refuse_while_imported()
     # What workers cannot import is found before anything is made.
@@ -106,6 +135,7 @@ def _launch(
         artefacts=(*artefacts, *shared),
         kinds=custom_kinds(),
         backend=process_group_backend(devices),
+        rehearses_memory=rehearses_memory,
     )
     environment = pickle.dumps(fork_server.Environment.of_this_process())
     try:
@@ -129,9 +159,9 @@ def _launch(
 
 def _listen(
     workers: Sequence[_Worker], observer: Observer, directory: Path, watch: WorkerWatch
-) -> TrainResult | LeftOut:
+) -> Outcome:
     """Pass on the workers' messages until all are done, or one has failed or stalled."""
-    result: TrainResult | LeftOut | None = None
+    result: Outcome | None = None
     deadline: float | None = None
     while not all(worker.done for worker in workers):
         open_ones = {w.process.connection: w for w in workers if not w.done and w.failure is None}
@@ -152,7 +182,7 @@ def _listen(
     return result
 
 
-def _hear(worker: _Worker, observer: Observer) -> TrainResult | LeftOut | None:
+def _hear(worker: _Worker, observer: Observer) -> Outcome | None:
     """Take one message of a worker; a closed connection is the end of its process."""
     try:
         event, content = worker.process.connection.recv()

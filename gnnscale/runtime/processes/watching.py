@@ -119,6 +119,8 @@ class WorkerTask:
     artefacts: tuple[Artefact, ...]  #: what the launching process has made for the run
     #: devices that the launching process has registered beside the built-in ones
     kinds: tuple[DeviceKind, ...]
+    #: whether a few steps show how much memory they take, and nothing is trained
+    rehearses_memory: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from gnnscale.core import ConfigError, GraphError, StructArray
 from gnnscale.plan.registry import register_kinds
+from gnnscale.runtime.cache.sizing import MemoryLeft
 from gnnscale.runtime.opening import fix_instruction_set
 from gnnscale.runtime.planning.left_out import ProcessorsLeftOut
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into
@@ -25,7 +26,7 @@ from gnnscale.runtime.telemetry.records import (
     StepRecord,
     TrainResult,
 )
-from gnnscale.runtime.train import train
+from gnnscale.runtime.train import rehearse_memory, train
 
 #: Seconds between two messages about steps: a message for each would cost short steps dearly.
 _STEPS_EVERY_S = 0.1
@@ -120,21 +121,21 @@ def work(task: WorkerTask, connection: Connection) -> None:
     os._exit(status)
 
 
-def _train(task: WorkerTask, messages: Messages) -> TrainResult | LeftOut | None:
-    """Train with the others, and return the result at rank 0."""
+def _train(task: WorkerTask, messages: Messages) -> TrainResult | LeftOut | MemoryLeft | None:
+    """Train with the others, or rehearse; return what came of it at rank 0."""
     with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
-        try:
-            result: TrainResult | LeftOut = train(
-                task.config,
-                task.directory,
-                _Forwarder(messages),
-                options=task.options,
-                group=group,
-                artefacts=task.artefacts,
-                may_leave_out=True,
-            )
-        except ProcessorsLeftOut as found:
-            result = found.left_out
+        parts: dict[str, Any] = {"options": task.options, "artefacts": task.artefacts}
+        result: TrainResult | LeftOut | MemoryLeft
+        if task.rehearses_memory:
+            result = rehearse_memory(task.config, task.directory, group=group, **parts)
+        else:
+            observer = _Forwarder(messages)
+            try:
+                result = train(
+                    task.config, task.directory, observer, group=group, may_leave_out=True, **parts
+                )
+            except ProcessorsLeftOut as found:
+                result = found.left_out
     return result if group.is_rank0 else None
 
 

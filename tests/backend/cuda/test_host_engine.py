@@ -93,3 +93,17 @@ def test_nothing_is_done_after_a_failure(stream: HostStream) -> None:
         with pytest.raises(ValueError, match="broken"):
             stream.mark().wait()
     assert not done
+
+
+@pytest.mark.timeout(60)
+def test_waiting_ends_with_the_stream(stream: HostStream) -> None:
+    done: list[str] = []
+    stream.run(lambda: done.append("before"))
+    stream.close()
+    stream.run(lambda: done.append("after"))
+    mark = stream.mark()
+    assert mark.reached
+    with pytest.raises(RuntimeError, match="the device is closed"):
+        mark.wait()
+    assert done == ["before"]
+    stream.close()
