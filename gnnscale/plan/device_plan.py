@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from gnnscale.core import MAX_COUNT, ConfigError, check_choice, check_range, decode
@@ -76,6 +77,8 @@ class DeviceShare:
 
         What the host samples is spread evenly over the steps.
         """
+        if not self.host_samples:
+            return False
         place = step % SAMPLED_IN_TURN
         before, after = (each * self.host_samples // SAMPLED_IN_TURN for each in (place, place + 1))
         return after > before
@@ -111,12 +114,12 @@ class DevicePlan:
             for share in self.shares:
                 check_choice("prefetch", share.prefetch, PREFETCH)
 
-    @property
+    @cached_property
     def batch_size(self) -> int:
         """Seeds of a full mini-batch, over all devices."""
         return sum(share.num_seeds for share in self.shares)
 
-    @property
+    @cached_property
     def split(self) -> tuple[int, ...]:
         """Seeds of each device in a full mini-batch."""
         return tuple(share.num_seeds for share in self.shares)
@@ -128,6 +131,8 @@ class DevicePlan:
 
     def counts(self, num_seeds: int) -> tuple[int, ...]:
         """Return each device's seeds in a mini-batch of ``num_seeds``, full or not."""
+        if num_seeds == self.batch_size:
+            return self.split
         return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:

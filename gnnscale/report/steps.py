@@ -26,6 +26,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,8 @@ import numpy as np
 
 from gnnscale.core import SPAN, STAGES, Count, write_atomically
 from gnnscale.core.arrays import Float64Array, Int64Array, StructArray
-from gnnscale.plan import DevicePlan
+from gnnscale.core.stages import NO_TRAFFIC, Traffic
+from gnnscale.plan import DevicePlan, Threads
 from gnnscale.report import figures, fpga
 
 if TYPE_CHECKING:
@@ -227,26 +229,38 @@ def _line(record: StepRecord) -> str:
     """A step as JSON, put together by hand, in half the time that ``json.dumps`` takes."""
     loss = f"{record.loss:.7g}" if math.isfinite(record.loss) else "null"
     devices = ",".join([_device(each) for each in record.devices])
+    decision = "null" if record.decision is None else json.dumps(record.decision)
     return (
         f'{{"global_step":{record.global_step},"epoch":{record.epoch},'
         f'"seconds":{record.seconds:.6f},"loss":{loss},"devices":[{devices}],'
-        f'"decision":{json.dumps(record.decision)}}}\n'
+        f'"decision":{decision}}}\n'
     )
 
 
 def _device(step: DeviceStep) -> str:
     # ``vars``, as ``asdict`` copies.
-    threads = ",".join([f'"{name}":{count}' for name, count in vars(step.threads).items()])
     seconds = ",".join(
         [f'"{name}":{value:.6f}' for name, value in vars(step.stages).items() if value >= 1e-6]
     )
+    traffic = "" if step.traffic is NO_TRAFFIC else _traffic(step.traffic)
+    return (
+        f'{{"seeds":{step.num_seeds},"threads":{_threads(step.threads)},'
+        f'"stage_s":{{{seconds}}}{traffic}}}'
+    )
+
+
+@cache
+def _threads(threads: Threads) -> str:
+    return json.dumps(vars(threads), separators=(",", ":"))
+
+
+def _traffic(traffic: Traffic) -> str:
     parts = []
-    for part, access in vars(step.traffic).items():
+    for part, access in vars(traffic).items():
         counts = ",".join([f'"{name}":{count}' for name, count in vars(access).items() if count])
         if counts:
             parts.append(f'"{part}":{{{counts}}}')
-    traffic = f',"traffic":{{{",".join(parts)}}}' if parts else ""
-    return f'{{"seeds":{step.num_seeds},"threads":{{{threads}}},"stage_s":{{{seconds}}}{traffic}}}'
+    return f',"traffic":{{{",".join(parts)}}}' if parts else ""
 
 
 def _count_lines(file: Path) -> int:

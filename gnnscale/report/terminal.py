@@ -216,6 +216,7 @@ class RunReport(records.Observer):
         self._began = time.monotonic() if began is None else began
         self._epochs = epochs
         self._console = console
+        self._draws = console.is_terminal  # which takes as long as a step's line
         self._steps = steps.StepLog(directory / steps.STEPS_FILE)
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -248,7 +249,7 @@ class RunReport(records.Observer):
         self._steps.add(record)
         if self.first_step_s is None:
             self.first_step_s = time.monotonic() - self._began
-        if self._console.is_terminal:
+        if self._draws:
             self._draw(record)
         else:
             self._log(record)

@@ -8,15 +8,18 @@ its part of the graph, its seeds are fixed.
 from __future__ import annotations
 
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from gnnscale.artifact.graph_store import has_label
-from gnnscale.core import BoolArray, ConfigError, GraphError, IntArray
+from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
 from gnnscale.graph import Graph
 
 log = logging.getLogger(__name__)
@@ -76,8 +79,17 @@ class Shuffled(SeedOrderConfig):
         return ShuffledOrder(train_idx, batch_size=batch_size, seed=seed)
 
 
+#: Vertices up to which the next epoch's permutation is drawn while an epoch is trained. More take
+#: memory for two, and their epochs are so long that drawing one is no part of them.
+_MAX_AHEAD = 1 << 24
+
+
 class ShuffledOrder:
-    """Slices of a permutation fixed by ``(seed, epoch)``; the last of an epoch may be smaller."""
+    """Slices of a permutation fixed by ``(seed, epoch)``; the last of an epoch may be smaller.
+
+    The next epoch's is drawn in a thread, in the middle of an epoch: a device that trains a few
+    hundred steps in a tenth of a second would wait for it.
+    """
 
     movable = True
 
@@ -86,6 +98,8 @@ class ShuffledOrder:
         self.batch_size = batch_size
         self._train_idx = train_idx
         self._seed = seed
+        #: the permutation of an epoch that is drawn ahead, by the epoch's number
+        self._ahead: dict[int, _Drawn] = {}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -94,10 +108,37 @@ class ShuffledOrder:
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``."""
-        generator = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
-        order = generator.permutation(self._train_idx)
+        drawn = self._ahead.pop(epoch, None)
+        order = self._permutation(epoch) if drawn is None else drawn.permutation()
+        middle = len(order) // 2
         for start in range(0, len(order), self.batch_size):
+            if start <= middle < start + self.batch_size and len(order) <= _MAX_AHEAD:
+                self._ahead = {epoch + 1: _Drawn(partial(self._permutation, epoch + 1))}
             yield StepSeeds(seeds=order[start : start + self.batch_size])
+
+    def _permutation(self, epoch: int) -> Array:
+        generator = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
+        permutation: Array = generator.permutation(self._train_idx)
+        return permutation
+
+
+class _Drawn:
+    """A permutation that a thread draws; NumPy does so without Python's lock."""
+
+    def __init__(self, draw: Callable[[], Array]) -> None:
+        self._draw = draw
+        self._found: Array | None = None
+        self._thread = threading.Thread(target=self._run, name="next-epoch", daemon=True)
+        with suppress(RuntimeError):  # the system has no memory for another stack
+            self._thread.start()
+
+    def _run(self) -> None:
+        self._found = self._draw()
+
+    def permutation(self) -> Array:
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self._draw() if self._found is None else self._found
 
 
 class CheckedOrder:

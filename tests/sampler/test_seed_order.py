@@ -1,6 +1,8 @@
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +54,28 @@ def test_the_order_is_fixed_for_good() -> None:
     order = Shuffled().order(np.arange(8), batch_size=3, num_devices=2, seed=5)
     assert [batch.tolist() for batch in seeds_of(order, 2)] == [[5, 2, 3], [0, 7, 4], [1, 6]]
     assert order.movable
+
+
+def test_epochs_in_turn_are_those_of_orders_by_themselves(monkeypatch: Any) -> None:
+    drawn: list[tuple[int, bool]] = []
+    permutation = ShuffledOrder._permutation
+
+    def noted(self: ShuffledOrder, epoch: int) -> Any:
+        drawn.append((epoch, threading.current_thread() is threading.main_thread()))
+        return permutation(self, epoch)
+
+    monkeypatch.setattr(ShuffledOrder, "_permutation", noted)
+    vertices, options = np.arange(100), {"batch_size": 7, "seed": 3}
+    order = ShuffledOrder(vertices, **options)
+    next(order.epoch(5))  # the first step alone draws nothing ahead
+    assert drawn == [(5, True)]
+    found = [np.concatenate(seeds_of(order, epoch)) for epoch in (0, 1, 2, 7, 0)]
+    # Of three epochs in turn, the first alone is waited for.
+    assert [each for each in drawn[1:] if each[1]] == [(0, True), (7, True), (0, True)]
+    monkeypatch.undo()
+    for epoch, ours in zip((0, 1, 2, 7, 0), found, strict=True):
+        (theirs,) = [np.concatenate(seeds_of(ShuffledOrder(vertices, **options), epoch))]
+        assert np.array_equal(ours, theirs)
 
 
 @dataclass

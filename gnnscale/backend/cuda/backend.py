@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -36,6 +35,7 @@ from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.core import Array, Traffic, one_line
+from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
 from gnnscale.plan.card_rates import CardRates, kept_rates
@@ -47,6 +47,8 @@ from gnnscale.sampler.links import LinkSampling
 _LOG = logging.getLogger(__name__)
 #: Part of the memory above which mini-batches that differ may not fit.
 _MUCH = 0.9
+#: What errors call a step.
+_STEP = "in step %d, of %d seeds"
 
 
 def open_cuda(device: Device, host: HostParts) -> CudaBackend:
@@ -136,14 +138,14 @@ class CudaBackend:
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> OwnStep:
         """Start the step of ``seeds``; see ``StepOwner.train``."""
-        with self._naming(f"in step {step}, of {len(seeds)} seeds"):
+        with self._naming(_STEP, step, len(seeds)):
             return self._own_steps.start(
                 seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
             )
 
     def outcome(self, step: OwnStep) -> BatchOutcome:
         """Wait for a step, and return its outcome."""
-        with self._naming(f"in step {step.number}, of {step.seeds.count} seeds, or just before it"):
+        with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, found = self._own_steps.reported(step)
         size = _batch_size(sizes)
         return BatchOutcome(
@@ -161,7 +163,7 @@ class CudaBackend:
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
         """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
-        with self._naming(f"in step {step}, of {len(seeds)} seeds"):
+        with self._naming(_STEP, step, len(seeds)):
             return self._asked.sample(seeds, step)
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
@@ -170,7 +172,7 @@ class CudaBackend:
 
     def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
         """Copy what the host has sampled to the device."""
-        with self._naming(f"in step {batch.step}, of {len(seeds)} seeds"):
+        with self._naming(_STEP, batch.step, len(seeds)):
             return self._asked.take_sample(batch, seeds)
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
@@ -179,7 +181,7 @@ class CudaBackend:
 
     def load(self, batch: CudaBatch) -> Inputs:
         """Read the first layer's input, and wait for it."""
-        with self._naming(f"in step {batch.step}, of {batch.num_seeds} seeds"):
+        with self._naming(_STEP, batch.step, batch.num_seeds):
             inputs, found = self._asked.load(batch)
         return replace(inputs, traffic=self._traffic(BatchSize.of(batch), found, batch.sent_bytes))
 
@@ -193,7 +195,7 @@ class CudaBackend:
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Wait for the mini-batch that was propagated last, and return its outcome."""
-        with self._naming(f"in step {batch.batch.step}, of {batch.batch.num_seeds} seeds"):
+        with self._naming(_STEP, batch.batch.step, batch.batch.num_seeds):
             loss, seconds, rows = self._asked.finish(batch.batch)
         return BatchOutcome(
             loss=loss,
@@ -285,6 +287,8 @@ class CudaBackend:
     def _traffic(self, size: BatchSize, found: Found, sent_bytes: int | None = None) -> Traffic:
         """Return what a mini-batch has moved, of ``sent_bytes`` if the host has sampled it."""
         placed, request = self._placed, self.device.link_request_bytes
+        if sent_bytes is None and placed.rows_on_device and placed.lists_on_device:
+            return NO_TRAFFIC
         traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), found.rows))
         if sent_bytes is not None:
             return traffic.with_link(row_bytes=0, list_bytes=sent_bytes, request_bytes=request)
@@ -298,28 +302,46 @@ class CudaBackend:
         names = (*self._cache.kept.names, HOST)
         return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
-    @contextmanager
-    def _naming(self, when: str) -> Iterator[None]:
-        """Name the device and the step in errors of CUDA.
+    def _naming(self, when: str, *numbers: int) -> _Naming:
+        """Name the device and the step in errors of CUDA; see ``_Naming``.
+
+        Args:
+            when: with ``%d`` for each of ``numbers``.
+        """
+        return _Naming(self.device.label, when, numbers)
+
+
+class _Naming:
+    """Names the device and the step in errors of CUDA that the ``with`` block raises.
+
+    A class, since each step passes two of these.
+    """
+
+    def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
+        self._label = label
+        self._when = when
+        self._numbers = numbers
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """Raise what names the device.
 
         Raises:
             DeviceMemoryError: the device's memory is too small.
             DeviceError: the device has failed.
         """
-        label = self.device.label
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
+        if error is None or isinstance(error, HostReadError) or not isinstance(error, Exception):
+            return
+        label, when = self._label, self._when % self._numbers
+        if isinstance(error, torch.OutOfMemoryError):
             raise DeviceMemoryError(
                 f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
                 "batch_size, fewer neighbours (sampler.fanouts), or features=host and "
                 "topology=host of the device take less"
             ) from None
-        except HostReadError:
-            raise
-        except Exception as error:
-            if "CUDA" not in f"{type(error).__name__}: {error}" or isinstance(error, DeviceError):
-                raise
+        if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, DeviceError):
             raise DeviceError(
                 f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
                 "CUDA_LAUNCH_BLOCKING=1 the operation is named"

@@ -16,6 +16,7 @@ from gnnscale.backend.cuda.following_rows import FollowingRows
 from gnnscale.backend.cuda.room import DeviceGraph
 from gnnscale.backend.cuda.rows import requests, word_bytes
 from gnnscale.core import Access, Array
+from gnnscale.core.stages import NO_ACCESS
 from gnnscale.graph import Graph
 from gnnscale.plan import Cuda
 
@@ -43,7 +44,7 @@ class PlacedGraph:
     own: int | None = None  #: which member of the clique the device is; None without a cache
     following: FollowingRows | None = None  #: rows in device memory that follow the batches
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return self.rows.shape[1] * self.rows.element_size()
@@ -55,16 +56,17 @@ class PlacedGraph:
             found: rows that were read at each member, and at the host; empty if nobody keeps any.
         """
         if self.rows_on_device:
-            return Access()
-        places = self._places(found, num_rows)
-        num_bytes = places.misses * self.row_bytes
-        return replace(
-            places,
-            misses=0 if self.own is None else places.misses,
+            return NO_ACCESS
+        hits, peer_hits, misses = self._places(found, num_rows)
+        num_bytes = misses * self.row_bytes
+        return Access(
+            hits=hits,
+            peer_hits=peer_hits,
+            misses=0 if self.own is None else misses,
             host_bytes=num_bytes,
             link_bytes=num_bytes,
-            link_requests=round(places.misses * self.requests_per_row),
-            peer_bytes=places.peer_hits * self.row_bytes,
+            link_requests=round(misses * self.requests_per_row),
+            peer_bytes=peer_hits * self.row_bytes,
         )
 
     def list_access(self, num_reads: int, request_bytes: int, found: Sequence[int] = ()) -> Access:
@@ -74,23 +76,24 @@ class PlacedGraph:
             found: those that were read at each member, and at the host; empty likewise.
         """
         if self.lists_on_device:
-            return Access()
-        places = self._places(found, num_reads)
-        return replace(
-            places,
-            misses=0 if self.own is None else places.misses,
-            host_bytes=places.misses * _ID_BYTES,
-            link_bytes=places.misses * request_bytes,
-            link_requests=places.misses,
-            peer_bytes=places.peer_hits * _ID_BYTES,
+            return NO_ACCESS
+        hits, peer_hits, misses = self._places(found, num_reads)
+        return Access(
+            hits=hits,
+            peer_hits=peer_hits,
+            misses=0 if self.own is None else misses,
+            host_bytes=misses * _ID_BYTES,
+            link_bytes=misses * request_bytes,
+            link_requests=misses,
+            peer_bytes=peer_hits * _ID_BYTES,
         )
 
-    def _places(self, found: Sequence[int], count: int) -> Access:
-        """Return hits and misses of ``count`` reads."""
+    def _places(self, found: Sequence[int], count: int) -> tuple[int, int, int]:
+        """Return how many of ``count`` reads hit, hit at a peer, and miss."""
         if not found or self.own is None:
-            return Access(misses=count)
+            return 0, 0, count
         hits, misses = found[self.own], found[-1]
-        return Access(hits=hits, peer_hits=sum(found) - hits - misses, misses=misses)
+        return hits, sum(found) - hits - misses, misses
 
     @cached_property
     def requests_per_row(self) -> float:

@@ -60,7 +60,8 @@ def seeds_of(host: HostParts, seeds: Array, step: int) -> StepSeeds:
         drawn = host.sampler.draw(seeds, step)
         return StepSeeds(vertices=drawn.vertices, slice_seeds=np.array(seeds), edges=drawn)
     vertices, count = np.array(seeds), host.graph.num_vertices
-    if len(vertices) and not 0 <= vertices.min() <= vertices.max() < count:
+    # As unsigned numbers those below 0 are the largest.
+    if len(vertices) and vertices.view(f"u{vertices.itemsize}").max() >= count:
         wrong = vertices[(vertices < 0) | (vertices >= count)][0]
         raise ValueError(f"seeds: {wrong} is not a vertex, the graph has {count}")
     return StepSeeds(vertices=vertices, slice_seeds=vertices)

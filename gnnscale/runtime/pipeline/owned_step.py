@@ -130,7 +130,8 @@ class OwnedStep:
         for stage, seconds in outcome.seconds.items():
             assert stage in STAGES
             setattr(batch.stages, stage, seconds)
-        self.rows.update(outcome.size.rows)
+        for layer, count in outcome.size.rows.items():  # half as long as ``Counter.update``
+            self.rows[layer] += count
         work = self._work
         counted = None if work is None else work.stage_times(batch.plan, outcome.size)
         if self._group.size == 1:

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gnnscale.backend import Backend, BatchOutcome
 from gnnscale.core import STAGES, Float32Array, StageTimes, Traffic
+from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
 
@@ -91,9 +92,7 @@ def _layer_of(name: str, last: int) -> int:
 #: float32 holds integers up to 2^24 exactly: two of them hold a count.
 _HALF = 1 << 24
 
-_NO_TRAFFIC = Traffic()
-
-_NUM_COUNTS = 2 + len(_NO_TRAFFIC.counts())
+_NUM_COUNTS = 2 + len(NO_TRAFFIC.counts())
 
 #: The loss, and whether a checkpoint is wanted: sums over all devices.
 _SHARED = 2
@@ -131,7 +130,7 @@ class StepTotals:
             num_edges=outcome.num_edges if outcome else 0,
             num_vertices=outcome.num_vertices if outcome else 0,
             stages=(stages,),
-            traffic=(outcome.traffic if outcome else _NO_TRAFFIC,),
+            traffic=(outcome.traffic if outcome else NO_TRAFFIC,),
             counted=counted,
             checkpoint=checkpoint,
         )

@@ -134,7 +134,7 @@ class WorkerFigures:
     def add(self, batch: BatchSlice) -> None:
         """Take note of this worker's slice of a step."""
         self._steps_since_gathered += 1
-        if batch.outcome is not None:
+        if batch.outcome is not None and batch.outcome.counters:
             self.counters.update(batch.outcome.counters)
         if self._traced < _TRACED_STEPS:
             self._traced += 1
