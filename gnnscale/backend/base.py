@@ -31,6 +31,32 @@ class DeviceMemoryError(DeviceError):
     """A mini-batch does not fit into a device's memory. The message is one line."""
 
 
+class ColumnTrade(Protocol):
+    """What devices trade that have columns of the features each (P3); all call it alike."""
+
+    @property
+    def rank(self) -> int:
+        """The device's position."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        ...
+
+    def gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
+        """Write what each device passes into ``into[rank]``; all are of one shape."""
+        ...
+
+    def swap_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
+        """Give ``parts[r]`` to device r, and write what each gives into ``into[rank]``."""
+        ...
+
+    def largest(self, counts: Sequence[int]) -> list[int]:
+        """Return the largest of each number over all devices."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class OwnSteps:
     """What a device needs beside the host's parts to do whole steps by itself."""
@@ -45,6 +71,8 @@ class OwnSteps:
     first_slices: tuple[Array, ...] = ()
     #: adds up a tensor of the device over all devices, in place; None for a device alone
     sum: Callable[[torch.Tensor], None] | None = None
+    #: of devices that have columns of the features each, in ``HostParts.graph``; None of others
+    columns: ColumnTrade | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,6 +82,11 @@ class Cuda(Accelerator):
         return "cpu:gloo" if self.host_driven else "cuda:nccl"
 
     @property
+    def trades_columns(self) -> bool:  # type: ignore[override]
+        """Whether its columns may lie in its memory."""
+        return self.features != "host"
+
+    @property
     def place(self) -> int:
         """Its number."""
         return self.index

@@ -64,6 +64,9 @@ class Device:
     infers: ClassVar[bool] = False
     #: Whether its cache lies in its own memory; the host has it for the device otherwise.
     holds_rows: ClassVar[bool] = False
+    #: Whether devices of its kind that own their steps trade columns of the features by themselves
+    #: (P3).
+    trades_columns: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with when all devices of a run have the same, as
     #: in ``cuda:nccl``; None when gradients are summed in host memory.
     collective: ClassVar[str | None] = None

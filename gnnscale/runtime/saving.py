@@ -85,8 +85,8 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
 
     The stages of later steps go on meanwhile.
     """
-    state.learning.join()
     state.step.state_out()
+    state.learning.join()
     part = saved_run.WorkerPart(
         buffers=dict(state.learning.trained.named_buffers()),
         rows=dict(state.step.rows),

@@ -16,6 +16,7 @@ from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name
 from gnnscale.partition import NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
+from gnnscale.plan.device import owns_steps
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.runtime.task import TaskConfig, VertexPrediction
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
@@ -393,9 +394,12 @@ def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
             f"{option}: {type(config.model).__name__} cannot be split by columns of the features; "
             "model=gcn and model=sage can"
         )
+    if owns_steps(devices) and all(device.trades_columns for device in devices):
+        return
     for device in devices:
         if not (device.trains_host_weights and device.host_aggregates):
             raise ConfigError(
                 f"{option}: {device.label} trains weights of its own, or aggregates by itself; "
-                "devices of kind cpu and emulated, with host_aggregates=true, can take part"
+                "devices of kind cpu and emulated, with host_aggregates=true, can take part, and "
+                "GPUs among themselves, each another card and with features=device or auto"
             )

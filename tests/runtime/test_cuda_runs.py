@@ -204,6 +204,67 @@ def test_devices_that_sum_by_themselves_learn_what_processors_do(
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
 
 
+P3 = {
+    "sage": (2, ("model=sage", "model.dropout=0.5", "runtime.clip_norm=0.1")),
+    "gcn": (3, ("model=gcn", "runtime.accumulate=4", "batch_size=50")),
+    "momentum": (2, ("model=sage", "optimizer=sgd", "optimizer.momentum=0.9")),
+    "adamw": (2, ("model=gcn", "optimizer=adamw", "runtime.accumulate=2", "runtime.clip_norm=0.1")),
+    "batch norm": (2, ("model=sage", "model.norm=batch")),
+    "layer-wise": (2, MODELS["layer-wise"]),
+    "all neighbours": (2, MODELS["all neighbours"]),
+    "unequal": (2, ("model=sage", "device_plan.split=[40,24]")),
+    "one layer": (2, ("model=sage", "model.num_layers=1", "sampler.fanouts=[4]")),
+}
+
+
+@pytest.mark.parametrize("kind", P3)
+def test_devices_with_columns_of_the_features_learn_what_processors_do(
+    launched: Any, tmp_path: Path, kind: str
+) -> None:
+    num_devices, options = P3[kind]
+    options = (*options, "partitioner=p3", f"num_threads={num_devices}", "epochs=2")
+    found = launched(tmp_path / "cuda", cards(*["auto"] * num_devices), *options)
+    assert {each.prefetch for each in found.result.layout.plan.shares} == {"device"}
+    cpus = plan_of(*["cpu"] * num_devices)
+    split = [] if "split" in str(options) else [f"device_plan.split={parts(num_devices, options)}"]
+    known = launched(tmp_path / "cpu", cpus, "runtime.drm=false", *options, *split)
+    assert found.losses == pytest.approx(known.losses, rel=1e-4)
+    assert found.result.test_metric == pytest.approx(known.result.test_metric, abs=0.02)
+    for step in found.of_device(0):
+        assert step["traffic"]["rows"]["peer_bytes"] > 0
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_recorded_steps_with_columns_have_the_bits_of_others(
+    launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, model: str
+) -> None:
+    options = (*MODELS[model], "partitioner=p3", "num_threads=2", "epochs=2")
+    found, known = (
+        launched(
+            tmp_path / each, plan_of(*(cuda(index=i, captures=each) for i in (0, 1))), *options
+        )
+        for each in ("true", "false")
+    )
+    assert found.losses == known.losses
+    assert not [each for each in caplog.messages if "cannot be recorded" in each]
+
+
+def test_columns_lie_in_device_memory(launched: Any, tmp_path: Path) -> None:
+    options = ("partitioner=p3", "num_threads=2")
+    with one_line("cuda:0", "features=device or auto"):
+        launched(tmp_path, cards("host", "device"), *options)
+    with one_line("cuda:0", "among themselves, each another card"):  # two workers on one card
+        launched(tmp_path, plan_of(cuda(), cuda()), *options)
+    small = plan_of(*(cuda(index=i, memory_bytes=9_000) for i in (0, 1)))
+    with one_line("do not fit; more devices, with fewer columns each, may do"):
+        launched(tmp_path, small, *options)
+
+
+def test_devices_with_columns_resume_together(resumed_and_whole: Any) -> None:
+    options = ("model=sage", "model.dropout=0.5", "num_threads=2", "partitioner=p3")
+    resumed_and_whole(cards("device", "device"), *options)
+
+
 def parts(num_devices: int, options: tuple[str, ...]) -> str:
     size = 50 if "batch_size=50" in options else 64
     return str([size // num_devices + (each < size % num_devices) for each in range(num_devices)])

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 import torch
 
@@ -34,9 +35,9 @@ from gnnscale.backend.cuda.streams import Streams
 from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
-from gnnscale.core import Array, Traffic, one_line
+from gnnscale.core import Access, Array, Traffic, one_line
 from gnnscale.core.stages import NO_TRAFFIC
-from gnnscale.model import Inputs, TrainableModel
+from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
 from gnnscale.plan.card_rates import CardRates, kept_rates
 from gnnscale.plan.cuda import find_gpu
@@ -287,6 +288,8 @@ class CudaBackend:
     def _traffic(self, size: BatchSize, found: Found, sent_bytes: int | None = None) -> Traffic:
         """Return what a mini-batch has moved, of ``sent_bytes`` if the host has sampled it."""
         placed, request = self._placed, self.device.link_request_bytes
+        if self._traded is not None:
+            return self._traded
         if sent_bytes is None and placed.rows_on_device and placed.lists_on_device:
             return NO_TRAFFIC
         traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), found.rows))
@@ -294,6 +297,15 @@ class CudaBackend:
             return traffic.with_link(row_bytes=0, list_bytes=sent_bytes, request_bytes=request)
         reads = size.num_edges + sum(size.vertices[1:])
         return replace(traffic, lists=placed.list_access(int(reads), request, found.lists))
+
+    @cached_property
+    def _traded(self) -> Traffic | None:
+        """What devices with columns of the features trade in a step (P3); None of others."""
+        own = self._host.own_steps
+        if own is None or own.columns is None:
+            return None
+        rows, blocks = self._own_steps.exchanged_bytes(cast(GNN, self._host.model).widths[1])
+        return Traffic(rows=Access(peer_bytes=rows), lists=Access(peer_bytes=blocks))
 
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
         """Return the rows that were read at each place, by name."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 
 from gnnscale.backend.base import HostParts, OwnSteps
 from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.column_exchange import PartialSums
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.records import StepRecords
 from gnnscale.model import Inputs
@@ -42,8 +44,13 @@ class Learner:
         self._model = copy.deepcopy(host.model).to(engine.device).train()
         #: found once: looking for them takes as long as some launches
         self._parameters = self._model.shared_parameters
-        self._objective = objective_on(host.objective, engine.device)
+        shared = set(map(id, self._parameters))
+        #: those that no other device has (P3)
+        self._unshared = [each for each in self._model.parameters() if id(each) not in shared]
         own = host.own_steps
+        if own is not None and own.columns is not None:
+            cast(Any, self._model).trade_by(PartialSums(engine, own.columns))
+        self._objective = objective_on(host.objective, engine.device)
         self._optimizer = None
         self._sum = None if own is None else own.sum
         if own is not None and records is not None:
@@ -64,12 +71,7 @@ class Learner:
 
     def take_gradients(self) -> list[torch.Tensor]:
         """Return the gradients of the shared parameters, which are zeros from now on."""
-        found = []
-        for parameter in self._parameters:
-            grad = parameter.grad
-            found.append(torch.zeros_like(parameter) if grad is None else grad)
-            parameter.grad = None
-        return found
+        return _taken(self._parameters)
 
     @property
     def is_fused(self) -> bool:
@@ -93,6 +95,7 @@ class Learner:
         gradients = self.take_gradients()
         if self._sum is not None:
             gradients = self._summed(gradients, self._sum)
+        gradients += _taken(self._unshared)
         if before.num_batches or not updates:
             gradients = self._accumulate(gradients, before, num_seeds)
         if updates:
@@ -128,14 +131,30 @@ class Learner:
     def _update(self, gradients: list[torch.Tensor], rate: float) -> None:
         """Update the weights."""
         own, optimizer = self._owned()
-        for parameter, grad in zip(self._parameters, gradients, strict=True):
+        parameters = self._parameters + self._unshared
+        for parameter, grad in zip(parameters, gradients, strict=True):
             parameter.grad = grad
         if own.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._parameters, own.clip_norm)
+            self._clip(parameters, own.clip_norm)
         for group in optimizer.param_groups:
             group["lr"] = self._records.rate if self.is_fused else rate
         optimizer.step()
         optimizer.zero_grad()
+
+    def _clip(self, parameters: list[torch.nn.Parameter], max_norm: float) -> None:
+        """Scale gradients down to a global L2 norm; those that are not shared are parts of one."""
+        if not self._unshared:
+            torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+            return
+        assert self._sum is not None
+        add_up, squares = self._sum, torch.zeros(2, device=self._engine.device)
+        for place, own in enumerate((self._unshared, self._parameters)):
+            for each in own:
+                assert each.grad is not None
+                squares[place] += each.grad.square().sum()
+        mine = squares[:1]
+        self._engine.collective(lambda: add_up(mine), mine)
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def load_state(self) -> None:
         """Take over the host's weights and buffers, and its optimizer's state if steps are own."""
@@ -171,6 +190,16 @@ class Learner:
         assert self._host.own_steps is not None
         assert self._optimizer is not None
         return self._host.own_steps, self._optimizer
+
+
+def _taken(parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
+    """Return gradients, which are zeros from now on."""
+    found = []
+    for parameter in parameters:
+        grad = parameter.grad
+        found.append(torch.zeros_like(parameter) if grad is None else grad)
+        parameter.grad = None
+    return found
 
 
 def _is_fused(optimizer: torch.optim.Optimizer) -> bool:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from gnnscale.backend.base import HostParts
+from gnnscale.backend.base import ColumnTrade, DeviceMemoryError, HostParts
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda import batch as batches
+from gnnscale.backend.cuda.column_exchange import ColumnExchange, agreed
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.envelope import envelope
@@ -67,6 +68,10 @@ class GraphReader:
             leaves_out=edges,
             num_slots=num_slots,
         )
+        columns = None if host.own_steps is None else host.own_steps.columns
+        self._exchange = None
+        if columns is not None:
+            self._exchange = self._open_exchange(host, engine, columns)
         self._uses_degrees = host.model.uses_degrees or isinstance(sampling, LayerSampling)
         self._kernels = engine.kernels
         self._largest: dict[int, SampleSizes] = {}
@@ -84,6 +89,35 @@ class GraphReader:
                 cache=placed.cached,
                 following=placed.following,
             )
+
+    def _open_exchange(
+        self, host: HostParts, engine: Engine, columns: ColumnTrade
+    ) -> ColumnExchange:
+        """Return what trades blocks with devices that have other columns (P3)."""
+        rule = _rule_on_load(host.model)
+        assert rule is not None, "checked with the options"
+        if not self.placed.rows_on_device:
+            raise DeviceMemoryError(
+                "partitioner=p3: a device keeps its columns of the features in its memory, and "
+                "these do not fit; more devices, with fewer columns each, may do"
+            )
+        return ColumnExchange(
+            self.placed,
+            engine,
+            columns,
+            agreed(self._sampler.room, columns),
+            rule=rule,
+            dtype=host.loader.compute_dtype,
+            uses_degrees=host.model.uses_degrees or isinstance(self._sampling, LayerSampling),
+        )
+
+    def exchange(self, batch: batches.CudaBatch, inputs: Inputs) -> Inputs:
+        """Trade blocks with devices that have other columns, on the current stream (P3)."""
+        return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
+
+    def exchanged_bytes(self, width: int) -> tuple[int, int]:
+        """Return the bytes of rows and blocks that a step receives from peers; see ``trade``."""
+        return (0, 0) if self._exchange is None else self._exchange.traded_bytes(width)
 
     def sample(
         self, seeds: torch.Tensor, step: int | torch.Tensor, host_seeds: StepSeeds, *, slot: int = 0

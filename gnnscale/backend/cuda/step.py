@@ -57,6 +57,10 @@ class StepSlot:
         """Return what the sample of so many seeds may have at most."""
         return self._reader.largest_sizes(num_seeds)
 
+    def exchanged_bytes(self, width: int) -> tuple[int, int]:
+        """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
+        return self._reader.exchanged_bytes(width)
+
     def places(self, found: list[int]) -> Found:
         """Return reads by place, as they were reported: those of lists, then those of rows."""
         lists, rows = self.drawn.found_lists, self._reader.found_rows(self._number)
@@ -106,6 +110,7 @@ class StepSlot:
         assert found is not None
         batch, inputs = found
         self._kernels.begin(self.drawn.state)
+        inputs = self._reader.exchange(batch, inputs)
         loss = self._learner.backward(batch.again(), inputs, seeds.count / part.num_seeds)
         self._kernels.propagated()
         self._learner.finish(part.before, part.num_seeds, updates=part.updates, rate=rate)

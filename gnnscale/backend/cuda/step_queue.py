@@ -123,6 +123,10 @@ class StepQueue:
         slot = self._slots[0]
         return found, slot.drawn.sizes_in(found.state), slot.places(found.found)
 
+    def exchanged_bytes(self, width: int) -> tuple[int, int]:
+        """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
+        return self._slots[0].exchanged_bytes(width)
+
     def forget(self) -> None:
         """Forget what was recorded, and what waits for an update; the device is idle."""
         self._accumulated = Accumulated()

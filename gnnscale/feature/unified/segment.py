@@ -51,7 +51,8 @@ class SharedSegment:
     @classmethod
     def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
         """Return the segment that ``array`` lies in, or a new one with its elements."""
-        memory = shared_memory_of(array)
+        # Some columns of a matrix are no segment.
+        memory = shared_memory_of(array) if array.flags.c_contiguous else None
         if memory is None:
             return cls.fill(array, dtype)
         return cls(memory, array.shape, dtype or array.dtype.name)

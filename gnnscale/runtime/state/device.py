@@ -71,6 +71,7 @@ class WorkerDevice:
     #: the position of the one accelerator that may do its steps by itself once all others are left
     #: out; None if they stay
     alone: int | None
+    has_columns: bool  #: whether it has some columns of the features (P3), and not all
 
     @classmethod
     def open(
@@ -153,6 +154,7 @@ class WorkerDevice:
             synchronizer=synchronizer,
             step=step,
             alone=alone,
+            has_columns=split is not None,
         )
 
     @property
@@ -165,7 +167,9 @@ class WorkerDevice:
     @property
     def inferring(self) -> Inferring | None:
         """The device, if it computes exact rows for evaluation."""
-        return cast(Inferring, self.backend) if self.backend.device.infers else None
+        # A device with some columns of the features computes no rows of the whole model.
+        infers = self.backend.device.infers and not self.has_columns
+        return cast(Inferring, self.backend) if infers else None
 
     def rehearsal(
         self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, alone: bool = False
@@ -213,8 +217,13 @@ def _host_parts(
     own = None if owner is None else _own_steps(config, data, learning, owner)
     sampling = task.sampling(config.trained_sampler, data.order)
     sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
+    graph = task.graph
+    if own is not None and own.columns is not None:
+        assert data.columns is not None
+        first, end = data.columns[own.columns.rank]
+        graph = replace(graph, features=graph.features[:, first:end])
     parts = HostParts(
-        graph=task.graph,
+        graph=graph,
         model=learning.trained,
         objective=task.objective,
         sampler=sampler,
@@ -242,12 +251,14 @@ def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group
     # NCCL has connections of GPUs alone. Over gloo, steps are summed while others are reported.
     over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
     summing = group.with_own_connections() if over_gloo else group
+    divided = learning.split is not None
     return OwnSteps(
         build_optimizer=config.optimizer.build,
         host_optimizer=learning.optimizer,
         clip_norm=config.runtime.clip_norm,
         first_slices=tuple(_slice(config, each, group) for each in first),
         sum=None if group.size == 1 else summing.sum,
+        columns=summing if divided else None,
     )
 
 
@@ -315,7 +326,9 @@ def _open_exchange(
 ) -> Exchange | None:
     """Return what devices trade between loading and transfer: P3's, the user's, or nothing."""
     if learning.split is not None:
-        return learning.split.exchange(loader)
+        # Devices that own their steps trade by themselves.
+        owns = owns_steps(config.device_plan.parsed())
+        return None if owns else learning.split.exchange(loader)
     if config.exchange is None:
         return None
     return config.exchange.open(group.with_own_connections(), data.graph)

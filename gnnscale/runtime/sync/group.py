@@ -148,6 +148,31 @@ class Group:
             self._trade_with_peers(parts, given)
         return given
 
+    def gather_into(self, into: Tensor, mine: Tensor) -> None:
+        """Write what each process passes into ``into[rank]``; all are of one shape."""
+        with _peers():
+            _outliving.extend((into, mine))
+            if mine.device.type == "cpu":
+                dist.all_gather(list(into.unbind()), mine, group=self.connections)
+            else:
+                dist.all_gather_into_tensor(into, mine, group=self.connections)
+
+    def swap_into(self, into: Tensor, parts: Tensor) -> None:
+        """Give ``parts[r]`` to rank r, and write what each gives into ``into[rank]``."""
+        with _peers():
+            _outliving.extend((into, parts))
+            dist.all_to_all_single(into, parts, group=self.connections)
+
+    def largest(self, counts: Sequence[int]) -> list[int]:
+        """Return the largest of each number over all processes."""
+        if self.size == 1:
+            return list(counts)
+        mine = torch.tensor(counts, dtype=torch.int64)
+        every = torch.zeros(self.size, len(mine), dtype=torch.int64)
+        self.gather_into(every, mine)
+        largest: list[int] = every.amax(0).tolist()
+        return largest
+
     def _trade_with_peers(self, parts: Sequence[Tensor], given: Sequence[Tensor]) -> None:
         """Send and receive what is not empty, all at once."""
         works = []

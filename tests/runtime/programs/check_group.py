@@ -135,6 +135,20 @@ def check_statistics(rank: int, model: Model, synchronizer: Synchronizer) -> Non
     assert model.count.item() == 7
 
 
+def check_columns(group: Group) -> None:
+    rank, size = group.rank, group.size
+    links = group.with_own_connections()
+    found = torch.zeros(size, 2, 3)
+    links.gather_into(found, torch.full((2, 3), float(rank)))
+    assert found[:, 0, 0].tolist() == list(range(size))
+    parts = torch.arange(size * 4.0).view(size, 4) + 100 * rank
+    given = torch.zeros_like(parts)
+    links.swap_into(given, parts)
+    known = [(torch.arange(4.0) + 4 * rank + 100 * peer).tolist() for peer in range(size)]
+    assert given.tolist() == known
+    assert links.largest([rank, 5, size - rank]) == [size - 1, 5, size]
+
+
 def check_trades(group: Group) -> None:
     """Rank r gives k rows to rank k, which tell who gives them; rank 0 so gets nothing."""
     apart = group.with_own_connections()
@@ -154,3 +168,4 @@ def run(rank: int, size: int, meeting: Path) -> None:
         check_synchronizer(group, own_collective=False)
         check_synchronizer(group, own_collective=True)
         check_trades(group)
+        check_columns(group)

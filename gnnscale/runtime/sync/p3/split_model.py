@@ -6,9 +6,11 @@ sends them the gradient of the sum, from which each has the gradient of its weig
 push-pull parallelism). All other layers are trained data-parallel.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -24,6 +26,24 @@ from gnnscale.sampler import Block
 PARTIAL_BYTES = 4
 
 
+class Trade(Protocol):
+    """Trades partial products and their gradients."""
+
+    def sum_of_mine(
+        self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """Return the sum over all devices of their products for this device's mini-batch."""
+        ...
+
+    def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
+        """Return the gradients of all devices' sums; ``mine`` is ``[num_dst, f^1]`` float32."""
+        ...
+
+    def take_waited_s(self) -> float:
+        """Return the seconds of waiting for other devices since the last call."""
+        ...
+
+
 class PartialTrade:
     """Trades partial products and their gradients, in the thread that trains.
 
@@ -35,6 +55,10 @@ class PartialTrade:
         """Trade over ``group``, whose connections nothing else uses."""
         self.group = group
         self._waited_s = 0.0
+
+    def __deepcopy__(self, memo: object) -> PartialTrade:
+        """A copy of the model trades over the same connections, or by something else."""
+        return self
 
     def take_waited_s(self) -> float:
         """Return the seconds of waiting for other devices since the last call."""
@@ -95,7 +119,7 @@ class _SplitProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, weight: torch.Tensor, parts: tuple[torch.Tensor, ...], trade: PartialTrade
+        ctx: Any, weight: torch.Tensor, parts: tuple[torch.Tensor, ...], trade: Trade
     ) -> torch.Tensor:
         ctx.parts, ctx.trade = parts, trade
         columns = weight.to(parts[0].dtype).t()
@@ -129,6 +153,7 @@ class SplitLayer(LinearAggregationLayer):
         self.uses_degrees = layer.uses_degrees
         # In a tuple: a layer that is an attribute would be a part of this one.
         self._whole = (layer,)
+        self.rule = layer.rule  # type: ignore[misc]
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Return the whole layer's coefficients, which do not depend on columns."""
@@ -145,7 +170,7 @@ class SplitGNN(GNN):
     All other parameters are those of the whole model, and not copies.
     """
 
-    def __init__(self, whole: GNN, columns: tuple[int, int], trade: PartialTrade) -> None:
+    def __init__(self, whole: GNN, columns: tuple[int, int], trade: Trade) -> None:
         """Split ``whole``: this device has ``columns`` of the features, ``(first, last + 1)``."""
         first = whole.layer(0)
         assert isinstance(first, LinearAggregationLayer)
@@ -162,6 +187,10 @@ class SplitGNN(GNN):
         assert isinstance(weight, nn.Parameter)
         return weight
 
+    def trade_by(self, trade: Trade) -> None:
+        """Trade by something else: a device trades what is in its memory."""
+        self._trade = trade
+
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
         """All parameters but W¹, of which every device has its columns."""
@@ -177,6 +206,8 @@ class SplitGNN(GNN):
         summed: torch.Tensor = _SplitProduct.apply(  # type: ignore[no-untyped-call]
             self.own_weight, inputs.parts, self._trade
         )
+        # Devices have room for more rows, which are traded with those that there are.
+        summed = summed[: block.num_dst]
         biased: torch.Tensor = summed + self._split[0].linear.bias
         return biased.to(inputs.x.dtype)
 
