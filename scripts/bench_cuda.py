@@ -1,10 +1,12 @@
 """Measures everything that gnnscale does on a GPU, with its peers, in one run under nine minutes.
 
-    python scripts/bench_cuda.py [check] [gather] [sample] [epoch] [step] [profile] [--out FILE]
+    python scripts/bench_cuda.py [SECTION ...] [--out FILE] [--docs]
 
-Without a section all of them run: `check` compares every kernel with the host's code first, and
-what follows is measured beside the card's own ceilings. `--on-host` runs the same in tiny sizes
-with the host in the GPU's place: its figures say nothing of a GPU.
+Sections are check, gather, sample, epoch, step, beside and profile; without one all of them run.
+`check` compares every kernel with the host's code first, and what follows is measured beside the
+card's own ceilings. `--docs` writes the table of targets into docs/gpu.md, with the card's name.
+`--on-host` runs the same in tiny sizes with the host in the GPU's place: its figures say nothing of
+a GPU.
 """
 
 import sys

@@ -80,7 +80,11 @@ TARGETS: tuple[tuple[str, str, float, bool], ...] = (
     ("reads counted on the device off the plan's", "cache.hits_off", 0, False),
     ("losses of two workers on one card, relative", "together.loss_difference", 1e-5, False),
     ("the same with caches of peers", "peers.loss_difference", 1e-5, False),
-    ("predicted epoch of the measured one", "step.predicted_of_measured", 1.15, False),
+    ("a step, of the sum of its parts by measured rates", "step.of_limits", 2.0, False),
+    ("epoch of recorded steps against the PyG loop", "step.of_pyg", 10.0, True),
+    ("predicted epoch, five configurations, largest error", "step.predicted_error", 0.15, False),
+    ("exact inference against all cores", "inference.of_cores", 10.0, True),
+    ("processor and GPU, of the GPU alone, features at the host", "hybrid.of_alone", 1.02, False),
 )
 
 

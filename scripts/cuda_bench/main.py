@@ -15,7 +15,7 @@ from rich.table import Table
 from cuda_bench.bench import FULL, TARGETS, TINY, Bench, environment
 from gnnscale.core import ConfigError
 
-SECTIONS = ("check", "gather", "sample", "epoch", "step", "profile")
+SECTIONS = ("check", "gather", "sample", "epoch", "step", "beside", "profile")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,12 +24,15 @@ def main(arguments: Sequence[str]) -> int:
     known = [*SECTIONS, "kernels"]
     parser.add_argument("sections", nargs="*", help=f"{', '.join(known)}; all but the last if none")
     parser.add_argument("--out", type=Path, help="also write the figures to this file, as JSON")
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/gpu.md")
     parser.add_argument("--index", type=int, default=0, help="of the GPU")
     parser.add_argument("--on-host", action="store_true", help="the host stands for the GPU, tiny")
     options = parser.parse_args(arguments)
     for name in options.sections:
         if name not in known:
             parser.error(f"{name}: sections are {', '.join(known)}")
+    if options.docs and (options.on_host or options.sections):
+        parser.error("--docs: writes all rows of a card, and so goes with no section and no host")
     try:
         bench = Bench(
             on_host=options.on_host, index=options.index, sizes=TINY if options.on_host else FULL
@@ -47,17 +50,21 @@ def main(arguments: Sequence[str]) -> int:
         bench.note(f"{name}.section_s", time.perf_counter() - start, "s")
         _write(bench, options.out)
     _show(bench)
+    if options.docs:
+        file = Path(__file__).parents[2] / "docs" / "gpu.md"
+        file.write_text(with_table(file.read_text(), table_of(bench.name, rows(bench))))
     bench.engine.close()
     return 0
 
 
-def rows(bench: Bench) -> list[list[str]]:
+def rows(bench: Bench | None) -> list[list[str]]:
     """Return the table of targets, as text; a row that was not measured says so."""
     found = []
     for what, name, target, at_least in TARGETS:
-        value = bench.value(name)
-        if value is None:
-            measured, holds = bench.figures.get(name, {}).get("reason", "not run"), ""
+        value = None if bench is None else bench.value(name)
+        if bench is None or value is None:
+            figures: dict[str, Any] = {} if bench is None else bench.figures
+            measured, holds = figures.get(name, {}).get("reason", "never ran"), ""
         else:
             measured = f"{value:.4g}"
             reached = value >= target if at_least else value <= target
@@ -66,6 +73,26 @@ def rows(bench: Bench) -> list[list[str]]:
         sign = "at least" if at_least else "at most"
         found.append([what, f"{sign} {target:.4g}", measured, holds])
     return found
+
+
+#: What stands around the table in docs/gpu.md.
+_BEGIN, _END = "<!-- figures of a card -->\n", "<!-- end of figures -->\n"
+
+
+def table_of(card: str | None, found: list[list[str]]) -> str:
+    """Return the table of docs/gpu.md, of a card; None for none."""
+    lines = [
+        f"| row | target | measured{'' if card is None else f', {card}'} | reached |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(each)} |" for each in found),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def with_table(page: str, table: str) -> str:
+    """Return ``page`` with another table."""
+    before, rest = page.split(_BEGIN)
+    return f"{before}{_BEGIN}\n{table}\n{_END}{rest.split(_END)[1]}"
 
 
 def _show(bench: Bench) -> None:

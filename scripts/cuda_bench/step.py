@@ -39,6 +39,11 @@ class Ran:
         return statistics.median(each.epoch_time_s for each in self.result.history[1:])
 
     @property
+    def steps_per_epoch(self) -> float:
+        """Steps of an epoch."""
+        return len(self.losses) / len(self.result.history)
+
+    @property
     def stages(self) -> dict[str, float]:
         """Seconds of each stage in the last epoch, by the device's clock."""
         times = self.result.history[-1].stage_times_s
@@ -87,18 +92,38 @@ def recordings(bench: Bench, store: Path) -> Ran:
     bench.note("step.differing_losses", _differing(recorded.losses, plain.losses), "losses")
     bench.note("step.of_plain", plain.epoch_s / recorded.epoch_s)
     bench.note("step.epoch", recorded.epoch_s, "s")
-    steps = len(recorded.losses) / len(recorded.result.history)
+    steps = recorded.steps_per_epoch
     for stage, seconds in recorded.stages.items():
         bench.note(f"step.{stage}", seconds / steps * 1e6, "us")
     training = recorded.stages["propagate"] + recorded.stages["sync"]
     reading = recorded.stages["sample"] + recorded.stages["load"]
     # Both overlap, so that the longer one is how long the device is busy at least.
     bench.note("step.busy", max(training, reading) / recorded.result.history[-1].epoch_time_s)
-    predicted = recorded.result.layout.predicted
-    if predicted is not None:
-        found = predicted.by_rates.step_s * steps / recorded.epoch_s
-        bench.note("step.predicted_of_measured", found)
+    limits(bench, recorded)
+    prediction(bench, "sage", recorded)
+    if (pyg := bench.value("epoch.pyg_step")) is not None:
+        bench.note("step.of_pyg", pyg * steps / recorded.epoch_s)
     return recorded
+
+
+def limits(bench: Bench, ran: Ran) -> None:
+    """Hold a step against its parts by the rates that the run has measured, one after the other."""
+    predicted = ran.result.layout.predicted
+    if predicted is None:
+        return
+    (stages,) = predicted.by_rates.devices
+    parts = stages.sample + stages.load + stages.propagate
+    bench.note("step.of_limits", ran.epoch_s / ran.steps_per_epoch / parts)
+
+
+def prediction(bench: Bench, name: str, ran: Ran) -> None:
+    """Note by how much an epoch is mispredicted by rates, and the largest of these so far."""
+    predicted = ran.result.layout.predicted
+    if predicted is None:
+        return
+    error = abs(predicted.by_rates.step_s * ran.steps_per_epoch / ran.epoch_s - 1)
+    bench.note(f"step.predicted_{name}", error)
+    bench.note("step.predicted_error", max(error, bench.value("step.predicted_error") or 0.0))
 
 
 def _differing(found: list[float], known: list[float]) -> int:
@@ -117,7 +142,9 @@ def kinds(bench: Bench, store: Path) -> None:
             options.append(f"dataset.num_vertices={count}")
             options += [f"dataset.num_edges={25 * count}", f"dataset.num_features={width}"]
         try:
-            bench.note(f"step.{name}_epoch", ran(bench, store, *options, epochs=2).epoch_s, "s")
+            found = ran(bench, store, *options, epochs=2)
+            bench.note(f"step.{name}_epoch", found.epoch_s, "s")
+            prediction(bench, name, found)
         except torch.OutOfMemoryError as error:
             bench.missing(f"step.{name}_epoch", str(error)[:60])
 

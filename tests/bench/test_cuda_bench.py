@@ -1,11 +1,13 @@
 """The benchmark of GPUs runs as a whole with the host in the GPU's place, and without a GPU not."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cuda_bench.main import rows, table_of, with_table
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "bench_cuda.py"
@@ -31,6 +33,27 @@ def test_a_section_that_nobody_knows() -> None:
     assert "sections are check, gather" in done.stderr
 
 
+def test_the_page_has_every_row() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    (table,) = re.findall(r"<!-- figures of a card -->\n(.*)<!-- end of figures -->", page, re.S)
+    shown = [line.split(" | ")[:2] for line in table.strip().splitlines()[2:]]
+    assert shown == [[f"| {row[0]}", row[1]] for row in rows(None)]
+
+
+def test_a_table_takes_the_place_of_another() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    found = with_table(page, table_of("a card", [["row", "at least 1", "2", "yes"]]))
+    assert "| row | target | measured, a card | reached |\n|---|---|---|---|\n" in found
+    assert found.count("| row | at least 1 | 2 | yes |") == 1
+    assert with_table(found, table_of(None, rows(None))) == page
+
+
+def test_figures_of_the_host_are_none_of_the_page() -> None:
+    done = run("--docs", "--on-host")
+    assert done.returncode == 2
+    assert "--docs: writes all rows of a card" in done.stderr
+
+
 @pytest.mark.integration
 @pytest.mark.timeout(560)
 def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path) -> None:
@@ -43,6 +66,8 @@ def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path) -> None:
     assert values["check.comparisons"]["value"] > 50
     assert values["epoch.loss_difference"]["value"] < 1e-4
     for name in ("gather.of_aligned", "sample.edges_per_s", "epoch.seconds", "profile.host_step"):
+        assert values[name]["value"] > 0
+    for name in ("step.of_limits", "step.predicted_error", "inference.of_cores", "hybrid.of_alone"):
         assert values[name]["value"] > 0
     assert values["step.differing_losses"]["value"] == values["cache.hits_off"]["value"] == 0
     for name in ("together.loss_difference", "peers.loss_difference"):
