@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from gnnscale.core import MAX_COUNT, ConfigError, check_choice, check_range, decode
 from gnnscale.options.found import names
@@ -193,6 +193,9 @@ class DevicePlanConfig:
     devices: list[Any] = field(metadata=names("text", entries=device_options))
     split: list[int] | None = None
 
+    #: Whether it has the devices of this machine, and not those of ``devices``.
+    finds_devices: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         devices = self.parsed()
         names = [device.name for device in devices]
@@ -227,6 +230,8 @@ class AllGpusConfig(DevicePlanConfig):
 
     devices: list[Any] = field(default_factory=list)
     options: dict[str, Any] | None = None
+
+    finds_devices: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.devices:

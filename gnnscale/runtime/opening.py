@@ -129,7 +129,7 @@ def _open(
     checkpoint = RunCheckpoint(
         directory=directory,
         config=config,
-        options=options,
+        options=with_found_devices(config, options),
         graph=data.graph,
         metric=data.task.measures[0],
         partition=partition,
@@ -143,6 +143,17 @@ def _open(
         checkpoint=checkpoint,
         progress=train_state.Progress(steps_per_epoch=data.order.steps_per_epoch),
     )
+
+
+def with_found_devices(config: settings.TrainConfig, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options that name the devices which a plan has found on this machine.
+
+    A run that is resumed with more or fewer GPUs is then one with another device plan.
+    """
+    if not config.device_plan.finds_devices:
+        return options
+    names = [device.label for device in config.device_plan.parsed()]
+    return options | {"device_plan": options["device_plan"] | {"devices": names}}
 
 
 def _begin(state: train_state.TrainState) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import usable_cores
-from gnnscale.runtime.opening import open_run
+from gnnscale.runtime.opening import open_run, with_found_devices
 from gnnscale.runtime.sync.group import ALONE
 
 
@@ -42,3 +42,14 @@ def test_more_threads_than_cores_are_warned_of(warnings_of: Callable[..., list[s
     too_many = (os.cpu_count() or 1) + 1
     (line,) = warnings_of("device_plan=cpu", f"num_threads={too_many}")
     assert f"num_threads={too_many}: this process may use {usable_cores()} cores" in line
+
+
+def test_options_name_the_gpus_that_were_found(settings: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("gnnscale.plan.device_plan.find_all_gpus", lambda: 2)
+    config = settings("device_plan=cuda_all", "device_plan.options={host_driven:true}")
+    options = {"seed": 0, "device_plan": {"devices": [], "split": None}}
+    two = with_found_devices(config, options)
+    assert two == {"seed": 0, "device_plan": {"devices": ["cuda:0", "cuda:1"], "split": None}}
+    monkeypatch.setattr("gnnscale.plan.device_plan.find_all_gpus", lambda: 1)
+    assert with_found_devices(config, options) != two  # another plan than before
+    assert with_found_devices(settings(), options) is options
