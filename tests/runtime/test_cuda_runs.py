@@ -249,6 +249,42 @@ def test_recorded_steps_with_columns_have_the_bits_of_others(
     assert not [each for each in caplog.messages if "cannot be recorded" in each]
 
 
+@pytest.fixture
+def hubs(tmp_path: Path) -> Path:
+    """A graph whose mini-batches are small, but for those with one of ten hubs among the seeds."""
+    rng, count = np.random.default_rng(0), 600
+    sources, destinations = rng.integers(10, count, 700), np.arange(700) % 590 + 10
+    hub_sources = np.concatenate([rng.choice(count, 80, replace=False) for _ in range(10)])
+    edges = np.stack(
+        [
+            np.concatenate([sources, hub_sources]),
+            np.concatenate([destinations, np.repeat(np.arange(10), 80)]),
+        ]
+    )
+    labels = rng.integers(4, size=count)
+    features = (np.eye(4)[labels] + rng.normal(size=(count, 4))).astype(np.float32)
+    file = tmp_path / "hubs.npz"
+    np.savez(file, edge_index=edges, features=features, labels=labels)
+    return file
+
+
+@pytest.mark.parametrize("partitioner", ["none", "p3"])
+def test_devices_find_no_room_together(
+    launched: Any, tmp_path: Path, hubs: Path, caplog: pytest.LogCaptureFixture, partitioner: str
+) -> None:
+    options = (
+        *("dataset=arrays", f"dataset.raw={hubs}", "dataset.split=random", "batch_size=8"),
+        *("sampler.fanouts=[60,60]", "model=sage", "model.hidden=8", "model.dropout=0.5"),
+        *("epochs=1", "num_threads=2", "device_plan.split=[4,4]"),
+    )
+    parted = () if partitioner == "none" else (f"partitioner={partitioner}",)
+    with caplog.at_level("INFO"):
+        found = launched(tmp_path / "cuda", cards("device", "device"), *options, *parted)
+    assert [each for each in caplog.messages if "steps are done again with more room" in each]
+    known = launched(tmp_path / "cpu", "device_plan=cpu_x2", "runtime.drm=false", *options)
+    assert found.losses == pytest.approx(known.losses, rel=1e-4)
+
+
 def test_columns_lie_in_device_memory(launched: Any, tmp_path: Path) -> None:
     options = ("partitioner=p3", "num_threads=2")
     with one_line("cuda:0", "features=device or auto"):
