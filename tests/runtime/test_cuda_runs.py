@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cuda_plans import cards, cuda, parts
 from devices import ROWS, plan_of
 from learnt import same, weights
 from losses import At, Losses
@@ -23,12 +24,6 @@ from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-
-def cuda(**options: object) -> str:
-    """The device with these options."""
-    others = "".join(f",{name}:{value}" for name, value in options.items())
-    return f"{{kind:cuda,host_driven:true{others}}}"
 
 
 ALONE, HYBRID = plan_of(cuda()), plan_of("cpu", cuda())
@@ -174,12 +169,6 @@ def test_caches_in_device_memory_change_no_loss_and_hit_as_planned(
     assert any(each.get("peer_hits") for each in rows) == ("peers" in kind)
 
 
-def cards(*places: str) -> str:
-    """A device for each, which own their steps together: they are different cards."""
-    each = [cuda(index=index, features=place) for index, place in enumerate(places)]
-    return plan_of(*each)
-
-
 TOGETHER = {
     "two": (("device", "device"), ()),
     "three": (("device", "host", "device"), ("batch_size=50",)),
@@ -202,108 +191,6 @@ def test_devices_that_sum_by_themselves_learn_what_processors_do(
     cpus = plan_of(*(ROWS for _ in places))
     known = launched(tmp_path / "cpu", cpus, *options, "runtime.drm=false", *filter(None, [split]))
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
-
-
-P3 = {
-    "sage": (2, ("model=sage", "model.dropout=0.5", "runtime.clip_norm=0.1")),
-    "gcn": (3, ("model=gcn", "runtime.accumulate=4", "batch_size=50")),
-    "momentum": (2, ("model=sage", "optimizer=sgd", "optimizer.momentum=0.9")),
-    "adamw": (2, ("model=gcn", "optimizer=adamw", "runtime.accumulate=2", "runtime.clip_norm=0.1")),
-    "batch norm": (2, ("model=sage", "model.norm=batch")),
-    "layer-wise": (2, MODELS["layer-wise"]),
-    "all neighbours": (2, MODELS["all neighbours"]),
-    "unequal": (2, ("model=sage", "device_plan.split=[40,24]")),
-    "one layer": (2, ("model=sage", "model.num_layers=1", "sampler.fanouts=[4]")),
-}
-
-
-@pytest.mark.parametrize("kind", P3)
-def test_devices_with_columns_of_the_features_learn_what_processors_do(
-    launched: Any, tmp_path: Path, kind: str
-) -> None:
-    num_devices, options = P3[kind]
-    options = (*options, "partitioner=p3", f"num_threads={num_devices}", "epochs=2")
-    found = launched(tmp_path / "cuda", cards(*["auto"] * num_devices), *options)
-    assert {each.prefetch for each in found.result.layout.plan.shares} == {"device"}
-    cpus = plan_of(*["cpu"] * num_devices)
-    split = [] if "split" in str(options) else [f"device_plan.split={parts(num_devices, options)}"]
-    known = launched(tmp_path / "cpu", cpus, "runtime.drm=false", *options, *split)
-    assert found.losses == pytest.approx(known.losses, rel=1e-4)
-    assert found.result.test_metric == pytest.approx(known.result.test_metric, abs=0.02)
-    for step in found.of_device(0):
-        assert step["traffic"]["rows"]["peer_bytes"] > 0
-
-
-@pytest.mark.parametrize("model", ["sage", "gcn"])
-def test_recorded_steps_with_columns_have_the_bits_of_others(
-    launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, model: str
-) -> None:
-    options = (*MODELS[model], "partitioner=p3", "num_threads=2", "epochs=2")
-    found, known = (
-        launched(
-            tmp_path / each, plan_of(*(cuda(index=i, captures=each) for i in (0, 1))), *options
-        )
-        for each in ("true", "false")
-    )
-    assert found.losses == known.losses
-    assert not [each for each in caplog.messages if "cannot be recorded" in each]
-
-
-@pytest.fixture
-def hubs(tmp_path: Path) -> Path:
-    """A graph whose mini-batches are small, but for those with one of ten hubs among the seeds."""
-    rng, count = np.random.default_rng(0), 600
-    sources, destinations = rng.integers(10, count, 700), np.arange(700) % 590 + 10
-    hub_sources = np.concatenate([rng.choice(count, 80, replace=False) for _ in range(10)])
-    edges = np.stack(
-        [
-            np.concatenate([sources, hub_sources]),
-            np.concatenate([destinations, np.repeat(np.arange(10), 80)]),
-        ]
-    )
-    labels = rng.integers(4, size=count)
-    features = (np.eye(4)[labels] + rng.normal(size=(count, 4))).astype(np.float32)
-    file = tmp_path / "hubs.npz"
-    np.savez(file, edge_index=edges, features=features, labels=labels)
-    return file
-
-
-@pytest.mark.parametrize("partitioner", ["none", "p3"])
-def test_devices_find_no_room_together(
-    launched: Any, tmp_path: Path, hubs: Path, caplog: pytest.LogCaptureFixture, partitioner: str
-) -> None:
-    options = (
-        *("dataset=arrays", f"dataset.raw={hubs}", "dataset.split=random", "batch_size=8"),
-        *("sampler.fanouts=[60,60]", "model=sage", "model.hidden=8", "model.dropout=0.5"),
-        *("epochs=1", "num_threads=2", "device_plan.split=[4,4]"),
-    )
-    parted = () if partitioner == "none" else (f"partitioner={partitioner}",)
-    with caplog.at_level("INFO"):
-        found = launched(tmp_path / "cuda", cards("device", "device"), *options, *parted)
-    assert [each for each in caplog.messages if "steps are done again with more room" in each]
-    known = launched(tmp_path / "cpu", "device_plan=cpu_x2", "runtime.drm=false", *options)
-    assert found.losses == pytest.approx(known.losses, rel=1e-4)
-
-
-def test_columns_lie_in_device_memory(launched: Any, tmp_path: Path) -> None:
-    options = ("partitioner=p3", "num_threads=2")
-    with one_line("cuda:0", "features=device or auto"):
-        launched(tmp_path, cards("host", "device"), *options)
-    with one_line("cuda:0", "among themselves, each another card"):  # two workers on one card
-        launched(tmp_path, plan_of(cuda(), cuda()), *options)
-    small = plan_of(*(cuda(index=i, memory_bytes=9_000) for i in (0, 1)))
-    with one_line("do not fit; more devices, with fewer columns each, may do"):
-        launched(tmp_path, small, *options)
-
-
-def test_devices_with_columns_resume_together(resumed_and_whole: Any) -> None:
-    options = ("model=sage", "model.dropout=0.5", "num_threads=2", "partitioner=p3")
-    resumed_and_whole(cards("device", "device"), *options)
-
-
-def parts(num_devices: int, options: tuple[str, ...]) -> str:
-    size = 50 if "batch_size=50" in options else 64
-    return str([size // num_devices + (each < size % num_devices) for each in range(num_devices)])
 
 
 def test_devices_resume_together(resumed_and_whole: Any) -> None:
