@@ -31,6 +31,7 @@ WHOLE = {
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
     "runtime/test_links.py": "link prediction, from edges to ranks",
     "runtime/test_host_work.py": "what the host does in a step, counted",
+    "runtime/test_cuda_columns.py": "runs with P3 on cuda devices, driven by the host",
     "runtime/test_cuda_runs.py": "runs on a cuda device, driven by the host",
     "runtime/test_own_steps.py": "a device that owns its steps",
     "runtime/test_own_device.py": "a kind of accelerator from outside the package",

@@ -11,21 +11,16 @@ from typing import cast
 import torch
 
 from gnnscale.artifact.files import size
-from gnnscale.backend.base import (
-    BatchOutcome,
-    DeviceBatch,
-    DeviceError,
-    DeviceMemoryError,
-    HostParts,
-)
+from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.asked_steps import AskedSteps
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.device_cache import DeviceCache
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
-from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
+from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.learner import Learner
+from gnnscale.backend.cuda.naming import Naming
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.reader import GraphReader
 from gnnscale.backend.cuda.room import SampleSizes, Sampling
@@ -35,7 +30,7 @@ from gnnscale.backend.cuda.streams import Streams
 from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
-from gnnscale.core import Access, Array, Traffic, one_line
+from gnnscale.core import Access, Array, Traffic
 from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
@@ -314,50 +309,13 @@ class CudaBackend:
         names = (*self._cache.kept.names, HOST)
         return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
-    def _naming(self, when: str, *numbers: int) -> _Naming:
-        """Name the device and the step in errors of CUDA; see ``_Naming``.
+    def _naming(self, when: str, *numbers: int) -> Naming:
+        """Name the device and the step in errors of CUDA; see ``Naming``.
 
         Args:
             when: with ``%d`` for each of ``numbers``.
         """
-        return _Naming(self.device.label, when, numbers)
-
-
-class _Naming:
-    """Names the device and the step in errors of CUDA that the ``with`` block raises.
-
-    A class, since each step passes two of these.
-    """
-
-    def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
-        self._label = label
-        self._when = when
-        self._numbers = numbers
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        """Raise what names the device.
-
-        Raises:
-            DeviceMemoryError: the device's memory is too small.
-            DeviceError: the device has failed.
-        """
-        if error is None or isinstance(error, HostReadError) or not isinstance(error, Exception):
-            return
-        label, when = self._label, self._when % self._numbers
-        if isinstance(error, torch.OutOfMemoryError):
-            raise DeviceMemoryError(
-                f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
-                "batch_size, fewer neighbours (sampler.fanouts), or features=host and "
-                "topology=host of the device take less"
-            ) from None
-        if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, DeviceError):
-            raise DeviceError(
-                f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
-                "CUDA_LAUNCH_BLOCKING=1 the operation is named"
-            ) from None
+        return Naming(self.device.label, when, numbers)
 
 
 def _is_bounded(host: HostParts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -30,6 +30,7 @@ from gnnscale.plan import Cuda, Device
 from gnnscale.plan.card_rates import CardRates
 from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.plan.device_plan import apportion
+from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
@@ -119,28 +120,7 @@ class WorkerDevice:
             learning.trained, backend, group, own_collective=shared_collective(devices) is not None
         )
         work = counted_work(config, graph, learning.model, devices, plan, rank=group.rank)
-        step: Step
-        if owns_steps(devices):
-            step = OwnedStep(
-                learning.trained,
-                cast(StepOwner, backend),
-                learning.optimizer,
-                group,
-                work=work,
-                accumulate=config.runtime.accumulate,
-                steps_per_epoch=order.steps_per_epoch,
-            )
-        else:
-            step = TrainStep(
-                learning.trained,
-                backend,
-                synchronizer,
-                learning.optimizer,
-                clip_norm=config.runtime.clip_norm,
-                work=work,
-                accumulate=config.runtime.accumulate,
-                steps_per_epoch=order.steps_per_epoch,
-            )
+        step = _open_step(learning, backend, synchronizer, devices, work, config, order, group)
         return cls(
             devices=devices,
             group=group,
@@ -191,6 +171,29 @@ def _store(data: Data, host: FeatureStore, cache: OpenedCache | None) -> Feature
         return cache.store
     aggregated = open_aggregated(data.made, data.graph, host)
     return host if aggregated is None else aggregated
+
+
+def _open_step(
+    learning: Learning,
+    backend: Backend,
+    synchronizer: Synchronizer,
+    devices: Sequence[Device],
+    work: CountedWork | None,
+    config: TrainConfig,
+    order: SeedOrder,
+    group: Group,
+) -> Step:
+    """Return what a training step does after the stages: the device all of it, or the host."""
+    common: dict[str, Any] = {
+        "work": work,
+        "accumulate": config.runtime.accumulate,
+        "steps_per_epoch": order.steps_per_epoch,
+    }
+    model, optimizer = learning.trained, learning.optimizer
+    if owns_steps(devices):
+        return OwnedStep(model, cast(StepOwner, backend), optimizer, group, **common)
+    clip_norm = config.runtime.clip_norm
+    return TrainStep(model, backend, synchronizer, optimizer, clip_norm=clip_norm, **common)
 
 
 def _owning_group(config: TrainConfig, group: Group, alone: int | None) -> Group | None:
