@@ -37,7 +37,7 @@ def is_rehearsed(config: TrainConfig) -> bool:
     if not planner.caches or not planner.sizes_itself or config.runtime.deterministic:
         return False
     cached = [each for each in config.device_plan.parsed() if each.holds_cache]
-    return bool(cached) and all(each.holds_rows for each in cached)
+    return bool(cached) and all(isinstance(each, Cuda) for each in cached)
 
 
 def without_caches(config: TrainConfig) -> TrainConfig:

@@ -154,7 +154,7 @@ class RebalancerState:
         Raises:
             ValueError: the values are not those of a state under ``plan``.
         """
-        found = decode(_StateValues, values, source="drm")
+        found = decode(_StateValues, _of_this_form(values), source="drm")
         pending = tuple((first, _plan(plan, each)) for first, each in found.pending)
         last = pending[-1][1] if pending else plan
         damping = _damping(last, found.damping)
@@ -190,6 +190,14 @@ class _StateValues:
     window: tuple[SeenStep, ...]
     damping: _DampingValues
     pending: tuple[tuple[Count, Any], ...]
+
+
+def _of_this_form(values: Any) -> Any:
+    """Leave out steps as version 0.2 kept them, without their numbers: the next ones do as well."""
+    window = values.get("window") if isinstance(values, dict) else None
+    if not isinstance(window, list):
+        return values
+    return {**values, "window": [each for each in window if not isinstance(each, list)]}
 
 
 def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:

@@ -158,3 +158,13 @@ def test_values_of_something_else_are_one_line(change: Change, message: str) -> 
     change(values)
     with one_line(message, error=ValueError, shorter_than=300):
         RebalancerState.from_values(PLAN, values, step=step)
+
+
+def test_steps_as_version_0_2_kept_them_are_left_out() -> None:
+    values = dict(kept_values())
+    step = values["pending"][0][0] - 1
+    known = RebalancerState.from_values(PLAN, values, step=step)
+    damping = {name: each for name, each in values["damping"].items() if name != "sampled"}
+    former = {**values, "window": [[{}, {}]] * 2, "damping": damping}
+    found = RebalancerState.from_values(PLAN, former, step=step)
+    assert found == replace(known, window=(), damping=replace(known.damping, sampled=()))
