@@ -123,7 +123,7 @@ def test_weights_are_those_of_the_host_after_a_rehearsal(run: Any, tmp_path: Pat
 LONG = ("epochs=100000", "runtime.patience=2", "num_threads=2", "model.dropout=0.5")
 
 
-SLOW_TOGETHER = plan_of("cpu", accelerator("owning", asked_s=0.015))
+SLOW_TOGETHER = plan_of("cpu", accelerator("owning", asked_s=0.05))
 
 
 def test_a_processor_that_shortens_no_step_is_left_out(launched: Any, tmp_path: Path) -> None:
