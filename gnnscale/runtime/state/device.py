@@ -82,7 +82,7 @@ class WorkerDevice:
         learning: Learning,
         group: Group,
         *,
-        may_leave_out: bool,
+        may_leave_out: bool = False,
     ) -> WorkerDevice:
         """Open the device of this worker; all workers do so at the same time.
 
