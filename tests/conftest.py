@@ -141,7 +141,8 @@ def csim_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ``GNNSCALE_HOME`` for compiled kernels, which all processes of pytest-xdist share."""
     folder = tmp_path_factory.getbasetemp()
     home = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "csim-home"
-    (home / "csim").mkdir(parents=True, exist_ok=True)
+    for name in ("csim", "cuda"):
+        (home / name).mkdir(parents=True, exist_ok=True)
     return home
 
 

@@ -1,7 +1,6 @@
 """A step that the host does not wait for: recorded or not, with caches, by several workers."""
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -52,7 +51,6 @@ class Ran:
 
 def run(bench: Bench) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.setdefault("GNNSCALE_HOME", str(Path(folder) / "home"))
         store = Path(folder) / "store"
         bench.graph.save(store)
         base = recordings(bench, store)

@@ -1,6 +1,7 @@
 """The benchmark of GPUs runs as a whole with the host in the GPU's place, and without a GPU not."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,9 +14,12 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "bench_cuda.py"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
+    environment = os.environ | ({} if home is None else {"GNNSCALE_HOME": str(home)})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=540, check=False, env=environment
+    )
 
 
 def test_without_a_gpu_it_says_so_in_one_line() -> None:
@@ -56,9 +60,11 @@ def test_figures_of_the_host_are_none_of_the_page() -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(560)
-def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path) -> None:
-    out = tmp_path / "figures.json"
-    done = run("--on-host", "--out", str(out))
+def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path, csim_home: Path) -> None:
+    out, home = tmp_path / "figures.json", tmp_path / "home"
+    home.mkdir()
+    (home / "cuda").symlink_to(csim_home / "cuda")  # compiled for all tests
+    done = run("--on-host", "--out", str(out), home=home)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(out.read_text())
     assert found["figures"] == "emulated"

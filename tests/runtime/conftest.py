@@ -46,10 +46,11 @@ def with_tiny(overrides: Sequence[str]) -> list[str]:
 def stores(tmp_path_factory, write_figures, csim_home) -> Path:
     """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one.
 
-    What is compiled there for simulation is compiled for all tests.
+    What is compiled there for the host is compiled for all tests.
     """
     home = write_figures(tmp_path_factory.mktemp("home"))
-    (home / "csim").symlink_to(csim_home / "csim")
+    for name in ("csim", "cuda"):
+        (home / name).symlink_to(csim_home / name)
     return home
 
 

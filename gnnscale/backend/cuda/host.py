@@ -6,10 +6,13 @@ It stands for a GPU, so that what runs there is tested everywhere. It is slow.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shlex
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -118,10 +121,23 @@ def library() -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     compiling.check_ours(folder)
     if not found.is_file():
-        with track("compiling the CUDA kernels for the host"):
-            _compile(root, compiler, found)
+        with track("compiling the CUDA kernels for the host"), _one_at_a_time(folder):
+            if not found.is_file():
+                _compile(root, compiler, found)
     compiling.check_ours(found)
     return found
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process compile, while others wait for what it leaves."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a file system without locks: each compiles
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _digest(root: Path, compiler: compiling.Compiler) -> str:

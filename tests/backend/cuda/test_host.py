@@ -2,7 +2,9 @@
 
 import os
 import stat
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,23 @@ def test_the_library_is_kept_and_found_again(root: Path, monkeypatch: Any, tmp_p
     first.chmod(stat.S_IMODE(first.stat().st_mode) | stat.S_IWOTH)
     with pytest.raises(ConfigError, match="compiled kernels are loaded only if nobody but you"):
         host.library()
+
+
+def test_one_compiles_while_others_wait(root: Path, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
+    monkeypatch.setattr(kernels, "sources", lambda: root)
+    compiled: list[Path] = []
+
+    def compile_slowly(_: Path, __: Any, into: Path) -> None:
+        time.sleep(0.2)
+        compiled.append(into)
+        into.touch(mode=0o644)
+
+    monkeypatch.setattr(host, "_compile", compile_slowly)
+    with ThreadPoolExecutor(3) as pool:
+        found = [each.result() for each in [pool.submit(host.library) for _ in range(3)]]
+    assert compiled == [found[0]]
+    assert set(found) == {found[0]}
 
 
 def test_what_the_compiler_refuses_is_one_line(root: Path, monkeypatch, tmp_path: Path) -> None:
