@@ -95,7 +95,8 @@ class HostCache:
 class HostParts:
     """What a backend is opened with."""
 
-    graph: Graph  #: that is trained on
+    #: that is trained on; its features are the device's columns if ``own_steps.columns`` is given
+    graph: Graph
     model: TrainableModel  #: the host's weights, which the optimizer updates
     objective: trainable.Objective  #: the loss of a mini-batch
     sampler: Sampler  #: the host's sampler
