@@ -12,7 +12,7 @@ from gnnscale.model.activation import Activation
 from gnnscale.sampler import Block
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     count=st.integers(0, 9),
     width=st.sampled_from([1, 2, 4, 7, 20, 64]),

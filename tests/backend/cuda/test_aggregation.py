@@ -40,7 +40,7 @@ blocks = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     block=blocks,
     layer=st.sampled_from(LAYERS),
@@ -73,7 +73,7 @@ def test_it_is_the_hosts(
     assert torch.equal(found.grad, known.grad)  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     block=blocks,
     layer=st.sampled_from(LAYERS),

@@ -71,7 +71,7 @@ def layer_of(kind: Any) -> GraphLayer:
     return GATLayer(6, 4, 2, average=False)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(block=blocks, kind=st.sampled_from([GATLayer, Gathering, OfBothEnds, Means, Maxima]))
 def test_a_layer_computes_what_the_host_does(block: Block, kind: Any) -> None:
     degrees, vertices = degrees_of(block), vertices_of(block)

@@ -154,7 +154,7 @@ def test_what_the_host_has_sampled_gives_the_same_bits(
     assert repr(asked(parts, place, by_host=True)) == repr(asked(parts, place, by_host=False))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     data=st.data(),
     graph=graphs(),

@@ -32,7 +32,7 @@ def gathered(table: torch.Tensor, ids: torch.Tensor, **options: Any) -> torch.Te
     return found.out[: len(ids)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     dtype=st.sampled_from(TYPES),
     width=st.integers(1, 90),

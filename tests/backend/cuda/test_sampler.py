@@ -29,7 +29,7 @@ from gnnscale.dataset import Planetoid
 from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     shape=shapes,
     counts=fanouts,
