@@ -40,6 +40,7 @@ WHOLE = {
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",
     "test_configs.py": "gnnscale/configs",
     "test_docs.py": "README.md and docs",
+    "test_check_hls.py": "scripts/check_hls.py",
     "test_draw_caches.py": "scripts/draw_caches.py",
     "test_examples.py": "examples",
     "test_install.py": "the wheel",

@@ -9,7 +9,6 @@
 namespace gnnscale::csim {
 namespace {
 thread_local Simulation* this_thread = nullptr;
-constexpr int64_t kWordBytes = 64;
 constexpr int64_t kMaxIdleCycles = 1000000;  // a product of two blocks takes less than a tenth
 
 // A run needs megabytes, and comes often: fresh pages would take longer than
@@ -63,6 +62,7 @@ struct Simulation::Process {
 
   std::string name;
   Fiber fiber;
+  int64_t depth = 1, stalled = 0;  // see Simulation
   // What it waits for: a cycle, and then a stream.
   int64_t wakes_at = 0;
   const StreamState* reads = nullptr;
@@ -89,15 +89,21 @@ void Simulation::run(std::vector<std::pair<std::string, std::function<void()>>> 
   }
   const auto finish = [this] {
     processes_.clear();
+    locals_.clear();
     active_ = nullptr;
+    active_depth_ = 1;
   };
   try {
     while (!processes_.empty()) {
       for (auto& process : processes_) {
         if (wakes_at(*process) > now_) continue;
         active_ = process.get();
+        active_depth_ = process->depth;
+        active_stalled_ = process->stalled;
         process->reads = process->writes = nullptr;
         process->fiber.enter();
+        process->depth = active_depth_;
+        process->stalled = active_stalled_;
       }
       std::erase_if(processes_, [](const auto& each) { return each->fiber.done(); });
       if (processes_.empty()) break;
@@ -127,18 +133,23 @@ void Simulation::sleep_until(int64_t cycle) {
 
 void Simulation::cycle(int64_t count) { sleep_until(now_ + count); }
 
+// A stream that was used in this cycle is a limit of its port, and no stall.
 void Simulation::wait_readable(StreamState& stream) {
+  const int64_t begin = now_ + (stream.was_read(now_) ? 1 : 0);
   while (!stream.readable(now_)) {
     active_->reads = &stream;
     active_->fiber.leave();
   }
+  active_stalled_ += std::max(now_ - begin, int64_t{0});
 }
 
 void Simulation::wait_writable(StreamState& stream) {
+  const int64_t begin = now_ + (stream.was_written(now_) ? 1 : 0);
   while (!stream.writable(now_)) {
     active_->writes = &stream;
     active_->fiber.leave();
   }
+  active_stalled_ += std::max(now_ - begin, int64_t{0});
 }
 
 void Simulation::deadlock() const {
@@ -153,45 +164,19 @@ void Simulation::deadlock() const {
   throw SimulationError(text);
 }
 
-Simulation::Port& Simulation::port_of(const void* begin, bool writes) {
-  for (auto& each : ports_) {
-    if (each.begin == begin && each.writes == writes) return each;
-  }
-  Port port{begin, writes, INT64_MAX, "a buffer"};
-  if (!regions_.empty()) {
-    const auto found = std::find_if(regions_.begin(), regions_.end(),
-                                    [&](const auto& each) { return each.begin == begin; });
-    if (found == regions_.end()) throw SimulationError("the kernel touched no buffer of the run");
-    port.num_words = found->num_bytes / kWordBytes;
-    port.name = found->name;
-  }
-  ports_.push_back(port);
-  return ports_.back();
+Region Simulation::region_of(const void* begin) const {
+  if (regions_.empty()) return {const_cast<void*>(begin), INT64_MAX, "a buffer"};
+  const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                  [&](const auto& each) { return each.begin == begin; });
+  if (found == regions_.end()) throw SimulationError("the kernel touched no buffer of the run");
+  return *found;
 }
 
-void Simulation::out_of_bounds(const Port& port, int64_t word) const {
-  throw SimulationError(std::string("the kernel ") + (port.writes ? "wrote" : "read") + " word " +
-                        std::to_string(word) + " of " + port.name + ", which has " +
-                        std::to_string(port.num_words));
-}
-
-void Simulation::touch(const void* begin, int64_t word, bool writes, Count kind) {
-  Port& port = port_of(begin, writes);
-  if (word < 0 || word >= port.num_words) out_of_bounds(port, word);
-  int64_t start = now_;
-  if (word != port.next_word || port.left == 0) {
-    // What is written need not arrive before the next word; what is read must
-    // have been asked for.
-    const bool follows = word == port.next_word || writes;
-    const int64_t wait = follows ? model_.gap_cycles : model_.latency_cycles;
-    count(follows ? Count::burst_gaps : Count::latency, wait);
-    count(Count::bursts);
-    start += wait;
-    port.left = model_.burst_words - word % model_.burst_words;
-  }
-  port.next_word = word + 1;
-  --port.left;
-  const double served = std::max(static_cast<double>(start), bank_free_);
+void Simulation::transfer(int64_t there, int64_t gap, Count kind) {
+  // Ports have buffers, so that the bank need not rest while a kernel takes no word.
+  const double ahead = static_cast<double>(model_.buffered_words) * model_.cycles_per_word;
+  bank_free_ = std::max(bank_free_, static_cast<double>(now_) - ahead);
+  const double served = std::max(static_cast<double>(there), bank_free_ + static_cast<double>(gap));
   bank_free_ = served + model_.cycles_per_word;
   count(kind);
   count(Count::transferring);

@@ -1,16 +1,18 @@
-// C simulation of dataflow, cycle by cycle: processes on fibers, streams of
-// bounded depth, and a bank of device memory.
+// C simulation of dataflow, cycle by cycle: processes on fibers, pipelined
+// loops, streams of bounded depth, and a bank of device memory.
 //
 // All processes run in one thread, so that a simulation gives the same cycles
-// every time. What a process does between two calls of cycle() happens in one
-// cycle of the clock; what it writes to a stream is there in the next cycle at
-// the earliest, so that the order of processes within a cycle does not matter.
-// Device memory is the exception: of two ports that ask in the same cycle, the
-// process that was added first is served first.
+// every time. An iteration of a pipelined loop happens in one cycle of the
+// clock. What it writes to a stream is there when it has left the pipeline, in
+// the next cycle at the earliest, so that the order of processes within a cycle
+// does not matter. Device memory is the exception: of two ports that ask in the
+// same cycle, the process that was added first is served first.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -60,7 +62,8 @@ class StreamState;
 struct BankModel {
   int64_t burst_words = 64;      // 4 KiB, the longest burst of AXI
   int64_t gap_cycles = 1;        // between two bursts that follow each other
-  int64_t latency_cycles = 64;   // until the first word after a jump
+  int64_t latency_cycles = 64;   // from a request to its first word
+  int64_t buffered_words = 64;   // of a port, that the bank has moved before or moves later
   double cycles_per_word = 1.0;  // of the bank, at its bandwidth and the clock's rate
 };
 
@@ -93,8 +96,16 @@ class Simulation {
   void cycle(int64_t count = 1);                // of the process that calls
   void wait_readable(StreamState& stream);
   void wait_writable(StreamState& stream);
-  // Time and bounds of one word after the port that begins at `port`.
-  void touch(const void* port, int64_t word, bool writes, Count kind);
+  // The depth of the pipelined loop that the calling process is in; 1 outside of one.
+  int64_t depth() const { return active_depth_; }
+  void set_depth(int64_t depth) { active_depth_ = depth; }
+  // Cycles that the calling process has waited for streams that were empty or full.
+  int64_t stalled() const { return active_stalled_; }
+  // The buffer that begins at `begin`; throws if the kernel may not touch it.
+  Region region_of(const void* begin) const;
+  // Moves a word that was there for the bank in cycle `there`, after a gap.
+  void transfer(int64_t there, int64_t gap, Count kind);
+  const BankModel& model() const { return model_; }
 
   // Memory on the chip, with whatever was left in it.
   template <class T>
@@ -103,33 +114,32 @@ class Simulation {
     return *static_cast<T*>(chip_.get());
   }
 
+  // Memory of a process, which has a small stack, until its region ends.
+  template <class T>
+  T& local() {
+    locals_.push_back(take_memory(sizeof(T)));
+    return *static_cast<T*>(locals_.back().get());
+  }
+
   void count(Count what, int64_t amount = 1) { counts_[static_cast<int>(what)] += amount; }
   int64_t counted(Count what) const { return counts_[static_cast<int>(what)]; }
 
  private:
   struct Process;
-  struct Port {
-    const void* begin;
-    bool writes;
-    int64_t num_words;  // of the buffer
-    const char* name;
-    int64_t next_word = -1;
-    int64_t left = 0;  // words of the burst
-  };
   int64_t wakes_at(const Process& process) const;
   void sleep_until(int64_t cycle);
   [[noreturn]] void deadlock() const;
-  Port& port_of(const void* begin, bool writes);
-  [[noreturn]] void out_of_bounds(const Port& port, int64_t word) const;
 
   BankModel model_;
   std::vector<Region> regions_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::vector<Port> ports_;
   std::unique_ptr<void, void (*)(void*)> chip_{nullptr, nullptr};
+  std::vector<std::unique_ptr<void, void (*)(void*)>> locals_;
   Process* active_ = nullptr;
   int64_t now_ = 0;
   int64_t last_progress_ = 0;
+  // Of the process that runs, or of what is outside of all processes.
+  int64_t active_depth_ = 1, active_stalled_ = 0;
   double bank_free_ = 0;
   int64_t counts_[static_cast<int>(Count::num_counts)] = {};
 };
@@ -155,60 +165,59 @@ class StreamState {
 
   void set_name(std::string name) { name_ = std::move(name); }
   const std::string& name() const { return name_; }
-  // `depth` elements fit, beside what is still on its way through `latency`
-  // cycles of pipeline.
-  void shape(int64_t depth, int64_t latency) {
-    capacity_ = depth + latency - 1;
-    latency_ = latency;
-    ready_at_.assign(static_cast<size_t>(capacity_), 0);
+  // A FIFO of so many elements, beside what is still in the writer's pipeline.
+  void shape(int64_t fifo) {
+    fifo_ = fifo;
+    ready_at_.assign(static_cast<size_t>(fifo + kMaxDepth), 0);
   }
 
   // One element a cycle enters and leaves, as from a FIFO in hardware.
   bool readable(int64_t now) const {
-    return size_ > 0 && ready_at_[static_cast<size_t>(head_)] <= now && !just(last_read_, now);
+    return size_ > 0 && ready_at_[static_cast<size_t>(head_)] <= now && last_read_ != now;
   }
   bool writable(int64_t now) const {
-    return size_ + (last_read_ == now ? 1 : 0) < capacity_ && !just(last_write_, now);
+    return size_ + (last_read_ == now ? 1 : 0) < room() && last_write_ != now;
   }
   // The first cycle from `now` on in which it is so, unless another process
   // does something before; kNever if that takes another process.
   int64_t readable_at(int64_t now) const {
     if (size_ == 0) return kNever;
-    return std::max(ready_at_[static_cast<size_t>(head_)], just(last_read_, now) ? now + 1 : now);
+    return std::max(ready_at_[static_cast<size_t>(head_)], last_read_ == now ? now + 1 : now);
   }
   int64_t writable_at(int64_t now) const {
-    if (size_ == capacity_) return kNever;
+    if (size_ >= room()) return kNever;
     return writable(now) ? now : now + 1;
   }
   static constexpr int64_t kNever = INT64_MAX;
+  static constexpr int64_t kMaxDepth = 128;  // of a pipeline
+  bool was_read(int64_t now) const { return last_read_ == now; }
+  bool was_written(int64_t now) const { return last_write_ == now; }
 
  protected:
-  explicit StreamState(bool one_a_cycle) : one_a_cycle_(one_a_cycle) {}
-  int64_t head() const { return head_; }
-  int64_t tail() const { return (head_ + size_) % capacity_; }
-  int64_t push(int64_t now) {
-    const int64_t at = tail();
-    ready_at_[static_cast<size_t>(at)] = now + latency_;
+  // What is written leaves the writer's pipeline `depth` cycles later.
+  int64_t push(int64_t now, int64_t depth) {
+    depth_ = depth;
+    const int64_t at = (head_ + size_) % capacity();
+    ready_at_[static_cast<size_t>(at)] = now + depth;
     last_write_ = now;
     ++size_;
     return at;
   }
   int64_t pop(int64_t now) {
     const int64_t at = head_;
-    head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
+    head_ = head_ + 1 == capacity() ? 0 : head_ + 1;
     last_read_ = now;
     --size_;
     return at;
   }
-  int64_t capacity() const { return capacity_; }
+  int64_t capacity() const { return static_cast<int64_t>(ready_at_.size()); }
 
  private:
-  bool just(int64_t last, int64_t now) const { return one_a_cycle_ && last == now; }
+  int64_t room() const { return fifo_ + depth_ - 1; }
 
-  bool one_a_cycle_ = true;
   std::string name_ = "a stream";
   std::vector<int64_t> ready_at_;
-  int64_t capacity_ = 0, latency_ = 1, head_ = 0, size_ = 0;
+  int64_t fifo_ = 0, depth_ = 1, head_ = 0, size_ = 0;
   int64_t last_read_ = -1, last_write_ = -1;
 };
 
@@ -216,8 +225,8 @@ class StreamState {
 template <class T>
 class Stream : public StreamState {
  public:
-  void shape(int64_t depth, int64_t latency) {
-    StreamState::shape(depth, latency);
+  void shape(int64_t fifo) {
+    StreamState::shape(fifo);
     elements_.resize(static_cast<size_t>(capacity()));
   }
   bool empty() const { return !readable(simulation_.now()); }
@@ -230,7 +239,7 @@ class Stream : public StreamState {
   void write(const T& element) {
     if (!writable(simulation_.now())) simulation_.wait_writable(*this);
     simulation_.progressed();
-    elements_[static_cast<size_t>(push(simulation_.now()))] = element;
+    elements_[static_cast<size_t>(push(simulation_.now(), simulation_.depth()))] = element;
   }
 
  private:
@@ -238,63 +247,127 @@ class Stream : public StreamState {
   std::vector<T> elements_;
 };
 
-// hls::stream_of_blocks: arrays of type T that a producer and a consumer take
-// turns on. What is released in a cycle is there in the next one.
-template <class T>
-class Blocks : public StreamState {
+// A pipelined loop. When it ends, its pipeline runs empty.
+class Loop {
  public:
-  explicit Blocks(int depth)
-      : StreamState(false), memory_(take_memory(static_cast<size_t>(depth) * sizeof(T))) {
-    shape(depth, 1);
+  Loop() = default;
+  ~Loop() {
+    if (depth_ == 0 || std::uncaught_exceptions() > 0) return;
+    simulation_.set_depth(1);
+    simulation_.cycle(depth_);
   }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
 
-  T& acquire_to_write() {
-    Simulation& simulation = Simulation::current();
-    if (!writable(simulation.now())) simulation.wait_writable(*this);
-    return block(tail());
-  }
-  const T& acquire_to_read() {
-    Simulation& simulation = Simulation::current();
-    if (!readable(simulation.now())) simulation.wait_readable(*this);
-    return block(head());
-  }
-  void release_written() { push(Simulation::current().now()); }
-  void release_read() { pop(Simulation::current().now()); }
+  // True once: the loop's statement is the body of a `for` with this as its condition.
+  bool enters() { return !std::exchange(entered_, true); }
 
  private:
-  T& block(int64_t number) { return static_cast<T*>(memory_.get())[number]; }
-
-  std::unique_ptr<void, void (*)(void*)> memory_;
+  friend class Iteration;
+  Simulation& simulation_ = Simulation::current();
+  int64_t depth_ = 0;  // 0: no iteration yet
+  bool entered_ = false;
 };
 
-// hls::write_lock: a block that belongs to the producer as long as the lock lives.
-template <class T>
-class WriteLock {
+// An iteration of it: the next one begins `interval` cycles later. What waits for
+// a stream begins when the stream is ready.
+class Iteration {
  public:
-  explicit WriteLock(Blocks<T>& blocks) : blocks_(blocks), block_(blocks.acquire_to_write()) {}
-  ~WriteLock() { blocks_.release_written(); }
-  WriteLock(const WriteLock&) = delete;
-  WriteLock& operator=(const WriteLock&) = delete;
-  operator T&() { return block_; }
+  Iteration(Loop& loop, int64_t interval, int64_t depth)
+      : simulation_(loop.simulation_), next_(simulation_.now() + interval - simulation_.stalled()) {
+    if (loop.depth_ == depth) return;
+    loop.depth_ = depth;
+    simulation_.set_depth(depth);
+  }
+  ~Iteration() {
+    if (std::uncaught_exceptions() > 0) return;
+    const int64_t next = next_ + simulation_.stalled();
+    simulation_.cycle(std::max(next - simulation_.now(), int64_t{1}));
+  }
+  Iteration(const Iteration&) = delete;
+  Iteration& operator=(const Iteration&) = delete;
 
  private:
-  Blocks<T>& blocks_;
-  T& block_;
+  Simulation& simulation_;
+  int64_t next_;  // cycle of the next iteration, less the cycles of stalls
 };
 
-// hls::read_lock: the same for the consumer.
+// hls::burst_maxi: a port to device memory, of which each burst is requested. A request
+// takes no time; what was requested early enough is there when it is read.
 template <class T>
-class ReadLock {
+class Port {
  public:
-  explicit ReadLock(Blocks<T>& blocks) : blocks_(blocks), block_(blocks.acquire_to_read()) {}
-  ~ReadLock() { blocks_.release_read(); }
-  ReadLock(const ReadLock&) = delete;
-  ReadLock& operator=(const ReadLock&) = delete;
-  operator const T&() { return block_; }
+  Port(const T* begin, Count kind) : begin_(const_cast<T*>(begin)), kind_(kind) {}
+
+  void read_request(int64_t first, int64_t count) {
+    request(reads_, first, count, Simulation::current().model().latency_cycles, "read");
+  }
+  // What is written need not arrive before the next word.
+  void write_request(int64_t first, int64_t count) { request(writes_, first, count, 0, "wrote"); }
+  T read() { return *next(reads_); }
+  void write(const T& word) { *next(writes_) = word; }
+  void write_response() {}
 
  private:
-  Blocks<T>& blocks_;
-  const T& block_;
+  struct Request {
+    int64_t next;  // word
+    int64_t end;
+    int64_t there;  // cycle in which the first word can be moved
+    bool begun;
+  };
+  // Those that are not yet complete. A process that is abandoned must hold no other memory.
+  struct Requests {
+    static constexpr size_t kMax = 16;
+    std::array<Request, kMax> each;
+    size_t first = 0, count = 0;
+  };
+
+  void request(Requests& requests, int64_t first, int64_t count, int64_t latency,
+               const char* what) {
+    if (count <= 0) return;
+    Simulation& simulation = Simulation::current();
+    const Region region = simulation.region_of(begin_);
+    const int64_t words = region.num_bytes / static_cast<int64_t>(sizeof(T));
+    if (first < 0 || first + count > words) {
+      throw SimulationError(std::string("the kernel ") + what + " word " +
+                            std::to_string(first < 0 ? first : std::max(first, words)) + " of " +
+                            region.name + ", which has " + std::to_string(words));
+    }
+    if (requests.count == Requests::kMax) {
+      throw SimulationError("the kernel has too many requests of " + std::string(region.name));
+    }
+    const size_t at = (requests.first + requests.count++) % Requests::kMax;
+    requests.each[at] = {first, first + count, simulation.now() + latency, false};
+  }
+  T* next(Requests& requests) {
+    if (requests.count == 0) {
+      throw SimulationError("the kernel moved a word that it did not request");
+    }
+    Simulation& simulation = Simulation::current();
+    const BankModel& model = simulation.model();
+    Request& each = requests.each[requests.first];
+    int64_t gap = 0;
+    if (!each.begun) {
+      each.begun = true;
+      simulation.count(Count::bursts);
+      simulation.count(Count::latency, std::max(each.there - simulation.now(), int64_t{0}));
+    } else if (each.next % model.burst_words == 0) {
+      gap = model.gap_cycles;
+      simulation.count(Count::bursts);
+      simulation.count(Count::burst_gaps, gap);
+    }
+    simulation.transfer(each.there, gap, kind_);
+    T* word = begin_ + each.next++;
+    if (each.next == each.end) {
+      requests.first = (requests.first + 1) % Requests::kMax;
+      --requests.count;
+    }
+    return word;
+  }
+
+  T* begin_;
+  Count kind_;
+  Requests reads_, writes_;
 };
 
 }  // namespace gnnscale::csim

@@ -1,9 +1,9 @@
-// Where the sums of the array go: products to the banks of their rows, gradients
+// What becomes of the sums of the array: products to the banks of their rows, gradients
 // of weights to device memory, and gradients of aggregated rows to the aggregate
 // engine.
 #pragma once
 
-#include "kernels/multiply.hpp"
+#include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 
@@ -20,176 +20,183 @@ inline int words_of_ids(const Task& task) {
 }
 
 // Reads the global ids of the rows.
-inline void read_vertices(Task task, const Word* batch, Stream<Word>& out) {
-words:
+inline void read_vertices(Task task, Port batch, Stream<Word>& out) {
+  batch.read_request(task.vertices, words_of_ids(task));
+  LOOP(words)
   for (int i = 0; i < words_of_ids(task); ++i) {
-#pragma HLS pipeline II = 1
-    out.write(load(batch, task.vertices + i, Count::other_words));
-    clock_cycle();
+    PIPELINED(words, 1, kIn + kOut);
+    out.write(batch.read());
   }
 }
 
-// Forward: a word of each of n rows in a cycle.
+// Forward: a word of each of kStep rows in a cycle.
 template <class D>
-void deal_products(const Task& task, Stream<Word>& vertices, Blocks<Sums<D>>& sums,
+void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums)[D::kDrains],
                    Stream<Product> (&out)[D::kBanks]) {
-  constexpr int kStep = min_of(D::kPes, D::kRows);
+  constexpr int kDepth = kIn + kRead + kOut;
   Word ids[D::kGatherRows / 8];
+#pragma HLS array_partition variable = ids type = cyclic factor = 2
+  LOOP(words)
   for (int i = 0; i < words_of_ids(task); ++i) {
-#pragma HLS pipeline II = 1
+    PIPELINED(words, 1, kIn + kWrite);
     ids[i] = vertices.read();
-    clock_cycle();
   }
-  const int turns = turns_of<D>(task);
-  const int num_rows = padded(task.num_rows);
-  for (int part = 0; part < parts_of(task); ++part) {
-    const bool last = part + 1 == parts_of(task);
-    for (int group = 0; group < num_rows; group += turns * D::kRows) {
-      ReadLock<Sums<D>> block(sums);
-      for (int turn = 0; turn < turns; ++turn) {
-        const int begin = group + turn * D::kRows;
-        const int end = min_of(begin + D::kRows, num_rows);
-        for (int j = 0; j < task.words_out; ++j) {
-        rows:
-          for (int row = begin; row < end; row += kStep) {
-#pragma HLS pipeline II = 1
-            for (int i = 0; i < kStep; ++i) {
+  const Blocks<D> blocks(task);
+  GroupCounter<D> group(blocks);
+  int turn = 0, word = 0, row = 0;
+  int part = 0;
+  LOOP(rows)
+  while (part < blocks.parts) {
+    PIPELINED(rows, 1, kDepth);
+    const bool last = part + 1 == blocks.parts;
+    const int begin = group.begin + turn * D::kRows;
+    const int end = group.begin + group.rows();
+    for (int i = 0; i < D::kStep; ++i) {
 #pragma HLS unroll
-              const int v = row + i;
-              Product product;
-              product.value = block[v - begin][turn * task.words_out + j];
-              product.vertex = last && task.how.drops ? vertex_of(ids[v / 8], v % 8) : 0;
-              product.row = v / D::kBanks;
-              product.column = j;
-              product.first = part == 0;
-              product.last = last;
-              out[v % D::kBanks].write(product);
-            }
-            clock_cycle();
-          }
-        }
-      }
+      const int v = begin + row + i;
+      Product product;
+      product.value = sums[i].read();
+      product.vertex = last && task.how.drops ? vertex_of(ids[v / 8], v % 8) : 0;
+      product.row = v / D::kBanks;
+      product.column = word;
+      product.first = part == 0;
+      product.last = last;
+      out[v % D::kBanks].write(product);
     }
+    row += D::kStep;
+    if (row < min_of(D::kRows, end - begin)) continue;
+    row = 0;
+    if (++word < blocks.words) continue;
+    word = 0;
+    if (begin + D::kRows < end) {
+      ++turn;
+      continue;
+    }
+    turn = 0;
+    if (group.begin + blocks.group_rows >= blocks.rows) ++part;
+    group.next();
   }
 }
 
-// On the way back: the gradient of a word of an aggregated row in a cycle.
+// On the way back: the gradient of a word of an aggregated row in a cycle. If
+// there are several sums of a word, they come one after the other of all rows.
 inline void attach(Row& /*row*/, Stream<Word>& /*sums*/) {}
 inline void attach(RowWithSum& row, Stream<Word>& sums) { row.gathered = sums.read(); }
 
 template <class D, class RowType>
-void deal_rows(const Task& task, Stream<Word>& gathered, Blocks<Sums<D>>& sums,
-               Stream<RowType>& out) {
-  const int group_rows = turns_of<D>(task) * D::kRows;
-  const int sets = sets_of<D>(task);
-  for (int part = 0; part < parts_of(task); ++part) {
-    const int slot = part % task.slots;
-    for (int group = 0; group < padded(task.num_rows); group += group_rows) {
-      ReadLock<Sums<D>> block(sums);
-    rows:
-      for (int i = 0; i < min_of(group_rows, task.num_rows - group); ++i) {
-#pragma HLS pipeline II = 1
-        RowType row = {};
-        row.value = block[i % D::kRows][i / D::kRows * sets];
-        for (int set = 1; set < D::kAddLatency; ++set) {
-#pragma HLS unroll
-          if (set >= sets) continue;
-          row.value = row.value + block[i % D::kRows][i / D::kRows * sets + set];
-        }
-        row.source = slot * task.num_rows + group + i;
-        if (slot + 1 == task.slots) attach(row, gathered);
-        out.write(row);
-        clock_cycle();
-      }
+void deal_rows(const Task& task, Stream<Word>& gathered, Stream<Word>& sums, Stream<RowType>& out) {
+  constexpr int kDepth = kIn + kRead + kAdd + kWrite + kOut;
+  Word totals[D::kMaxTurns * D::kRows];
+  const Blocks<D> blocks(task);
+  GroupCounter<D> group(blocks);
+  int part = 0, slot = 0, set = 0, row = 0;
+  LOOP(rows)
+  while (part < blocks.parts) {
+    PIPELINED(rows, 1, kDepth);
+#pragma HLS dependence variable = totals type = inter false  // a group has kSumWindow rows
+    const Word sum = sums.read();
+    const Word total = set == 0 ? sum : totals[row] + sum;
+    totals[row] = total;
+    if (set + 1 == blocks.sets && group.begin + row < task.num_rows) {
+      RowType token = {};
+      token.value = total;
+      token.source = slot * task.num_rows + group.begin + row;
+      if (slot + 1 == task.slots) attach(token, gathered);
+      out.write(token);
     }
+    if (++row < group.rows()) continue;
+    row = 0;
+    if (++set < blocks.sets) continue;
+    set = 0;
+    if (group.begin + blocks.group_rows >= blocks.rows) {
+      ++part;
+      slot = slot + 1 == task.slots ? 0 : slot + 1;
+    }
+    group.next();
   }
 }
 
 // For the gradients of weights: the sums of all slices, a word in a cycle. There
 // are several of each word, as many as took turns.
 template <class D>
-void deal_gradients(const Task& task, Blocks<Sums<D>>& sums, Stream<Word>& out) {
-  const int turns = min_of(turns_of<D>(task), padded(task.num_rows) / D::kSlices);
-  for (int number = 0; number < blocks_of<D>(task); ++number) {
-    ReadLock<Sums<D>> block(sums);
-    for (int turn = 0; turn < turns; ++turn) {
-      for (int row = 0; row < D::kSliceRows; ++row) {
-      words:
-        for (int j = 0; j < task.words_out; ++j) {
-#pragma HLS pipeline II = 1
-          Word sum = filled(0.0F);
-          for (int slice = 0; slice < D::kSlices; ++slice) {
+void deal_gradients(const Task& task, Stream<Word> (&sums)[D::kDrains], Stream<Word>& out) {
+  constexpr int kDepth = kIn + log2_of(D::kSlices) * kAdd + kOut;
+  const int words = blocks_of<D>(task) * turns_of<D>(task) * D::kSliceRows * task.words_out;
+  LOOP(gradients)
+  for (int i = 0; i < words; ++i) {
+    PIPELINED(gradients, 1, kDepth);
+    Word slices[D::kSlices];
+    for (int slice = 0; slice < D::kSlices; ++slice) {
 #pragma HLS unroll
-            sum = sum + block[slice * D::kSliceRows + row][turn * task.words_out + j];
-          }
-          out.write(sum);
-          clock_cycle();
-        }
-      }
+      slices[slice] = sums[slice].read();
     }
+    out.write(sum_of<D::kSlices>(slices));
   }
 }
 
 template <class D, class RowType>
-void deal(Task task, Stream<Word>& vertices, Stream<Word>& gathered, Blocks<Sums<D>>& sums,
-          Stream<Product> (&products)[D::kBanks], Stream<RowType>& rows, Stream<Word>& gradients) {
+void deal(Task task, Stream<Word>& vertices, Stream<Word>& gathered,
+          Stream<Word> (&sums)[D::kDrains], Stream<Product> (&products)[D::kBanks],
+          Stream<RowType>& rows, Stream<Word>& gradients) {
   if (task.mode == Mode::forward) {
     deal_products<D>(task, vertices, sums, products);
   } else if (task.mode == Mode::weight_gradients) {
     deal_gradients<D>(task, sums, gradients);
   } else {
-    deal_rows<D>(task, gathered, sums, rows);
+    deal_rows<D>(task, gathered, sums[0], rows);
   }
 }
 
-// Writes rows of the gradients, or adds them to those of the groups before.
+// Adds up the sums that took turns, and writes the gradients of the weights, or
+// adds them to those of the groups before. The bias comes last.
 template <class D>
-void write_words(const Task& task, int first_word, int num_words,
-                 Word (&words)[D::kSliceRows * D::kMaxWordsOut], Word* gradients) {
-  for (int i = 0; task.adds && i < num_words; ++i) {
-#pragma HLS pipeline II = 1
-    words[i] = words[i] + load(gradients, first_word + i, Count::gradient_words);
-    clock_cycle();
-  }
-  for (int i = 0; i < num_words; ++i) {
-#pragma HLS pipeline II = 1
-    store(gradients, first_word + i, words[i], Count::gradient_words);
-    clock_cycle();
-  }
-}
-
-// Adds up the sums that took turns, and writes the gradients of the weights: the
-// bias comes last.
-template <class D>
-void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Word* gradients) {
+void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradients) {
   if (task.mode != Mode::weight_gradients) return;
-  constexpr int kBlocks = kLanes / D::kSliceRows;
-  const int turns = min_of(turns_of<D>(task), padded(task.num_rows) / D::kSlices);
-  const int num_words = D::kSliceRows * task.words_out;
+  constexpr int kTimes = kLanes / D::kSliceRows;
+  constexpr int kDepth = kIn + kRead + kAdd + kAdd + kOut;
+  const int blocks = blocks_of<D>(task);  // block `blocks` is the bias
+  const int turns = turns_of<D>(task);
   const int rows_of_slot = task.words_in * kLanes;
-  Word words[D::kSliceRows * D::kMaxWordsOut];
-  for (int block = 0; block < blocks_of<D>(task); ++block) {
-    for (int turn = 0; turn < turns; ++turn) {
-      for (int i = 0; i < num_words; ++i) {
-#pragma HLS pipeline II = 1
-        const Word word = in.read();
-        words[i] = turn == 0 ? word : words[i] + word;
-        clock_cycle();
-      }
-      if (num_words < D::kAddLatency) clock_cycle(D::kAddLatency - num_words);
-    }
+  Word totals[D::kSliceRows * D::kMaxWordsOut];
+  int block = 0, turn = 0, i = 0;
+  int asked = 0;  // blocks whose gradients are to be added to
+  LOOP(words)
+  while (block <= blocks) {
+    PIPELINED(words, 1, kDepth);
+#pragma HLS dependence variable = totals type = inter false  // kSumWindow cycles between turns
     // Parts come slot by slot of each column; weights lie column by column of a slot.
-    const int part = block / kBlocks;
-    const int row = part % task.slots * rows_of_slot + part / task.slots * kLanes +
-                    block % kBlocks * D::kSliceRows;
-    write_words<D>(task, task.weights + row * task.words_out, num_words, words, gradients);
+    const int number = task.adds && asked <= block + 1 && asked <= blocks ? asked : block;
+    const int part = number / kTimes;
+    const int row = number == blocks
+                        ? task.slots * rows_of_slot
+                        : part % task.slots * rows_of_slot + part / task.slots * kLanes +
+                              number % kTimes * D::kSliceRows;
+    const int first = task.weights + row * task.words_out;
+    const int num_words = (number == blocks ? 1 : D::kSliceRows) * task.words_out;
+    if (task.adds && asked <= block + 1 && asked <= blocks) {
+      gradients.read_request(first, num_words);
+      ++asked;
+      continue;
+    }
+    const bool last = turn + 1 == turns;
+    if (last && i == 0) gradients.write_request(first, num_words);
+    if (i < num_words) {
+      const Word word = block == blocks ? bias.read() : in.read();
+      const Word total = turn == 0 ? word : totals[i] + word;
+      totals[i] = total;
+      if (last) gradients.write(task.adds ? gradients.read() + total : total);
+    }
+    // A total can be added to when it has been written.
+    if (++i < (last ? num_words : max_of(num_words, kSumWindow))) continue;
+    i = 0;
+    if (!last) {
+      ++turn;
+      continue;
+    }
+    turn = 0;
+    ++block;
+    gradients.write_response();
   }
-  for (int j = 0; j < task.words_out; ++j) {
-    words[j] = bias.read();
-    clock_cycle();
-  }
-  write_words<D>(task, task.weights + task.slots * rows_of_slot * task.words_out, task.words_out,
-                 words, gradients);
 }
 
 }  // namespace gnnscale::fpga

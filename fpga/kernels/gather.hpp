@@ -9,31 +9,32 @@
 
 namespace gnnscale::fpga {
 
-// Whether a sum is still being computed: additions take kAddLatency cycles.
-template <class D>
+// The sums that are being written: an addition, or clearing one, takes
+// kSumWindow cycles from its read to its write.
 struct RecentSums {
-  int row[D::kAddLatency];
+  int place[kSumWindow - 1];
 
   RecentSums() {
-    for (int i = 0; i < D::kAddLatency; ++i) row[i] = -1;
+    for (int i = 0; i < kSumWindow - 1; ++i) {
+#pragma HLS unroll
+      place[i] = -1;
+    }
   }
   bool has(int wanted) const {
     bool found = false;
-    // The oldest is complete at the end of this cycle, which is when it is
-    // needed.
-    for (int i = 0; i < D::kAddLatency - 1; ++i) {
+    for (int i = 0; i < kSumWindow - 1; ++i) {
 #pragma HLS unroll
-      found = found || row[i] == wanted;
+      found = found || place[i] == wanted;
     }
     return found;
   }
-  // Every cycle, with the row that was added to, or -1.
+  // Every cycle, with the sum that was read, or -1.
   void shift(int newest) {
-    for (int i = D::kAddLatency - 1; i > 0; --i) {
+    for (int i = kSumWindow - 2; i > 0; --i) {
 #pragma HLS unroll
-      row[i] = row[i - 1];
+      place[i] = place[i - 1];
     }
-    row[0] = newest;
+    place[0] = newest;
   }
 };
 
@@ -94,71 +95,84 @@ template <class D, class Functions>
 void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
             Stream<Word>& even_sources, Stream<Word>& odd_sources, Stream<Word>& out,
             Stream<Word>& even_out, Stream<Word>& odd_out) {
-  Word sources[source_rows_of_pe<D>(Functions::kGradientReadsRows)];
+  constexpr int kRows = D::kGatherRows / D::kPes;
+  constexpr int kDepth = kIn + kRead + kAdd + kWrite;
   const bool forward = task.mode == Mode::forward;
   const bool reads_rows = Functions::kGradientReadsRows && !forward;
   const Word initial = filled(forward ? Functions::kInitial : 0.0F);
   const int own = forward ? task.own / D::kPes : 0;
   const int unclear = Functions::kInitial == 0.0F ? task.unclear : task.sums;
-clearing:
+  Word sources[source_rows_of_pe<D>(Functions::kGradientReadsRows)];
+  LOOP(clearing)
   for (int i = 0; i < unclear; ++i) {
-#pragma HLS pipeline II = 1
+    PIPELINED(clearing, 1, kWrite);
     sums[0][i] = sums[1][i] = initial;
-    clock_cycle();
   }
-passes:
-  for (int pass = 0; pass <= task.passes; ++pass) {
-    for (int i = 0; reads_rows && pass < task.passes && i < task.sums; ++i) {
-#pragma HLS pipeline II = 1
-      sources[i] = i % 2 == 0 ? even_sources.read() : odd_sources.read();
-      clock_cycle();
+  RecentSums added, cleared;
+  MessageOf<Functions> message = {};
+  bool holds = false;
+  bool ended = task.passes == 0;  // no message of this pass is left
+  int pass = 0;
+  int loaded = reads_rows && !ended ? 0 : task.sums;  // sources of this pass
+  int leaving = task.sums;                            // sums of the pass before that have left
+  LOOP(messages)
+  while (!ended || leaving < task.sums) {
+    PIPELINED(messages, 1, kDepth);
+#pragma HLS dependence variable = sums type = inter false     // RecentSums
+#pragma HLS dependence variable = sources type = inter false  // read after all are written
+    const int half = pass % 2;
+    if (loaded < task.sums) {
+      sources[loaded] = loaded % 2 == 0 ? even_sources.read() : odd_sources.read();
+      ++loaded;
+    } else if (!ended && !holds && !in.empty()) {
+      message = in.read();
+      holds = true;
     }
-    RecentSums<D> recent;
-    MessageOf<Functions> message = {};
-    bool holds = false;
-    bool ended = pass == task.passes;
-    int leaving = pass > 0 ? 0 : task.sums;
-  messages:
-    while (!ended || leaving < task.sums) {
-#pragma HLS pipeline II = 1
-#pragma HLS dependence variable = sums type = inter false  // RecentSums
-      if (!ended && !holds && !in.empty()) {
-        message = in.read();
-        holds = true;
+    // One sum of the half that fills is read and written, and one of the other.
+    const int row = static_cast<int>(message.destination / D::kPes) % kRows;
+    const bool messages_end = holds && message.end;
+    const bool waits = added.has(half * kRows + row) || cleared.has(half * kRows + row);
+    const bool adds = holds && !message.end && !waits;
+    if (holds && !message.end && waits) count(Count::hazards);
+    if (adds) count(Count::edges);
+    const bool even = leaving % 2 == 0;
+    const bool room = forward ? !out.full() : even ? !even_out.full() : !odd_out.full();
+    const bool leaves = leaving < task.sums && room && !added.has((1 - half) * kRows + leaving);
+    Word filling_sum = {}, leaving_sum = {};
+    for (int i = 0; i < 2; ++i) {
+#pragma HLS unroll
+      const Word sum = sums[i][i == half ? row : leaving % kRows];
+      if (i == half) filling_sum = sum;
+      if (i != half) leaving_sum = sum;
+    }
+    const Word next =
+        forward ? gathered<Functions>(filling_sum, message, row < own)
+                : filling_sum + sent_back<Functions>(message, sources[reads_rows ? row : 0]);
+    for (int i = 0; i < 2; ++i) {
+#pragma HLS unroll
+      const bool fills = i == half;
+      if (fills ? adds : leaves) {
+        sums[i][fills ? row : leaving] = fills ? next : initial;
       }
-      int added = -1;
-      if (holds && message.end) {
-        ended = true;
-        holds = false;
-      } else if (holds) {
-        const int row = static_cast<int>(message.destination) / D::kPes;
-        if (recent.has(row)) {
-          count(Count::hazards);
-        } else {
-          Word& sum = sums[pass % 2][row];
-          sum = forward ? gathered<Functions>(sum, message, row < own)
-                        : sum + sent_back<Functions>(message, sources[reads_rows ? row : 0]);
-          added = row;
-          holds = false;
-          count(Count::edges);
-        }
-      }
-      recent.shift(added);
-      const bool even = leaving % 2 == 0;
-      const bool room = forward ? !out.full() : even ? !even_out.full() : !odd_out.full();
-      if (leaving < task.sums && room) {
-        const Word sum = sums[(pass + 1) % 2][leaving];
-        sums[(pass + 1) % 2][leaving] = initial;
-        if (forward) {
-          out.write(complete<Functions>(sum));
-        } else if (even) {
-          even_out.write(sum);
-        } else {
-          odd_out.write(sum);
-        }
-        ++leaving;
-      }
-      clock_cycle();
+    }
+    added.shift(adds ? half * kRows + row : -1);
+    cleared.shift(leaves ? (1 - half) * kRows + leaving : -1);
+    if (leaves && forward) {
+      out.write(complete<Functions>(leaving_sum));
+    } else if (leaves && even) {
+      even_out.write(leaving_sum);
+    } else if (leaves) {
+      odd_out.write(leaving_sum);
+    }
+    if (leaves) ++leaving;
+    if (adds || messages_end) holds = false;
+    ended = ended || messages_end;
+    if (ended && leaving == task.sums && pass < task.passes) {
+      // The next pass; after the last one its sums leave.
+      ++pass;
+      leaving = 0;
+      ended = pass == task.passes;
+      loaded = reads_rows && !ended ? 0 : task.sums;
     }
   }
 }

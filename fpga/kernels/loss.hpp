@@ -1,5 +1,9 @@
 // The loss of the seeds and its gradient, which replaces their logits (HitGNN's
 // t_LC).
+//
+// A word of all seeds is taken after the other, so that what adds up over the
+// words of a seed is ready when its next word comes. A chunk of seeds passes
+// three times: for its largest logits, its exponentials and its gradients.
 #pragma once
 
 #include <cmath>
@@ -8,91 +12,187 @@
 
 namespace gnnscale::fpga {
 
-// Cross-entropy of a seed of class `label`, times `scale`. Its three loops are stages of a
-// pipeline, each with a seed of its own: a seed takes as many cycles as its row has words, and the
-// last one three times as many.
-inline float cross_entropy(Word* row, int num_words, int num_classes, int label, float scale) {
-  float largest = -HUGE_VALF;
-  float own = 0;
-highest:
-  for (int j = 0; j < num_words; ++j) {
-#pragma HLS pipeline II = 1
-    for (int i = 0; i < kLanes; ++i) {
-      const int column = j * kLanes + i;
-      if (column < num_classes && row[j].lane[i] > largest) largest = row[j].lane[i];
-      if (column == label) own = row[j].lane[i];
+constexpr int kLossSeeds = 512;  // of a chunk
+constexpr int kLossRead = 3;     // URAM
+
+// The larger of two words' lanes, as a tree over the first `count` ones.
+template <int count>
+float largest_of(const float* lanes) {
+#pragma HLS inline
+  if constexpr (count == 1) {
+    return lanes[0];
+  } else {
+    const float left = largest_of<count / 2>(lanes);
+    const float right = largest_of<count - count / 2>(lanes + count / 2);
+    return left > right ? left : right;
+  }
+}
+
+// Their sum, as a tree.
+template <int count>
+float total_of(const float* lanes) {
+#pragma HLS inline
+  if constexpr (count == 1) {
+    return lanes[0];
+  } else {
+    const float sum = total_of<count / 2>(lanes) + total_of<count - count / 2>(lanes + count / 2);
+#pragma HLS bind_op variable = sum op = fadd impl = fabric latency = kAdd
+    return sum;
+  }
+}
+
+constexpr int kTree = log2_of(kLanes);  // levels
+
+// Cross-entropy of `seeds` seeds from `begin` on, a chunk, times `scale`.
+template <class D>
+float cross_entropy(Port batch, const Group& group, int begin, int seeds, int words_out, int from,
+                    float scale, Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
+  constexpr int kHighest = kLossRead + (kTree + 1) * kCompare + kWrite;
+  constexpr int kExponentials = kLossRead + kAdd + kExponential + (kTree + 1) * kAdd + kWrite;
+  constexpr int kGradients = kLossRead + kDivide + kMultiply + kAdd + kWrite;
+  const int all = padded(seeds);
+  float largest[kLossSeeds], own[kLossSeeds], sums[kLossSeeds];
+  int classes[kLossSeeds];
+  // 16 labels in a word.
+  batch.read_request(group.labels + begin / kLanes, words_of(seeds, kLanes));
+  Word labels = filled(0.0F);
+  LOOP(highest)
+  for (int i = 0, v = 0, j = 0; i < all * words_out; ++i) {
+    PIPELINED(highest, 1, kHighest);
+#pragma HLS dependence variable = largest type = inter false  // there are kRowMultiple seeds
+    if (j == 0 && v % kLanes == 0 && v < seeds) labels = batch.read();
+    if (j == 0) classes[v] = bits_of(labels.lane[v % kLanes]);
+    const int seed = begin + v;
+    const Word word = rows[seed % D::kBanks][from + seed / D::kBanks * words_out + j];
+    float lanes[kLanes];
+    float target = 0;
+    for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+      const int column = j * kLanes + lane;
+      lanes[lane] = column < group.num_classes ? word.lane[lane] : -HUGE_VALF;
+      if (column == classes[v]) target = word.lane[lane];
+    }
+    const float found = largest_of<kLanes>(lanes);
+    largest[v] = j == 0 || found > largest[v] ? found : largest[v];
+    if (j == classes[v] / kLanes) own[v] = target;
+    if (++v == all) {
+      v = 0;
+      ++j;
     }
   }
-  float sum = 0;
-exponentials:
-  for (int j = 0; j < num_words; ++j) {
-#pragma HLS pipeline II = 1
-    for (int i = 0; i < kLanes; ++i) {
-      const bool counts = j * kLanes + i < num_classes;
-      row[j].lane[i] = counts ? std::exp(row[j].lane[i] - largest) : 0.0F;
-      sum += row[j].lane[i];
+  LOOP(exponentials)
+  for (int i = 0, v = 0, j = 0; i < all * words_out; ++i) {
+    PIPELINED(exponentials, 1, kExponentials);
+#pragma HLS dependence variable = sums type = inter false  // there are kRowMultiple seeds
+#pragma HLS dependence variable = rows type = inter false  // each word once
+    const int seed = begin + v;
+    Word& row = rows[seed % D::kBanks][from + seed / D::kBanks * words_out + j];
+    Word word = row;
+    for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+      const bool counts = j * kLanes + lane < group.num_classes;
+      const float value = std::exp(word.lane[lane] - largest[v]);
+#pragma HLS bind_op variable = value op = fexp latency = kExponential
+      word.lane[lane] = counts ? value : 0.0F;
+    }
+    row = word;
+    const float sum = total_of<kLanes>(word.lane);
+    sums[v] = j == 0 ? sum : sums[v] + sum;
+    if (++v == all) {
+      v = 0;
+      ++j;
     }
   }
-gradients:
-  for (int j = 0; j < num_words; ++j) {
-#pragma HLS pipeline II = 1
-    for (int i = 0; i < kLanes; ++i) {
-      const float target = j * kLanes + i == label ? 1.0F : 0.0F;
-      row[j].lane[i] = (row[j].lane[i] / sum - target) * scale;
+  Word losses = filled(0.0F);  // of which kRowMultiple take turns
+  LOOP(gradients)
+  for (int i = 0, v = 0, j = 0; i < all * words_out; ++i) {
+    PIPELINED(gradients, 1, max_of(kGradients, kLossRead + kLogarithm + 3 * kAdd));
+#pragma HLS dependence variable = rows type = inter false  // each word once
+    const int seed = begin + v;
+    Word& row = rows[seed % D::kBanks][from + seed / D::kBanks * words_out + j];
+    Word word = row;
+    const float factor = scale / sums[v];
+#pragma HLS bind_op variable = factor op = fdiv latency = kDivide
+    for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+      const float target = j * kLanes + lane == classes[v] ? scale : 0.0F;
+      // Rows that only fill up the last one have no gradient.
+      word.lane[lane] = v < seeds ? word.lane[lane] * factor - target : 0.0F;
+    }
+    row = word;
+    if (j == 0 && v < seeds) {
+      const float logarithm = std::log(sums[v]);
+#pragma HLS bind_op variable = logarithm op = flog latency = kLogarithm
+      losses.lane[v % kLanes] += logarithm + largest[v] - own[v];
+    }
+    if (++v == all) {
+      v = 0;
+      ++j;
     }
   }
-  return (std::log(sum) + largest - own) * scale;
+  return total_of<kLanes>(losses.lane) * scale;
 }
 
 // Binary cross-entropy of a word of classes, each 0 or 1 in `labels`, times
-// `scale`.
-inline float binary_cross_entropy(Word& logits, const Word& labels, int num_classes, float scale) {
-  float loss = 0;
+// `scale`: the loss of each in `losses`.
+inline Word binary_cross_entropy(const Word& logits, const Word& labels, int num_classes,
+                                 float scale, float (&losses)[kLanes]) {
+  Word gradients;
 classes:
   for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
-    if (i >= num_classes) {
-      logits.lane[i] = 0;
-      continue;
-    }
     const float x = logits.lane[i];
     const float tail = std::exp(x < 0 ? x : -x);  // of the absolute value, negated
-    loss += (x > 0 ? x : 0.0F) - x * labels.lane[i] + std::log1p(tail);
+#pragma HLS bind_op variable = tail op = fexp latency = kExponential
     const float positive = x < 0 ? tail / (1 + tail) : 1 / (1 + tail);
-    logits.lane[i] = (positive - labels.lane[i]) * scale;
+    const bool counts = i < num_classes;
+    losses[i] = counts ? (x > 0 ? x : 0.0F) - x * labels.lane[i] + std::log1p(tail) : 0.0F;
+    gradients.lane[i] = counts ? (positive - labels.lane[i]) * scale : 0.0F;
   }
-  return loss * scale;
+  return gradients;
+}
+
+// That of all seeds; a word of labels for each word of logits.
+template <class D>
+float binary_cross_entropies(Port batch, const Group& group, int words_out, int from, float scale,
+                             Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
+  constexpr int kDepth =
+      kLossRead + kExponential + kAdd + max_of(kDivide, kLogarithm) + (kTree + 2) * kAdd + kWrite;
+  batch.read_request(group.labels, group.num_seeds * words_out);
+  Word losses = filled(0.0F);
+  LOOP(words)
+  for (int i = 0, v = 0, j = 0; v < padded(group.num_seeds); ++i) {
+    PIPELINED(words, 1, kDepth);
+#pragma HLS dependence variable = rows type = inter false  // each word once
+    Word& row = rows[v % D::kBanks][from + v / D::kBanks * words_out + j];
+    Word gradient = filled(0.0F);
+    if (v < group.num_seeds) {
+      float found[kLanes];
+      const Word labels = batch.read();
+      gradient = binary_cross_entropy(row, labels, group.num_classes - j * kLanes, scale, found);
+      losses.lane[i % kLanes] += total_of<kLanes>(found);
+    }
+    row = gradient;
+    if (++j == words_out) {
+      j = 0;
+      ++v;
+    }
+  }
+  return total_of<kLanes>(losses.lane) * scale;
 }
 
 // The loss of a group of seeds.
 template <class D>
-float lose(const Word* batch, const Group& group, int words_out, int from, bool multilabel,
-           float scale, Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
+float lose(Port batch, const Group& group, int words_out, int from, bool multilabel, float scale,
+           Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
+  if (multilabel) {
+    return binary_cross_entropies<D>(batch, group, words_out, from, scale, rows);
+  }
   float loss = 0;
-  Word classes;
-seeds:
-  for (int v = 0; v < padded(group.num_seeds); ++v) {
-    const int bank = v % D::kBanks;
-    const int first = from + v / D::kBanks * words_out;
-    Word row[D::kMaxWordsOut];
-    for (int j = 0; j < words_out; ++j) row[j] = rows[bank][first + j];
-    if (v >= group.num_seeds) {
-      // Rows that only fill up the last one have no gradient.
-      for (int j = 0; j < words_out; ++j) row[j] = filled(0.0F);
-    } else if (multilabel) {
-      for (int j = 0; j < words_out; ++j) {
-#pragma HLS pipeline II = 1
-        const Word labels = load(batch, group.labels + v * words_out + j, Count::other_words);
-        loss += binary_cross_entropy(row[j], labels, group.num_classes - j * kLanes, scale);
-        clock_cycle();
-      }
-    } else {
-      if (v % kLanes == 0) classes = load(batch, group.labels + v / kLanes, Count::other_words);
-      loss += cross_entropy(row, words_out, group.num_classes, bits_of(classes.lane[v % kLanes]),
-                            scale);
-      clock_cycle(v + 1 < group.num_seeds ? words_out : 3 * words_out);
-    }
-    for (int j = 0; j < words_out; ++j) rows[bank][first + j] = row[j];
+chunks:
+  for (int begin = 0; begin < group.num_seeds; begin += kLossSeeds) {
+    const int seeds = min_of(kLossSeeds, group.num_seeds - begin);
+    loss += cross_entropy<D>(batch, group, begin, seeds, words_out, from, scale, rows);
   }
   return loss;
 }

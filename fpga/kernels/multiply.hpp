@@ -2,147 +2,153 @@
 // 16. It multiplies blocks of matrices (HitGNN, section V-C): one step a cycle,
 // in which each row multiplies one value with a word of 16.
 //
-// There is one array, for products with the weights and for both gradients.
-#pragma once
-
-#include "kernels/feed.hpp"
-
-namespace gnnscale::fpga {
-
-// The sums of the array: for each of its rows as many as an output row has
-// words, or as take turns.
-template <class D>
-constexpr int sums_of_row() {
-  return D::kMaxWordsOut > 2 * D::kMaxTurns ? D::kMaxWordsOut : 2 * D::kMaxTurns;
-}
-template <class D>
-using Sums = Word[D::kRows][sums_of_row<D>()];
-
-// What the array makes of a block to the left and one to the right.
-struct Steps {
-  Mode mode;
-  int lanes;    // of the left words, or steps of the right block's rows
-  int turns;    // of sums
-  int sets;     // of sums of a word
-  int words;    // of the right block's rows that are multiplied one after the other
-  int column;   // on the way back: word of the weights' rows; for their gradients: lane
-  int before;   // steps that were made before, for the gradients of weights
-  bool begins;  // the sums
-};
-
-// One step: sums[row][at] += values[row] * words[slice of the row].
-template <class D>
-void step(const float (&values)[D::kRows], const Word (&words)[D::kSlices], bool begins, int at,
-          Sums<D>& sums) {
-#pragma HLS inline
-  for (int row = 0; row < D::kRows; ++row) {
-#pragma HLS unroll
-    Word& sum = sums[row][at];
-    for (int lane = 0; lane < kLanes; ++lane) {
-#pragma HLS unroll
-      const float before = begins ? 0.0F : sum.lane[lane];
-      sum.lane[lane] = before + values[row] * words[row / D::kSliceRows].lane[lane];
-    }
-  }
-}
-
-// Multiplies two blocks, the values of a left word with words of the right one:
+// There is one array, for products with the weights and for both gradients. Its
+// process has the blocks' memory twice: while one block is multiplied, the next
+// one is filled, and the sums of the one before leave. All of that is one
+// pipelined loop, so that no block waits for the pipeline to run empty.
+//
 // forward   sums[row][turn, j]  += left[turn, row].lane[i] * right[i][j]
 // weights   sums[row][turn, j]  += left[i, slice].lane[row] * right[i, slice][j]
 // backward  sums[row][turn, i]  += left[turn, row].lane[i] * right[.][column].lane[i]
+#pragma once
+
+#include "kernels/array.hpp"
+
+namespace gnnscale::fpga {
+
 template <class D>
-void multiply_blocks(const Steps& steps, const Left<D>& left, const Right<D>& right,
-                     Sums<D>& sums) {
-#pragma HLS inline off
-  const bool transposes = steps.mode == Mode::weight_gradients;
-lanes:
-  for (int i = 0; i < steps.lanes; ++i) {
-  turns:
-    for (int turn = 0; turn < (transposes ? 1 : steps.turns); ++turn) {
-    words:
-      for (int j = 0; j < steps.words; ++j) {
-#pragma HLS pipeline II = 1
-#pragma HLS dependence variable = sums type = inter distance = 8 true
-        float values[D::kRows];
-        Word words[D::kSlices];
-        for (int row = 0; row < D::kRows; ++row) {
+void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights)[D::kSlices],
+              Stream<Word> (&out)[D::kDrains]) {
+  // A register in each of the rows that a word passes, and the multiply-accumulate unit.
+  constexpr int kDepth = kIn + kRead + D::kSliceRows + kMultiply + kRead + kAdd + kWrite + kOut;
+#ifdef __VITIS_HLS__
+  Left<D> left;
+  Right<D> right;
+  Sums<D> sums;
+#pragma HLS array_partition variable = left type = complete dim = 3
+#pragma HLS array_partition variable = right type = complete dim = 2
+#pragma HLS array_partition variable = sums type = complete dim = 1
+#pragma HLS array_partition variable = sums type = complete dim = 2
+#pragma HLS bind_storage variable = left type = ram_2p impl = lutram
+#pragma HLS bind_storage variable = right type = ram_2p impl = lutram
+#pragma HLS bind_storage variable = sums type = ram_2p impl = lutram
+#else
+  struct Memory {
+    Left<D> left;
+    Right<D> right;
+    Sums<D> sums;
+  };
+  auto& [left, right, sums] = csim::Simulation::current().local<Memory>();
+#endif
+  LeftFiller<D> left_filler(task);
+  RightFiller<D> right_filler(task);
+  Stepper<D> stepper(task);
+  Drain<D> drain(task);
+  Halves left_halves, right_halves, sum_halves;
+  drain.settles = task.mode == Mode::forward ? 0 : kSumWindow;
+  LOOP(steps)
+  while (!drain.done()) {
+    PIPELINED(steps, 1, kDepth);
+// A sum is read again kSumWindow cycles later at the earliest: so many rows take turns.
+#pragma HLS dependence variable = sums type = inter false
+#pragma HLS dependence variable = left type = inter false  // the halves are not the same
+#pragma HLS dependence variable = right type = inter false
+    // The sums that leave are of the other half than those that are added to.
+    const bool ready = sum_halves.is_ready();
+    bool drains = ready && drain.settles == 0;
+    if (ready && drain.settles > 0) --drain.settles;
+    for (int i = 0; i < D::kDrains; ++i) {
 #pragma HLS unroll
-          values[row] = transposes ? left[i * D::kSlices + row / D::kSliceRows]
-                                         .lane[steps.column + row % D::kSliceRows]
-                                   : left[turn * D::kRows + row].lane[i];
+      drains = drains && (i >= drain.num_streams() || !out[i].full());
+    }
+    bool adds = !stepper.done() && left_halves.is_ready() && sum_halves.has_room();
+    adds = adds && (stepper.transposes || right_halves.is_ready());
+    for (int i = 0; i < D::kSlices; ++i) {
+#pragma HLS unroll
+      adds = adds && (!stepper.transposes || !rights[i].empty());
+    }
+
+    Word words[D::kSlices] = {};
+    float values[D::kRows] = {};
+    if (adds) {
+      Word rows[D::kRows];  // of the left block
+      const int place = stepper.transposes ? stepper.lane * D::kSlices / D::kRows : stepper.turn;
+      for (int row = 0; row < D::kRows; ++row) {
+#pragma HLS unroll
+        rows[row] = left[left_halves.uses][place][row];
+      }
+      for (int row = 0; row < D::kRows; ++row) {
+#pragma HLS unroll
+        const int slice = row / D::kSliceRows;
+        const int lane = stepper.blocks.lane_of(stepper.part) + row % D::kSliceRows;
+        values[row] = stepper.transposes
+                          ? rows[(stepper.lane * D::kSlices + slice) % D::kRows].lane[lane % kLanes]
+                          : rows[row].lane[stepper.lane];
+      }
+      Word weights[kLanes];  // of the right block
+      for (int row = 0; row < kLanes; ++row) {
+#pragma HLS unroll
+        if (!stepper.backward && row != stepper.lane) continue;
+        weights[row] =
+            right[right_halves.uses][row][stepper.backward ? stepper.column : stepper.word];
+      }
+      for (int slice = 0; slice < D::kSlices; ++slice) {
+#pragma HLS unroll
+        if (stepper.transposes) {
+          words[slice] = rights[slice].read();
+        } else if (!stepper.backward) {
+          words[slice] = weights[stepper.lane];
         }
-        for (int slice = 0; slice < D::kSlices; ++slice) {
+        for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
-          for (int lane = 0; lane < kLanes; ++lane) {
-#pragma HLS unroll
-            words[slice].lane[lane] =
-                steps.mode == Mode::backward
-                    ? right[lane][steps.column].lane[i]
-                    : right[transposes ? i * D::kSlices + slice : i][j].lane[lane];
-          }
+          if (stepper.backward) words[slice].lane[lane] = weights[lane].lane[stepper.lane];
         }
-        const int number = steps.before + i;  // of a step that adds another vertex
-        const bool first = transposes ? number < steps.turns : steps.begins && i < steps.sets;
-        const int sums_before = (transposes ? number % steps.turns : turn) * steps.sets;
-        const int at = (sums_before + i % steps.sets) * steps.words + j;
-        step<D>(values, words, first, at, sums);
+      }
+      count(Count::multiplying);
+    }
+
+    // Each memory of sums has one address to read and one to write.
+    const int added = sum_halves.fills, drained = sum_halves.uses;
+    const int sum = stepper.sum();
+    const bool begins = stepper.begins();
+    Word leaving[D::kDrains];
+    for (int row = 0; row < D::kRows; ++row) {
+#pragma HLS unroll
+      Word before = {};
+      for (int half = 0; half < 2; ++half) {
+#pragma HLS unroll
+        const bool here = adds && half == added;
+        const bool there = drains && half == drained && drain.takes(row);
+        if (!here && !there) continue;
+        const Word found = sums[half][row][here ? sum : drain.sum()];
+        if (here) before = found;
+        if (there) leaving[drain.stream(row)] = found;
+      }
+      if (!adds) continue;
+      Word after;
+      for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+        const float product = values[row] * words[row / D::kSliceRows].lane[lane];
+#pragma HLS bind_op variable = product op = fmul impl = maxdsp latency = kMultiply
+        const float total = (begins ? 0.0F : before.lane[lane]) + product;
+#pragma HLS bind_op variable = total op = fadd impl = fulldsp latency = kAdd
+        after.lane[lane] = total;
+      }
+      for (int half = 0; half < 2; ++half) {
+#pragma HLS unroll
+        if (half == added) sums[half][row][sum] = after;
       }
     }
-  }
-  const int cycles = steps.lanes * (transposes ? 1 : steps.turns) * steps.words;
-  count(Count::multiplying, cycles);
-  clock_cycle(cycles);
-}
-
-// Products of rows with the weights, forward, or with these transposed, on the
-// way back. The sums of each group of rows leave while the next are made.
-template <class D>
-void multiply_weights(const Task& task, Blocks<Left<D>>& lefts, Blocks<Right<D>>& rights,
-                      Blocks<Sums<D>>& out) {
-  const bool forward = task.mode == Mode::forward;
-  const int turns = turns_of<D>(task);
-  const int sets = sets_of<D>(task);
-  const int words = forward ? task.words_out : 1;
-  const int blocks = forward ? 1 : task.words_out;
-  const int groups = words_of(padded(task.num_rows), turns * D::kRows);
-  for (int part = 0; part < parts_of(task); ++part) {
-    ReadLock<Right<D>> right(rights);
-    for (int group = 0; group < groups; ++group) {
-      WriteLock<Sums<D>> sums(out);
-      for (int block = 0; block < blocks; ++block) {
-        ReadLock<Left<D>> left(lefts);
-        multiply_blocks<D>({task.mode, kLanes, turns, sets, words, block, 0, block == 0}, left,
-                           right, sums);
+    if (drains) {
+      for (int i = 0; i < D::kDrains; ++i) {
+#pragma HLS unroll
+        if (i < drain.num_streams()) out[i].write(leaving[i]);
       }
+      drain.next(sum_halves);
     }
-  }
-}
-
-// Gradients of weights: dW = A^T dZ. Each slice adds up its vertices.
-template <class D>
-void multiply_rows(const Task& task, Blocks<Left<D>>& lefts, Blocks<Right<D>>& rights,
-                   Blocks<Sums<D>>& out) {
-  constexpr int kSteps = kLanes / D::kSlices;
-  const int steps = padded(task.num_rows) / D::kSlices;
-  const int turns = min_of(turns_of<D>(task), steps);
-  for (int block = 0; block < blocks_of<D>(task); ++block) {
-    const int lane = block % (kLanes / D::kSliceRows) * D::kSliceRows;
-    WriteLock<Sums<D>> sums(out);
-    for (int before = 0; before < steps; before += kSteps) {
-      ReadLock<Left<D>> left(lefts);
-      ReadLock<Right<D>> right(rights);
-      multiply_blocks<D>({task.mode, kSteps, turns, 1, task.words_out, lane, before, false}, left,
-                         right, sums);
-    }
-  }
-}
-
-template <class D>
-void multiply(Task task, Blocks<Left<D>>& lefts, Blocks<Right<D>>& rights, Blocks<Sums<D>>& out) {
-  if (task.mode == Mode::weight_gradients) {
-    multiply_rows<D>(task, lefts, rights, out);
-  } else {
-    multiply_weights<D>(task, lefts, rights, out);
+    left_filler.step(lefts, left, left_halves);
+    right_filler.step(rights[0], right, right_halves);
+    if (adds) stepper.next(left_halves, right_halves, sum_halves);
   }
 }
 

@@ -9,66 +9,99 @@ namespace gnnscale::fpga {
 // than the FIFO of rows in front of it has.
 constexpr int kMaxSilence = 2;
 
+// Words of edges that are dealt together, and the cycles that dealing one takes.
+template <class D>
+constexpr int edge_words_at_once() {
+  return max_of(D::kPes / kEdgesPerWord, 1);
+}
+template <class D>
+constexpr int deals_of_word() {
+  return max_of(kEdgesPerWord / D::kPes, 1);
+}
+
 // Deals the edges of a tile to the scatter PEs, edge i to PE i mod n, once in
 // each pass, and tells which rows each of them needs. One that gets no edges for
 // a while is told which rows it can skip, so that the others are not held up.
 // Edges are read from device memory in the first pass, and kept on the chip if
 // they fit.
 template <class D>
-void read_edges(Task task, const Word* edges, Stream<Edge> (&out)[D::kPes],
+void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
                 Stream<Need> (&needs)[D::kPes]) {
-  constexpr int kWords = D::kPes > kEdgesPerWord ? D::kPes / kEdgesPerWord : 1;
-  constexpr int kGroups = D::kPes < kEdgesPerWord ? kEdgesPerWord / D::kPes : 1;
+  constexpr int kWords = edge_words_at_once<D>();
+  constexpr int kDeals = deals_of_word<D>();
+  constexpr int kDepth = kIn + kRead + 2 + kOut;  // a sum of n bits is each edge's source
   Word kept[D::kEdgeWords];
 #pragma HLS bind_storage variable = kept type = ram_2p impl = uram
-#pragma HLS array_partition variable = kept cyclic factor = kWords
+#pragma HLS array_partition variable = kept type = cyclic factor = kWords
   const bool fits = task.edge_words <= D::kEdgeWords;
-passes:
-  for (int pass = 0; pass < task.passes; ++pass) {
-    int source = -1;
-    int told[D::kPes];  // up to which row
-    for (int pe = 0; pe < D::kPes; ++pe) told[pe] = -1;
-  words:
-    for (int at = 0; at < task.edge_words; at += kWords) {
-      Word words[kWords];
-      for (int i = 0; i < kWords && at + i < task.edge_words; ++i) {
-        if (pass > 0 && fits) {
-          words[i] = kept[at + i];
-        } else {
-          words[i] = load(edges, task.edges + at + i, Count::edge_words);
-          if (fits) kept[at + i] = words[i];
-        }
-      }
-    groups:
-      for (int group = 0; group < kGroups; ++group) {
-#pragma HLS pipeline II = 1
-        for (int pe = 0; pe < D::kPes; ++pe) {
+  Word words[kWords];
+#pragma HLS array_partition variable = words type = complete
+  int reported[D::kPes] = {};  // last row
+#pragma HLS array_partition variable = reported type = complete
+  int source = -1;
+  int pass = 0, at = 0, deal = 0;
+  int next = 0;  // word that is taken
+  LOOP(deals)
+  while (pass < task.passes) {
+    PIPELINED(deals, 1, kDepth);
+    const bool begins = at == 0 && deal == 0 && next == 0;
+    const bool from_port = pass == 0 || !fits;
+    if (begins) {
+      source = -1;
+      for (int pe = 0; pe < D::kPes; ++pe) {
 #pragma HLS unroll
-          const int edge = group * D::kPes + pe;
-          if (at + edge / kEdgesPerWord >= task.edge_words) continue;
-          const Word& word = words[edge / kEdgesPerWord];
-          const auto end = static_cast<uint32_t>(bits_of(word.lane[2 * (edge % kEdgesPerWord)]));
-          source += (end & kFirstOfSource) != 0 ? 1 : 0;
-          const bool none = (end & kNoDestination) == kNoDestination;
-          if (!none) {
-            out[pe].write(
-                {source, end & kNoDestination, word.lane[2 * (edge % kEdgesPerWord) + 1], false});
-            if (told[pe] != source) needs[pe].write({source, false, false});
-            told[pe] = source;
-          } else if (source - told[pe] > kMaxSilence) {
-            needs[pe].write({source - 1, true, false});
-            told[pe] = source - 1;
-          }
-        }
-        clock_cycle();
+        reported[pe] = -1;
       }
+      // The next pass is asked for a pass ahead.
+      if (pass == 0) port.read_request(task.edges, task.edge_words);
+      if (!fits && pass + 1 < task.passes) port.read_request(task.edges, task.edge_words);
     }
+    if (at == task.edge_words) {
+      for (int pe = 0; pe < D::kPes; ++pe) {
+#pragma HLS unroll
+        out[pe].write({task.incoming - 1, kNoDestination, 0.0F, true});
+        needs[pe].write({task.incoming - 1, false, true});
+      }
+      at = 0;
+      ++pass;
+      continue;
+    }
+    // Device memory gives a word a cycle, the chip as many as are dealt.
+    if (deal == 0 && from_port) {
+      const Word word = port.read();
+      words[next] = word;
+      if (fits) kept[at + next] = word;
+      ++next;
+    } else if (deal == 0) {
+      for (int i = 0; i < kWords; ++i) {
+#pragma HLS unroll
+        if (at + i < task.edge_words) words[i] = kept[at + i];
+      }
+      next = kWords;
+    }
+    if (next < kWords && at + next < task.edge_words) continue;
     for (int pe = 0; pe < D::kPes; ++pe) {
 #pragma HLS unroll
-      out[pe].write({task.incoming - 1, kNoDestination, 0.0F, true});
-      needs[pe].write({task.incoming - 1, false, true});
+      const int edge = deal * D::kPes + pe;
+      if (at + edge / kEdgesPerWord >= task.edge_words) continue;
+      const Word& word = words[edge / kEdgesPerWord];
+      const auto end = static_cast<uint32_t>(bits_of(word.lane[2 * (edge % kEdgesPerWord)]));
+      source += (end & kFirstOfSource) != 0 ? 1 : 0;
+      const bool none = (end & kNoDestination) == kNoDestination;
+      if (!none) {
+        out[pe].write(
+            {source, end & kNoDestination, word.lane[2 * (edge % kEdgesPerWord) + 1], false});
+        if (reported[pe] != source) needs[pe].write({source, false, false});
+        reported[pe] = source;
+      } else if (source - reported[pe] > kMaxSilence) {
+        needs[pe].write({source - 1, true, false});
+        reported[pe] = source - 1;
+      }
     }
-    clock_cycle();
+    if (++deal == kDeals) {
+      deal = next = 0;
+      at = min_of(at + kWords, task.edge_words);
+    }
   }
 }
 
@@ -76,31 +109,41 @@ passes:
 // in one long burst, hidden rows from the banks. Each word is read once. For
 // the gradients of weights it reads own rows of the input again.
 template <class D, class RowType>
-void read_rows(Task task, const Word* features, Stream<Word> (&stored)[D::kBanks],
-               Stream<RowType>& out, Stream<Word>& own) {
+void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stream<RowType>& out,
+               Stream<Word>& own) {
+  constexpr int kDepth = kIn + kOut;
   const bool again = task.mode == Mode::weight_gradients && task.slots > 1 && !task.hidden;
   const int num_rows = again ? task.num_rows : task.num_sources;
   // The array takes a word of the input several times where it has fewer rows
   // than the word has columns.
   const int times = again ? kLanes / D::kSliceRows : 1;
   const int passes = again ? task.words_in : task.mode == Mode::forward ? task.passes : 0;
-passes:
-  for (int pass = 0; pass < passes * times; ++pass) {
-    const int first = task.features + pass / times * task.num_sources;
-  rows:
-    for (int i = 0; i < num_rows; ++i) {
-#pragma HLS pipeline II = 1
-      const Word value = task.hidden ? stored[i % D::kBanks].read()
-                                     : load(features, first + i, Count::feature_words);
-      if (again) {
-        own.write(value);
-      } else {
-        RowType row;
-        row.value = value;
-        row.source = i;
-        out.write(row);
-      }
-      clock_cycle();
+  int left = passes * times;
+  int first = task.features, time = 0, i = 0;
+  LOOP(rows)
+  while (left > 0) {
+    PIPELINED(rows, 1, kDepth);
+    const bool last_time = time + 1 == times;
+    const int next = last_time ? first + task.num_sources : first;
+    if (!task.hidden && i == 0) {
+      // The next pass is asked for a pass ahead.
+      if (left == passes * times) features.read_request(first, num_rows);
+      if (left > 1) features.read_request(next, num_rows);
+    }
+    const Word value = task.hidden ? stored[i % D::kBanks].read() : features.read();
+    if (again) {
+      own.write(value);
+    } else {
+      RowType row;
+      row.value = value;
+      row.source = i;
+      out.write(row);
+    }
+    if (++i == num_rows) {
+      i = 0;
+      --left;
+      first = next;
+      time = last_time ? 0 : time + 1;
     }
   }
 }
@@ -110,16 +153,16 @@ passes:
 template <class D, class RowType>
 void duplicate(Task task, Stream<RowType>& rows, Stream<RowType>& gradients,
                Stream<RowType> (&out)[D::kPes]) {
-rows:
+  constexpr int kDepth = kIn + kOut;
+  LOOP(rows_of_passes)
   for (int i = 0; i < task.passes * task.incoming; ++i) {
-#pragma HLS pipeline II = 1
+    PIPELINED(rows_of_passes, 1, kDepth);
     const RowType row = task.mode == Mode::forward ? rows.read() : gradients.read();
     for (int pe = 0; pe < D::kPes; ++pe) {
 #pragma HLS unroll
       out[pe].write(row);
     }
     count(Count::duplicated);
-    clock_cycle();
   }
 }
 
@@ -128,22 +171,24 @@ rows:
 // go on arriving while it works on one.
 template <class RowType>
 void select(Task task, Stream<Need>& needs, Stream<RowType>& in, Stream<RowType>& out) {
-passes:
-  for (int pass = 0; pass < task.passes; ++pass) {
-    RowType row = {};
-    Need need = {};
-    row.source = -1;
-    bool waits = false;  // a need for its row
-    bool ended = false;
-  rows:
-    while (!ended) {
-#pragma HLS pipeline II = 1
-      if (!waits) need = needs.read();
-      if (row.source < need.source) row = in.read();
-      waits = row.source < need.source;
-      ended = !waits && need.end;
-      if (!waits && !need.end && !need.skips) out.write(row);
-      clock_cycle();
+  constexpr int kDepth = kIn + kOut;
+  RowType row = {};
+  Need need = {};
+  row.source = -1;
+  bool waits = false;  // a need for its row
+  int left = task.passes;
+  LOOP(rows)
+  while (left > 0) {
+    PIPELINED(rows, 1, kDepth);
+    if (!waits) need = needs.read();
+    if (row.source < need.source) row = in.read();
+    waits = row.source < need.source;
+    if (waits) continue;
+    if (need.end) {
+      row.source = -1;
+      --left;
+    } else if (!need.skips) {
+      out.write(row);
     }
   }
 }

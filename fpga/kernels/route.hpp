@@ -12,20 +12,24 @@ namespace gnnscale::fpga {
 template <class D, class MessageType>
 void route(Task task, int bit, Stream<MessageType> (&in)[D::kPes],
            Stream<MessageType> (&out)[D::kPes]) {
+  constexpr int kDepth = kIn + kOut;
   MessageType held[D::kPes] = {};
   bool holds[D::kPes] = {};
   bool second_first[D::kPes] = {};  // whose turn it is where both want the same side
   int left = task.passes * (D::kPes / 2);
-#pragma HLS array_partition variable = held complete
-messages:
+#pragma HLS array_partition variable = held type = complete
+#pragma HLS array_partition variable = holds type = complete
+#pragma HLS array_partition variable = second_first type = complete
+  LOOP(messages)
   while (left > 0) {
-#pragma HLS pipeline II = 1
+    PIPELINED(messages, 1, kDepth);
   switches:
     for (int first = 0; first < D::kPes; ++first) {
 #pragma HLS unroll
       if ((first & bit) != 0) continue;
       const int pair[2] = {first, first | bit};
       for (int side = 0; side < 2; ++side) {
+#pragma HLS unroll
         if (!holds[pair[side]] && !in[pair[side]].empty()) {
           held[pair[side]] = in[pair[side]].read();
           holds[pair[side]] = true;
@@ -43,8 +47,10 @@ messages:
         continue;
       }
       for (int side = 0; side < 2; ++side) {
+#pragma HLS unroll
         bool wants[2];
         for (int from = 0; from < 2; ++from) {
+#pragma HLS unroll
           const bool upper = (held[pair[from]].destination & static_cast<uint32_t>(bit)) != 0;
           wants[from] = holds[pair[from]] && !ends[from] && upper == (side == 1);
         }
@@ -58,7 +64,6 @@ messages:
         holds[pair[from]] = false;
       }
     }
-    clock_cycle();
   }
 }
 

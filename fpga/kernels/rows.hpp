@@ -37,11 +37,16 @@ Word before_activation(const Word& gradient, const Word& row, const Activation& 
                              ? Functions::update_gradient(value * unscaled, gradient.lane[i])
                              : gradient.lane[i];
     const float scaled = passed * how.scale;
-#pragma HLS bind_op variable = scaled op = fmul impl = fabric
+#pragma HLS bind_op variable = scaled op = fmul impl = fabric latency = kMultiply
     out.lane[i] = open ? scaled : 0.0F;
   }
   return out;
 }
+
+// Cycles of a row's way through update and dropout, whose random bits are drawn
+// beside the addition before it.
+constexpr int kRowRead = 3;  // URAM
+constexpr int kActivation = max_of(kRowRead + kAdd + kCompare, 2 * kHash) + kMultiply;
 
 // Forward: hands out source rows, keeps aggregated rows, and adds up the
 // products of the output rows. The last product is followed by update and
@@ -49,11 +54,13 @@ Word before_activation(const Word& gradient, const Word& row, const Activation& 
 template <class D, class Functions>
 void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream<Product>& products,
                   Stream<Word>& keeping, Stream<Word>& stored) {
+  constexpr int kDepth = kIn + kActivation + kWrite;
   Word begins[D::kMaxWordsOut];
+#pragma HLS bind_storage variable = begins type = ram_2p impl = lutram
+  LOOP(bias_words)
   for (int j = 0; j < task.words_out; ++j) {
-#pragma HLS pipeline II = 1
+    PIPELINED(bias_words, 1, kIn + kWrite);
     begins[j] = bias.read();
-    clock_cycle();
   }
   const int num_rows = padded(task.num_rows);
   const int first = task.rows + task.first_row / D::kBanks * task.words_out;
@@ -62,25 +69,35 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
   Walk reads = walk_sources<D>(all, bank, task.hidden ? task.num_sources : 0);
   Walk keeps = walk_kept<D>(task, bank, num_rows, 1, 0, 1);
   int adding = parts_of(task) * task.words_out * rows_of_bank<D>(num_rows, bank);
+  LOOP(turns)
   while (reads.left > 0 || keeps.left > 0 || adding > 0) {
-#pragma HLS pipeline II = 1
-#pragma HLS dependence variable = rows type = inter false  // a word's next product is far away
+    PIPELINED(turns, 1, kDepth);
+// The next product of a word comes after a block of the array.
+#pragma HLS dependence variable = rows type = inter false
     const bool only_adds = reads.left == 0 && keeps.left == 0;
-    if (adding > 0 && (only_adds || !products.empty())) {
-      const Product product = products.read();
-      Word& row = rows[first + product.row * task.words_out + product.column];
-      const Word sum = (product.first ? begins[product.column] : row) + product.value;
-      row =
+    const bool adds = adding > 0 && (only_adds || !products.empty());
+    const bool keeps_one = !adds && keeps.left > 0 && !keeping.empty();
+    const bool sends = !adds && !keeps_one && reads.left > 0 && !stored.full();
+    Product product = {};
+    if (adds) product = products.read();
+    const int place = first + product.row * task.words_out + product.column;
+    Word found = {};
+    if (adds || sends) found = rows[adds ? place : reads.word()];
+    Word next = {};
+    if (adds) {
+      const Word sum = (product.first ? begins[product.column] : found) + product.value;
+      next =
           product.last ? activated<Functions>(sum, task.how, product.vertex, product.column) : sum;
       --adding;
-    } else if (keeps.left > 0 && !keeping.empty()) {
-      rows[keeps.word()] = keeping.read();
-      keeps.next();
-    } else if (reads.left > 0 && !stored.full()) {
-      stored.write(rows[reads.word()]);
+    } else if (keeps_one) {
+      next = keeping.read();
+    }
+    if (adds || keeps_one) rows[adds ? place : keeps.word()] = next;
+    if (keeps_one) keeps.next();
+    if (sends) {
+      stored.write(found);
       reads.next();
     }
-    clock_cycle();
   }
 }
 
@@ -89,29 +106,35 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
 template <class D>
 void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients,
                Stream<Word>& kept) {
-  constexpr int kBlocks = kLanes / D::kSliceRows;
-  Walk aggregated = walk_kept<D>(task, bank, padded(task.num_rows), kBlocks, 0, 1);
-  SlicesWalk<D> walk(task, bank, parts_of(task) * kBlocks);
+  constexpr int kDepth = kRowRead + kOut;
+  constexpr int kTimes = kLanes / D::kSliceRows;
+  Walk aggregated = walk_kept<D>(task, bank, padded(task.num_rows), kTimes, 0, 1);
+  SlicesWalk<D> walk(task, bank, parts_of(task) * kTimes);
+  LOOP(turns)
   while (aggregated.left > 0 || walk.left > 0) {
-#pragma HLS pipeline II = 1
-    if (walk.left > 0 && (aggregated.left == 0 || !gradients.full())) {
-      gradients.write(rows[task.rows + walk.place()]);
+    PIPELINED(turns, 1, kDepth);
+    const bool sends = walk.left > 0 && (aggregated.left == 0 || !gradients.full());
+    const bool keeps = !sends && aggregated.left > 0 && (walk.left == 0 || !kept.full());
+    if (!sends && !keeps) continue;
+    const Word row = rows[sends ? task.rows + walk.place() : aggregated.word()];
+    if (sends) {
+      gradients.write(row);
       walk.next();
-    } else if (aggregated.left > 0 && (walk.left == 0 || !kept.full())) {
-      kept.write(rows[aggregated.word()]);
+    } else {
+      kept.write(row);
       aggregated.next();
     }
-    clock_cycle();
   }
 }
 
 // On the way back: hands out the gradients of the output rows, takes those of
 // the source rows, and puts them in the place of these, as gradients of what
-// came before update and dropout. Where derivatives take them, it hands out
+// came before update and dropout. If derivatives take them, it hands out
 // source rows and aggregated rows as well.
 template <class D, class Functions>
 void replace_rows(Task task, int bank, Bank<D>& rows, Stream<Word>& returned,
                   Stream<Word>& gradients, Stream<Word>& sources, Stream<Word>& kept) {
+  constexpr int kDepth = kIn + kRowRead + 2 * kMultiply + kCompare + kWrite;
   const int tile_rows = D::kPes * task.sums;
   const int read_rows = Functions::kGradientReadsRows ? tile_rows : 0;
   const int kept_rows = Functions::kGradientReadsRows ? task.num_rows : 0;
@@ -122,25 +145,34 @@ void replace_rows(Task task, int bank, Bank<D>& rows, Stream<Word>& returned,
   Walk returns = walk_sources<D>(task, bank, tile_rows);
   Walk reads = walk_sources<D>(task, bank, read_rows);
   Walk sums = walk_kept<D>(all, bank, kept_rows, 1, task.slots - 1, task.slots);
+  LOOP(turns)
   while (walk.left > 0 || returns.left > 0 || sums.left > 0) {
-#pragma HLS pipeline II = 1
-#pragma HLS dependence variable = rows type = inter false
+    PIPELINED(turns, 1, kDepth);
+#pragma HLS dependence variable = rows type = inter false  // a row returns after it was read
     const bool only_returns = walk.left == 0 && reads.left == 0 && sums.left == 0;
-    if (returns.left > 0 && (only_returns || !returned.empty())) {
-      Word& row = rows[returns.word()];
-      row = before_activation<Functions>(returned.read(), row, task.how, unscaled);
+    const bool takes = returns.left > 0 && (only_returns || !returned.empty());
+    const bool sends = !takes && walk.left > 0 && !gradients.full();
+    const bool sends_source = !takes && !sends && reads.left > 0 && !sources.full();
+    const bool sends_sum = !takes && !sends && !sends_source && sums.left > 0 && !kept.full();
+    if (!takes && !sends && !sends_source && !sends_sum) continue;
+    const int place = takes          ? returns.word()
+                      : sends        ? task.rows + walk.place()
+                      : sends_source ? reads.word()
+                                     : sums.word();
+    const Word row = rows[place];
+    if (takes) {
+      rows[place] = before_activation<Functions>(returned.read(), row, task.how, unscaled);
       returns.next();
-    } else if (walk.left > 0 && !gradients.full()) {
-      gradients.write(rows[task.rows + walk.place()]);
+    } else if (sends) {
+      gradients.write(row);
       walk.next();
-    } else if (reads.left > 0 && !sources.full()) {
-      sources.write(rows[reads.word()]);
+    } else if (sends_source) {
+      sources.write(row);
       reads.next();
-    } else if (sums.left > 0 && !kept.full()) {
-      kept.write(rows[sums.word()]);
+    } else {
+      kept.write(row);
       sums.next();
     }
-    clock_cycle();
   }
 }
 

@@ -29,33 +29,33 @@ float message_of(float value, float weight, bool forward) {
 template <class Functions>
 void scatter(Task task, Stream<Edge>& edges, Stream<RowOf<Functions>>& rows,
              Stream<MessageOf<Functions>>& out) {
+  constexpr int kDepth = kIn + kMultiply + kOut;
   const bool forward = task.mode == Mode::forward;
-passes:
-  for (int pass = 0; pass < task.passes; ++pass) {
-    RowOf<Functions> held = {};
-    held.source = -1;
-    bool ended = false;
-  edges:
-    while (!ended) {
-#pragma HLS pipeline II = 1
-      const Edge edge = edges.read();
-      if (edge.source != held.source && !edge.end) {
-        held = rows.read();
-        count(Count::source_switches);
-      }
-      const bool own = (forward ? static_cast<int>(edge.destination) : held.source) < task.own;
-      MessageOf<Functions> message;
-      for (int i = 0; i < kLanes; ++i) {
-#pragma HLS unroll
-        const float value = held.value.lane[i];
-        message.value.lane[i] = own ? value : message_of<Functions>(value, edge.weight, forward);
-      }
-      attach(message, held, edge, own);
-      message.destination = edge.destination;
-      message.end = ended = edge.end;
-      out.write(message);
-      clock_cycle();
+  RowOf<Functions> held = {};
+  held.source = -1;
+  int left = task.passes;
+  LOOP(messages)
+  while (left > 0) {
+    PIPELINED(messages, 1, kDepth);
+    const Edge edge = edges.read();
+    if (edge.source != held.source && !edge.end) {
+      held = rows.read();
+      count(Count::source_switches);
     }
+    const bool own = (forward ? static_cast<int>(edge.destination) : held.source) < task.own;
+    MessageOf<Functions> message;
+    for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+      const float value = held.value.lane[i];
+      message.value.lane[i] = own ? value : message_of<Functions>(value, edge.weight, forward);
+    }
+    attach(message, held, edge, own);
+    message.destination = edge.destination;
+    message.end = edge.end;
+    out.write(message);
+    if (!edge.end) continue;
+    held.source = -1;
+    --left;
   }
 }
 

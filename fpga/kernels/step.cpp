@@ -24,33 +24,40 @@ uint64_t joined(int32_t low, int32_t high) {
 
 }  // namespace
 
-extern "C" void gnnscale_step(const gnnscale::fpga::Word* batch, const gnnscale::fpga::Word* edges,
-                              const gnnscale::fpga::Word* features,
-                              const gnnscale::fpga::Word* weights, gnnscale::fpga::Word* gradients,
-                              gnnscale::fpga::Word* scratch, gnnscale::fpga::Word* result,
-                              int32_t num_groups, int32_t flags, int32_t seed_low,
-                              int32_t seed_high, int32_t step_low, int32_t step_high,
-                              int32_t scale) {
-#pragma HLS interface m_axi port = batch bundle = batch max_read_burst_length = 64
-#pragma HLS interface m_axi port = edges bundle = edges max_read_burst_length = 64
-#pragma HLS interface m_axi port = features bundle = features max_read_burst_length = 64
-#pragma HLS interface m_axi port = weights bundle = weights max_read_burst_length = 64
-#pragma HLS interface m_axi port = gradients bundle = gradients max_write_burst_length = 64
-#pragma HLS interface m_axi port = scratch bundle = scratch max_write_burst_length = 64
-#pragma HLS interface m_axi port = result bundle = result
+extern "C" void gnnscale_step(gnnscale::fpga::Port batch, gnnscale::fpga::Port edges,
+                              gnnscale::fpga::Port features, gnnscale::fpga::Port weights,
+                              gnnscale::fpga::Port gradients, gnnscale::fpga::Port scratch,
+                              gnnscale::fpga::Port result, int32_t num_groups, int32_t flags,
+                              int32_t seed_low, int32_t seed_high, int32_t step_low,
+                              int32_t step_high, int32_t scale) {
+#pragma HLS interface m_axi port = batch bundle = batch latency = 64 max_read_burst_length = 64
+#pragma HLS interface m_axi port = edges bundle = edges latency = 64 max_read_burst_length = 64
+#pragma HLS interface m_axi port = features bundle = features latency = 64 max_read_burst_length = \
+    64
+#pragma HLS interface m_axi port = weights bundle = weights latency = 64 max_read_burst_length = 64
+#pragma HLS interface m_axi port = gradients bundle = gradients latency = \
+    64 max_read_burst_length = 64 max_write_burst_length = 64
+#pragma HLS interface m_axi port = scratch bundle = scratch latency = 64 max_read_burst_length = \
+    64 max_write_burst_length = 64
+#pragma HLS interface m_axi port = result bundle = result max_write_burst_length = 64
   using namespace gnnscale::fpga;
-  const Memory memory = {batch, edges, features, weights, gradients, scratch, result};
   const Request request = {flags, joined(seed_low, seed_high), joined(step_low, step_high),
                            float_of(scale)};
 #ifdef __VITIS_HLS__
-  static Chip<CompiledDesign> chip;
-#pragma HLS array_partition variable = chip.rows dim = 1 complete
-#pragma HLS bind_storage variable = chip.rows type = ram_2p impl = uram
-#pragma HLS array_partition variable = chip.sums dim = 1 complete
-#pragma HLS array_partition variable = chip.sums dim = 2 complete
-#pragma HLS bind_storage variable = chip.sums type = ram_2p impl = bram
+  Rows<CompiledDesign> rows;
+  GatherSums<CompiledDesign> sums;
+#pragma HLS array_partition variable = rows type = complete dim = 1
+#pragma HLS bind_storage variable = rows type = ram_2p impl = uram
+#pragma HLS array_partition variable = sums type = complete dim = 1
+#pragma HLS array_partition variable = sums type = complete dim = 2
+#pragma HLS bind_storage variable = sums type = ram_2p impl = bram
 #else
-  auto& chip = gnnscale::csim::Simulation::current().on_chip<Chip<CompiledDesign> >();
+  struct Chip {
+    Rows<CompiledDesign> rows;
+    GatherSums<CompiledDesign> sums;
+  };
+  auto& [rows, sums] = gnnscale::csim::Simulation::current().on_chip<Chip>();
 #endif
-  train_step<CompiledDesign, LayerFunctions>(memory, num_groups, request, chip);
+  train_step<CompiledDesign, LayerFunctions>(batch, edges, features, weights, gradients, scratch,
+                                             result, num_groups, request, rows, sums);
 }

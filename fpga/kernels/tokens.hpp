@@ -136,8 +136,4 @@ constexpr int rows_of_bank(int rows, int bank) {
   return (rows - bank + D::kBanks - 1) / D::kBanks;
 }
 
-constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
-constexpr int min_of(int a, int b) { return a < b ? a : b; }
-constexpr int max_of(int a, int b) { return a > b ? a : b; }
-
 }  // namespace gnnscale::fpga

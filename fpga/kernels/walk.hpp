@@ -2,7 +2,7 @@
 // processes hand out and take what belongs to its rows.
 #pragma once
 
-#include "kernels/feed.hpp"
+#include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 

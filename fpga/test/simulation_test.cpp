@@ -11,42 +11,45 @@
 namespace gnnscale::fpga {
 namespace {
 
-void produce(int number, int cycles, Stream<int>& out) {
+// Loops of so many iterations with an initiation interval.
+void produce(int number, int interval, int depth, Stream<int>& out) {
+  LOOP(numbers)
   for (int i = 0; i < number; ++i) {
+    PIPELINED(numbers, interval, depth);
     out.write(i);
-    clock_cycle(cycles);
   }
 }
 
-void consume(int number, int cycles, Stream<int>& in, std::vector<int64_t>& at) {
+void consume(int number, int interval, Stream<int>& in, std::vector<int64_t>& at) {
+  LOOP(numbers)
   for (int i = 0; i < number; ++i) {
+    PIPELINED(numbers, interval, 1);
     CHECK(in.read() == i);
     at.push_back(csim::Simulation::current().now());
-    clock_cycle(cycles);
   }
 }
 
 void what_is_written_is_there_a_cycle_later() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, numbers, 2, 1);
+  STREAM(int, numbers, 2);
   std::vector<int64_t> at;
   Dataflow region;
   // The order in which processes are added says nothing about time.
   region.add("consume", -1, consume, 4, 1, numbers, at);
-  region.add("produce", -1, produce, 4, 1, numbers);
+  region.add("produce", -1, produce, 4, 1, 1, numbers);
   region.run();
   CHECK((at == std::vector<int64_t>{1, 2, 3, 4}));
-  CHECK(simulation.now() == 5);
+  CHECK(simulation.now() == 6);  // the last element, and the depth of the loop that took it
 }
 
 void a_pipeline_delays_and_holds_what_is_in_it() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, numbers, 2, 5);
+  STREAM(int, numbers, 2);
   std::vector<int64_t> at;
   Dataflow region;
-  region.add("produce", -1, produce, 8, 1, numbers);
+  region.add("produce", -1, produce, 8, 1, 5, numbers);
   region.add("consume", -1, consume, 8, 1, numbers, at);
   region.run();
   CHECK((at == std::vector<int64_t>{5, 6, 7, 8, 9, 10, 11, 12}));
@@ -55,10 +58,10 @@ void a_pipeline_delays_and_holds_what_is_in_it() {
 void a_full_stream_holds_the_writer_up() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, numbers, 2, 1);
+  STREAM(int, numbers, 2);
   std::vector<int64_t> at;
   Dataflow region;
-  region.add("produce", -1, produce, 6, 1, numbers);
+  region.add("produce", -1, produce, 6, 1, 1, numbers);
   region.add("consume", -1, consume, 6, 3, numbers, at);
   region.run();
   CHECK((at == std::vector<int64_t>{1, 4, 7, 10, 13, 16}));
@@ -69,8 +72,8 @@ void wait_for_ever(Stream<int>& in, Stream<int>& out) { out.write(in.read()); }
 void a_deadlock_names_its_streams() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, there, 2, 1);
-  STREAMS(int, back, 2, 2, 1);
+  STREAM(int, there, 2);
+  STREAMS(int, back, 2, 2);
   Dataflow region;
   region.add("left", -1, wait_for_ever, there, back[1]);
   region.add("right", 3, wait_for_ever, back[1], there);
@@ -86,14 +89,14 @@ void a_deadlock_names_its_streams() {
 }
 
 void poll(Stream<int>& in) {
-  while (in.empty()) clock_cycle();
+  while (in.empty()) csim::Simulation::current().cycle();
 }
 
 void processes_that_ask_again_and_again_are_in_a_deadlock_too() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, there, 2, 1);
-  STREAM(int, back, 2, 1);
+  STREAM(int, there, 2);
+  STREAM(int, back, 2);
   Dataflow region;
   region.add("asks", -1, poll, there);
   region.add("waits", -1, wait_for_ever, back, there);
@@ -109,9 +112,9 @@ void processes_that_ask_again_and_again_are_in_a_deadlock_too() {
 void a_stream_without_reader_is_a_deadlock() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, numbers, 2, 1);
+  STREAM(int, numbers, 2);
   Dataflow region;
-  region.add("produce", -1, produce, 3, 1, numbers);
+  region.add("produce", -1, produce, 3, 1, 1, numbers);
   std::string said;
   try {
     region.run();
@@ -121,10 +124,79 @@ void a_stream_without_reader_is_a_deadlock() {
   CHECK(said == "deadlock in cycle 2: produce waits for room in numbers");
 }
 
-void read_words(const Word* port, int first, int number) {
+// A pipelined loop of a region, which takes `trips` iterations in all.
+void count_in_a_loop(int entries, int trips, int interval, int depth) {
+  for (int i = 0; i < entries; ++i) {
+    LOOP(inner)
+    for (int j = 0; j < trips / entries; ++j) {
+      PIPELINED(inner, interval, depth);
+    }
+  }
+}
+
+int64_t cycles_of_loop(int entries, int trips, int interval, int depth) {
+  csim::Simulation simulation{csim::BankModel{}};
+  const csim::Entered entered(simulation);
+  Dataflow region;
+  region.add("count", -1, count_in_a_loop, entries, trips, interval, depth);
+  region.run();
+  return simulation.now();
+}
+
+void a_loop_costs_its_depth_whenever_it_is_entered() {
+  CHECK(cycles_of_loop(1, 24, 1, 10) == 24 + 10);
+  CHECK(cycles_of_loop(1, 24, 3, 10) == 3 * 24 + 10);
+  CHECK(cycles_of_loop(6, 24, 1, 10) == 24 + 6 * 10);
+  CHECK(cycles_of_loop(1, 0, 1, 10) == 0);  // not entered
+}
+
+void read_twice(Stream<int>& in, int interval) {
+  LOOP(pairs)
+  for (int i = 0; i < 4; ++i) {
+    PIPELINED(pairs, interval, 1);
+    CHECK(in.read() == 2 * i);
+    CHECK(in.read() == 2 * i + 1);
+  }
+}
+
+// A FIFO gives one element a cycle, whatever interval was asked for.
+void two_reads_of_a_stream_take_two_cycles() {
+  for (const int interval : {1, 2}) {
+    csim::Simulation simulation{csim::BankModel{}};
+    const csim::Entered entered(simulation);
+    STREAM(int, numbers, 8);
+    Dataflow region;
+    region.add("produce", -1, produce, 8, 1, 1, numbers);
+    region.add("read", -1, read_twice, numbers, interval);
+    region.run();
+    CHECK(simulation.now() == 1 + 8 + 1);
+  }
+}
+
+void fail_in_a_loop() {
+  LOOP(numbers)
+  for (int i = 0; i < 3; ++i) {
+    PIPELINED(numbers, 1, 5);
+    if (i == 1) throw csim::SimulationError("an error");
+  }
+}
+
+void an_error_leaves_its_loop() {
+  csim::Simulation simulation{csim::BankModel{}};
+  const csim::Entered entered(simulation);
+  Dataflow region;
+  region.add("fail", -1, fail_in_a_loop);
+  CHECK_THROWS(region.run(), csim::SimulationError);
+}
+
+Port port_of(const std::vector<Word>& words) { return {words.data(), Count::feature_words}; }
+
+void read_words(Port port, int first, int number) {
+  port.read_request(first, number);
+  LOOP(words)
   for (int i = 0; i < number; ++i) {
-    load(port, first + i, Count::feature_words);
-    clock_cycle();
+    PIPELINED(words, 1, 1);
+    port.read();
   }
 }
 
@@ -133,14 +205,39 @@ void a_burst_takes_a_cycle_a_word() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   Dataflow region;
-  region.add("read", -1, read_words, words.data(), 0, 130);
+  region.add("read", -1, read_words, port_of(words), 0, 130);
   region.run();
-  // 64 cycles until the first word, 130 words, and a cycle before the second
-  // and third burst.
-  CHECK(simulation.now() == 64 + 130 + 2);
+  // 64 cycles until the first word, 130 words, a cycle before the second and
+  // third burst, and the depth of the loop.
+  CHECK(simulation.now() == 64 + 130 + 2 + 1);
   CHECK(simulation.counted(Count::bursts) == 3);
   CHECK(simulation.counted(Count::burst_gaps) == 2);
   CHECK(simulation.counted(Count::latency) == 64);
+}
+
+void read_pieces(Port port, bool ahead) {
+  port.read_request(0, 100);
+  if (ahead) port.read_request(200, 100);
+  LOOP(words)
+  for (int i = 0; i < 200; ++i) {
+    PIPELINED(words, 1, 1);
+    if (i == 100 && !ahead) port.read_request(200, 100);
+    port.read();
+  }
+}
+
+void what_is_requested_ahead_does_not_wait() {
+  const std::vector<Word> words(300);
+  int64_t cycles[2];
+  for (const bool ahead : {false, true}) {
+    csim::Simulation simulation{csim::BankModel{}};
+    const csim::Entered entered(simulation);
+    Dataflow region;
+    region.add("read", -1, read_pieces, port_of(words), ahead);
+    region.run();
+    cycles[ahead ? 1 : 0] = simulation.now();
+  }
+  CHECK(cycles[0] - cycles[1] == 64);
 }
 
 void two_ports_share_a_bank() {
@@ -148,10 +245,10 @@ void two_ports_share_a_bank() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   Dataflow region;
-  region.add("read a", -1, read_words, a.data(), 0, 32);
-  region.add("read b", -1, read_words, b.data(), 0, 32);
+  region.add("read a", -1, read_words, port_of(a), 0, 32);
+  region.add("read b", -1, read_words, port_of(b), 0, 32);
   region.run();
-  CHECK(simulation.now() == 64 + 64);
+  CHECK(simulation.now() == 64 + 64 + 1);
 }
 
 void a_slow_bank_takes_longer() {
@@ -161,9 +258,9 @@ void a_slow_bank_takes_longer() {
   csim::Simulation simulation{model};
   const csim::Entered entered(simulation);
   Dataflow region;
-  region.add("read", -1, read_words, words.data(), 0, 32);
+  region.add("read", -1, read_words, port_of(words), 0, 32);
   region.run();
-  CHECK(simulation.now() == 64 + 47 + 1);  // word 31 at 64 + 31 * 1.5, and its own cycle
+  CHECK(simulation.now() == 64 + 47 + 2);  // word 31 at 64 + 31 * 1.5, its own cycle, the depth
 }
 
 void memory_ends_where_the_buffer_ends() {
@@ -174,14 +271,17 @@ void memory_ends_where_the_buffer_ends() {
   std::string said;
   try {
     Dataflow region;
-    region.add("read", -1, read_words, words.data(), 0, 5);
+    region.add("read", -1, read_words, port_of(words), 0, 5);
     region.run();
   } catch (const csim::SimulationError& error) {
     said = error.what();
   }
   CHECK(said == "the kernel read word 4 of features, which has 4");
-  CHECK_THROWS(load(words.data(), -1, Count::feature_words), csim::SimulationError);
-  CHECK_THROWS(store(others.data(), 0, Word{}, Count::feature_words), csim::SimulationError);
+  Port port = port_of(words);
+  CHECK_THROWS(port.read_request(-1, 1), csim::SimulationError);
+  CHECK_THROWS(port_of(others).write_request(0, 1), csim::SimulationError);
+  // A word that was not requested.
+  CHECK_THROWS(port.read(), csim::SimulationError);
 }
 
 }  // namespace
@@ -195,7 +295,11 @@ int main() {
   a_deadlock_names_its_streams();
   processes_that_ask_again_and_again_are_in_a_deadlock_too();
   a_stream_without_reader_is_a_deadlock();
+  a_loop_costs_its_depth_whenever_it_is_entered();
+  two_reads_of_a_stream_take_two_cycles();
+  an_error_leaves_its_loop();
   a_burst_takes_a_cycle_a_word();
+  what_is_requested_ahead_does_not_wait();
   two_ports_share_a_bank();
   a_slow_bank_takes_longer();
   memory_ends_where_the_buffer_ends();

@@ -5,6 +5,9 @@
 #include "check.hpp"
 #include "gnnscale_fpga/functions.hpp"
 #include "kernels/deal.hpp"
+#include "kernels/fill_left.hpp"
+#include "kernels/fill_right.hpp"
+#include "kernels/multiply.hpp"
 #include "kernels/rows.hpp"
 
 namespace gnnscale::fpga {
@@ -32,24 +35,23 @@ Task task_of(Mode mode) {
   return task;
 }
 
-// What the array takes from its left and its right, a block a cycle.
+// What the array takes from its left and its right, as fast as it takes it.
 template <class D>
-void send_left(Task task, Blocks<Left<D>>& out) {
-  const int rows = turns_of<D>(task) * D::kRows;
+void send_left(Task task, Stream<Word> (&out)[D::kLefts]) {
+  const Blocks<D> blocks(task);
   const bool transposes = task.mode == Mode::weight_gradients;
-  const bool forward = task.mode == Mode::forward;
-  const int number = transposes ? blocks_of<D>(task) : parts_of(task);
-  const int group = transposes ? kLanes : rows;
-  for (int part = 0; part < number; ++part) {
+  const bool rows_of_input = transposes || task.mode == Mode::forward;
+  for (int part = 0; part < blocks.parts; ++part) {
     const int column = transposes ? part / (kLanes / D::kSliceRows) : part;
-    for (int begin = 0; begin < padded(kVertices); begin += group) {
-      for (int j = 0; j < (forward || transposes ? 1 : kWordsOut); ++j) {
-        WriteLock<Left<D>> block(out);
-        for (int i = 0; i < group * kLanes; ++i) {
-          const int row = begin + i / kLanes, lane = i % kLanes;
-          block[i / kLanes].lane[lane] = forward || transposes
-                                             ? value_of(row, column * kLanes + lane)
-                                             : gradient_of(row, j * kLanes + lane);
+    for (int begin = 0; begin < blocks.rows; begin += blocks.group_rows) {
+      for (int j = 0; j < blocks.columns; ++j) {
+        for (int row = begin; row < min_of(begin + blocks.group_rows, blocks.rows); ++row) {
+          Word word;
+          for (int lane = 0; lane < kLanes; ++lane) {
+            word.lane[lane] = rows_of_input ? value_of(row, column * kLanes + lane)
+                                            : gradient_of(row, j * kLanes + lane);
+          }
+          out[row % D::kLefts].write(word);
         }
       }
     }
@@ -57,16 +59,22 @@ void send_left(Task task, Blocks<Left<D>>& out) {
 }
 
 template <class D>
-void send_right(Task task, Blocks<Right<D>>& out) {
+void send_right(Task task, Stream<Word> (&out)[D::kSlices]) {
   const bool transposes = task.mode == Mode::weight_gradients;
-  const int number = transposes ? blocks_of<D>(task) * padded(kVertices) / kLanes : parts_of(task);
-  for (int part = 0; part < number; ++part) {
-    WriteLock<Right<D>> block(out);
-    for (int i = 0; i < kLanes * kWordsOut * kLanes; ++i) {
-      const int row = i / (kWordsOut * kLanes), column = i % (kWordsOut * kLanes);
-      const int vertex = part % (padded(kVertices) / kLanes) * kLanes + row;
-      block[row][column / kLanes].lane[column % kLanes] =
-          transposes ? gradient_of(vertex, column) : weight_of(part * kLanes + row, column);
+  const int times = transposes ? blocks_of<D>(task) : 1;
+  const int rows = transposes ? padded(kVertices) : parts_of(task) * kLanes;
+  const int step = transposes ? D::kSlices : 1;
+  for (int i = 0; i < times * rows; i += step) {
+    for (int j = 0; j < kWordsOut; ++j) {
+      for (int slice = 0; slice < step; ++slice) {
+        const int row = i % rows + slice;
+        Word word;
+        for (int lane = 0; lane < kLanes; ++lane) {
+          word.lane[lane] =
+              transposes ? gradient_of(row, j * kLanes + lane) : weight_of(row, j * kLanes + lane);
+        }
+        out[slice].write(word);
+      }
     }
   }
 }
@@ -90,49 +98,65 @@ float weight_gradient(int k, int column) {
   return sum;
 }
 
-// Takes the sums a cycle after they are there, and compares them.
+// Takes the sums as they leave, and compares them.
 template <class D>
-void take_products(Task task, Blocks<Sums<D>>& in) {
-  const bool forward = task.mode == Mode::forward;
-  const int group = turns_of<D>(task) * D::kRows;
-  const int sets = sets_of<D>(task);
+void take_products(Task task, Stream<Word> (&in)[D::kDrains]) {
+  const Blocks<D> blocks(task);
   for (int part = 0; part < kColumns; ++part) {
-    for (int begin = 0; begin < padded(kVertices); begin += group) {
-      ReadLock<Sums<D>> sums(in);
-      for (int i = 0; i < group && begin + i < kVertices; ++i) {
-        const int words = forward ? kWordsOut : 1;
-        for (int column = 0; column < words * kLanes; ++column) {
-          const int at = i / D::kRows * words * sets + column / kLanes;
-          float found = 0;
-          for (int set = 0; set < sets; ++set) {
-            found += sums[i % D::kRows][at + set].lane[column % kLanes];
+    for (int begin = 0; begin < blocks.rows; begin += blocks.group_rows) {
+      const int end = min_of(begin + blocks.group_rows, blocks.rows);
+      for (int first = begin; first < end; first += D::kRows) {
+        for (int j = 0; j < kWordsOut; ++j) {
+          for (int row = first; row < min_of(first + D::kRows, end); ++row) {
+            const Word found = in[row % D::kStep].read();
+            for (int lane = 0; lane < kLanes; ++lane) {
+              CHECK(found.lane[lane] == product(row, part, j * kLanes + lane));
+            }
           }
-          const float expected = forward ? product(begin + i, part, column)
-                                         : row_gradient(begin + i, part * kLanes + column);
-          CHECK(found == expected);
         }
       }
-      clock_cycle();
     }
   }
 }
 
 template <class D>
-void take_gradients(Task task, Blocks<Sums<D>>& in) {
-  const int turns = min_of(turns_of<D>(task), padded(kVertices) / D::kSlices);
-  for (int block = 0; block < blocks_of<D>(task); ++block) {
-    ReadLock<Sums<D>> sums(in);
-    for (int row = 0; row < D::kSliceRows; ++row) {
-      for (int column = 0; column < kWordsOut * kLanes; ++column) {
-        float found = 0;
-        for (int i = 0; i < D::kSlices * turns; ++i) {
-          const int at = i / D::kSlices * kWordsOut + column / kLanes;
-          found += sums[i % D::kSlices * D::kSliceRows + row][at].lane[column % kLanes];
+void take_row_gradients(Task task, Stream<Word> (&in)[D::kDrains]) {
+  const Blocks<D> blocks(task);
+  for (int part = 0; part < kColumns; ++part) {
+    for (int begin = 0; begin < blocks.rows; begin += blocks.group_rows) {
+      const int rows = min_of(blocks.group_rows, blocks.rows - begin);
+      std::vector<Word> found(static_cast<size_t>(rows), filled(0.0F));
+      for (int i = 0; i < blocks.sets * rows; ++i) {
+        Word& sum = found[static_cast<size_t>(i % rows)];
+        sum = sum + in[0].read();
+      }
+      for (int i = 0; i < rows; ++i) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          CHECK(found[static_cast<size_t>(i)].lane[lane] ==
+                row_gradient(begin + i, part * kLanes + lane));
         }
-        CHECK(found == weight_gradient(block * D::kSliceRows + row, column));
       }
     }
-    clock_cycle();
+  }
+}
+
+template <class D>
+void take_gradients(Task task, Stream<Word> (&in)[D::kDrains]) {
+  const int turns = turns_of<D>(task);
+  for (int block = 0; block < blocks_of<D>(task); ++block) {
+    float sums[D::kSliceRows][kWordsOut * kLanes] = {};
+    for (int i = 0; i < turns * D::kSliceRows * kWordsOut; ++i) {
+      const int row = i / kWordsOut % D::kSliceRows, j = i % kWordsOut;
+      for (int slice = 0; slice < D::kSlices; ++slice) {
+        const Word found = in[slice].read();
+        for (int lane = 0; lane < kLanes; ++lane) sums[row][j * kLanes + lane] += found.lane[lane];
+      }
+    }
+    for (int row = 0; row < D::kSliceRows; ++row) {
+      for (int column = 0; column < kWordsOut * kLanes; ++column) {
+        CHECK(sums[row][column] == weight_gradient(block * D::kSliceRows + row, column));
+      }
+    }
   }
 }
 
@@ -142,44 +166,54 @@ int64_t run_array(Mode mode, int64_t& multiplying) {
   const Task task = task_of(mode);
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  BLOCKS(Left<D>, left, 3);
-  BLOCKS(Right<D>, right, 3);
-  BLOCKS(Sums<D>, sums, 2);
+  STREAMS(Word, left, D::kLefts, 4);
+  STREAMS(Word, right, D::kSlices, 4);
+  STREAMS(Word, sums, D::kDrains, 2);
   Dataflow region;
   region.add("left", -1, send_left<D>, task, left);
   region.add("right", -1, send_right<D>, task, right);
   region.add("multiply", -1, multiply<D>, task, left, right, sums);
   if (mode == Mode::weight_gradients) {
     region.add("take", -1, take_gradients<D>, task, sums);
-  } else {
+  } else if (mode == Mode::forward) {
     region.add("take", -1, take_products<D>, task, sums);
+  } else {
+    region.add("take", -1, take_row_gradients<D>, task, sums);
   }
   region.run();
   multiplying = simulation.counted(Count::multiplying);
   return simulation.now();
 }
 
-// Blocks are there in cycle 1, and the array never waits: after its steps, the
-// last sums are there a cycle later, and taken in that cycle.
+// The steps are those of HitGNN's equation 9, |V| f f' / m, in whole blocks. Beside
+// them the array only waits for its first blocks, its last sums, and its pipeline:
+// blocks are filled, multiplied and drained at the same time.
 template <class D>
 void array() {
   int64_t multiplying = 0;
-  // Forward, kRows rows take turns with two others, since three words are not 8: 16 columns of
-  // 3 words for each. That is |V| f f' / m of HitGNN's equation 9, in whole blocks.
-  const int forward = kColumns * words_of(48, 3 * D::kRows) * kLanes * 3 * kWordsOut;
-  CHECK(run_array<D>(Mode::forward, multiplying) == 1 + forward + 2);
+  // Forward, kRows rows take turns with two others, since three words are not 9: 16 columns of
+  // 3 words for each.
+  const int forward_turns = words_of(kSumWindow, kWordsOut);
+  const int forward =
+      kColumns * words_of(48, forward_turns * D::kRows) * kLanes * forward_turns * kWordsOut;
+  run_array<D>(Mode::forward, multiplying);
   CHECK(multiplying == forward);
   // On the way back kMaxTurns rows take turns, or all there are, each 48 columns to one word.
   const int turns = min_of(D::kMaxTurns, words_of(48, D::kRows));
   const int groups = words_of(48, turns * D::kRows);
   const int backward = kColumns * groups * kWordsOut * kLanes * turns;
-  CHECK(run_array<D>(Mode::backward, multiplying) == 1 + backward + 2);
+  run_array<D>(Mode::backward, multiplying);
   CHECK(multiplying == backward);
   // The gradients of 32 rows of weights, kSliceRows at a time: kSlices of the 48 vertices in a
-  // step.
+  // step. Both blocks of words come as fast as they are multiplied, and the last one leaves.
   const int weights = 32 / D::kSliceRows * 48 / D::kSlices * kWordsOut;
-  CHECK(run_array<D>(Mode::weight_gradients, multiplying) == 1 + weights + 2);
+  const int64_t cycles = run_array<D>(Mode::weight_gradients, multiplying);
   CHECK(multiplying == weights);
+  const int last = min_of(forward_turns, 48 / D::kSlices) * D::kSliceRows * kWordsOut;
+  const int filled = 1 + kLanes / D::kLefts;
+  const int emptied = kIn + kRead + D::kSliceRows + kMultiply + kRead + kAdd + kWrite + kOut;
+  CHECK(cycles <= filled + max_of(weights, 32 / D::kSliceRows * (last + kSumWindow)) + kSumWindow +
+                      last + 2 * emptied + 8);
 }
 
 template <class D>
@@ -193,7 +227,6 @@ void send_aggregated(Stream<Word> (&out)[D::kPes]) {
       }
       out[pe].write(word);
     }
-    clock_cycle();
   }
 }
 
@@ -213,31 +246,33 @@ void whole_engine() {
   task.how = {true, false, 0, 1.0F, 0};
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAMS(Word, gathered, D::kPes, 2, 1);
-  STREAM(Word, own, 2, 1);
-  STREAMS(Word, keeping, D::kBanks, 4, 1);
-  STREAMS(Word, kept, D::kBanks, 4, 1);
-  STREAMS(Word, to_left, D::kBanks, 4, 1);
-  STREAMS(Word, to_right, D::kBanks, 4, 1);
-  STREAM(Word, kept_sums, 2, 1);
-  STREAMS(Word, bias, D::kBanks, 2, 1);
-  STREAM(Word, bias_gradient, 2, 1);
-  STREAM(Word, vertices, 2, 1);
-  STREAMS(Product, products, D::kBanks, 4, 16);
-  STREAM(Row, gradients, 2, 1);
-  STREAM(Word, weight_gradients, 2, 1);
-  STREAMS(Word, stored, D::kBanks, 4, 1);
-  STREAMS(Word, returned, D::kBanks, 4, 1);
-  STREAMS(Word, sources, D::kBanks, 4, 1);
-  BLOCKS(Left<D>, left, 3);
-  BLOCKS(Right<D>, right, 3);
-  BLOCKS(Sums<D>, sums, 2);
+  STREAMS(Word, gathered, D::kPes, 2);
+  STREAM(Word, own, 2);
+  STREAMS(Word, to_scratch, D::kStep, 2);
+  STREAM(Word, from_scratch, 2);
+  STREAMS(Word, keeping, D::kBanks, 4);
+  STREAMS(Word, kept, D::kBanks, 4);
+  STREAMS(Word, to_left, D::kBanks, 4);
+  STREAMS(Word, to_right, D::kBanks, 4);
+  STREAM(Word, kept_sums, 2);
+  STREAMS(Word, bias, D::kBanks, 2);
+  STREAM(Word, bias_gradient, 2);
+  STREAM(Word, vertices, 2);
+  STREAMS(Product, products, D::kBanks, 4);
+  STREAM(Row, gradients, 2);
+  STREAM(Word, weight_gradients, 2);
+  STREAMS(Word, stored, D::kBanks, 4);
+  STREAMS(Word, returned, D::kBanks, 4);
+  STREAMS(Word, sources, D::kBanks, 4);
+  STREAMS(Word, left, D::kLefts, 4);
+  STREAMS(Word, right, D::kSlices, 4);
+  STREAMS(Word, sums, D::kDrains, 2);
   Dataflow region;
   region.add("send", -1, send_aggregated<D>, gathered);
-  region.add("fill_left", -1, fill_left<D, false>, task, gathered, own, static_cast<Word*>(nullptr),
+  region.add("fill_left", -1, fill_left<D, false>, task, gathered, own, to_scratch, from_scratch,
              keeping, kept, to_left, kept_sums, left);
-  region.add("fill_right", -1, fill_right<D>, task, weights.data(), to_right, bias, bias_gradient,
-             right);
+  region.add("fill_right", -1, fill_right<D>, task, Port(weights.data(), Count::weight_words),
+             to_right, bias, bias_gradient, right);
   region.add("multiply", -1, multiply<D>, task, left, right, sums);
   region.add("deal", -1, deal<D, Row>, task, vertices, kept_sums, sums, products, gradients,
              weight_gradients);

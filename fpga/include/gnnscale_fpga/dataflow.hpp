@@ -1,28 +1,33 @@
-// The same source as hardware and as C simulation: streams, processes, and
+// The same source as hardware and as C simulation: streams, processes, loops and
 // device memory.
 //
-// Vitis HLS gets its own streams and plain loops. C simulation gets streams
-// whose bounds hold, processes that run side by side, and a clock:
-// clock_cycle() ends an iteration of a pipelined loop.
+// Vitis HLS gets its own streams and ports, and loops with pragmas. C simulation
+// gets streams whose bounds hold, processes that run side by side, and a clock.
+//
+// A loop is written
+//
+//   LOOP(name)
+//   for (...) {
+//     PIPELINED(name, interval, depth);
+//
+// with its initiation interval and the cycles from the begin of an iteration to
+// its end. Vitis HLS is asked for both, and C simulation charges both: trip
+// count x interval, and the depth once whenever the loop is entered. What an
+// iteration writes to a stream is there `depth` cycles after it began.
 #pragma once
 
 #include "gnnscale_fpga/word.hpp"
 
 #ifdef __VITIS_HLS__
 
+#include <hls_burst_maxi.h>
 #include <hls_stream.h>
-#include <hls_streamofblocks.h>
 
 namespace gnnscale::fpga {
 
 template <class T>
 using Stream = hls::stream<T>;
-template <class T>
-using Blocks = hls::stream_of_blocks<T>;
-template <class T>
-using WriteLock = hls::write_lock<T>;
-template <class T>
-using ReadLock = hls::read_lock<T>;
+using Port = hls::burst_maxi<Word>;
 
 enum class Count {
   forward,
@@ -46,24 +51,27 @@ enum class Count {
 struct Elapsed {
   explicit Elapsed(Count /*what*/) {}
 };
-inline void clock_cycle(int /*cycles*/ = 1) {}
 inline void count(Count /*what*/, int /*amount*/ = 1) {}
-inline Word load(const Word* port, int word, Count /*kind*/) { return port[word]; }
-inline void store(Word* port, int word, const Word& value, Count /*kind*/) { port[word] = value; }
 
 }  // namespace gnnscale::fpga
 
 #define GNNSCALE_PRAGMA(text) _Pragma(#text)
-#define STREAM(type, name, fifo, latency) \
-  hls::stream<type> name;                 \
+#define STREAM(type, name, fifo) \
+  hls::stream<type> name;        \
   GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
-#define STREAMS(type, name, count, fifo, latency) \
-  hls::stream<type> name[count];                  \
+#define STREAMS(type, name, count, fifo) \
+  hls::stream<type> name[count];         \
   GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
-#define STREAM_STAGES(type, name, stages, count, fifo, latency) \
-  hls::stream<type> name[stages][count];                        \
+#define STREAM_STAGES(type, name, stages, count, fifo) \
+  hls::stream<type> name[stages][count];               \
   GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
-#define BLOCKS(type, name, depth) hls::stream_of_blocks<type, depth> name
+#define LOOP(name) \
+  name:
+// A flushable pipeline: what is in it leaves it even if there is no input.
+#define PIPELINED(name, interval, depth)                  \
+  GNNSCALE_PRAGMA(HLS pipeline II = interval style = flp) \
+  GNNSCALE_PRAGMA(HLS latency max = depth)                \
+  static_assert((interval) > 0 && (depth) > 0)
 #define DATAFLOW(region)
 #define PROCESS(region, name, index, function, ...) function(__VA_ARGS__)
 #define RUN(region)
@@ -77,23 +85,12 @@ inline void store(Word* port, int word, const Word& value, Count /*kind*/) { por
 
 namespace gnnscale::fpga {
 
-using csim::Blocks;
 using csim::Count;
-using csim::ReadLock;
 using csim::Stream;
-using csim::WriteLock;
+using Port = csim::Port<Word>;
 
-inline void clock_cycle(int64_t cycles = 1) { csim::Simulation::current().cycle(cycles); }
 inline void count(Count what, int64_t amount = 1) {
   csim::Simulation::current().count(what, amount);
-}
-inline Word load(const Word* port, int word, Count kind) {
-  csim::Simulation::current().touch(port, word, false, kind);
-  return port[word];
-}
-inline void store(Word* port, int word, const Word& value, Count kind) {
-  csim::Simulation::current().touch(port, word, true, kind);
-  port[word] = value;
 }
 
 // Counts the cycles from here to the end of its scope.
@@ -130,35 +127,37 @@ class Dataflow {
 };
 
 template <class T>
-void shape(Stream<T>& stream, const char* name, int depth, int latency) {
+void shape(Stream<T>& stream, const char* name, int fifo) {
   stream.set_name(name);
-  stream.shape(depth, latency);
+  stream.shape(fifo);
 }
 template <class T, size_t count>
-void shape(Stream<T> (&streams)[count], const char* name, int depth, int latency) {
+void shape(Stream<T> (&streams)[count], const char* name, int fifo) {
   for (size_t i = 0; i < count; ++i) {
     streams[i].set_name(std::string(name) + " " + std::to_string(i));
-    streams[i].shape(depth, latency);
+    streams[i].shape(fifo);
   }
+}
+template <class T, size_t stages, size_t count>
+void shape(Stream<T> (&streams)[stages][count], const char* name, int fifo) {
+  for (auto& stage : streams) shape(stage, name, fifo);
 }
 
 }  // namespace gnnscale::fpga
 
-// A stream of `fifo` elements after a pipeline of `latency` cycles.
-#define STREAM(type, name, fifo, latency) \
-  Stream<type> name;                      \
-  shape(name, #name, fifo, latency)
-#define STREAMS(type, name, count, fifo, latency) \
-  Stream<type> name[count];                       \
-  shape(name, #name, fifo, latency)
-// The streams before and after each stage of a network; the first have a latency.
-#define STREAM_STAGES(type, name, stages, count, fifo, latency) \
-  Stream<type> name[stages][count];                             \
-  for (int stage = 0; stage < stages; ++stage) shape(name[stage], #name, fifo, stage ? 1 : latency)
-// Arrays that two processes take turns on: one is filled while another is read.
-#define BLOCKS(type, name, depth) \
-  Blocks<type> name(depth);       \
-  name.set_name(#name)
+#define STREAM(type, name, fifo) \
+  Stream<type> name;             \
+  shape(name, #name, fifo)
+#define STREAMS(type, name, count, fifo) \
+  Stream<type> name[count];              \
+  shape(name, #name, fifo)
+// The streams before and after each stage of a network.
+#define STREAM_STAGES(type, name, stages, count, fifo) \
+  Stream<type> name[stages][count];                    \
+  shape(name, #name, fifo)
+#define LOOP(name) for (gnnscale::csim::Loop name; (name).enters();)
+#define PIPELINED(name, interval, depth) \
+  const gnnscale::csim::Iteration name##_iteration(name, interval, depth)
 #define DATAFLOW(region) Dataflow region
 #define PROCESS(region, name, index, function, ...) region.add(name, index, function, __VA_ARGS__)
 #define RUN(region) region.run()

@@ -1,6 +1,7 @@
 // The sizes of one compute unit. Everything else is a template over them.
 #pragma once
 
+#include "gnnscale_fpga/operators.hpp"
 #include "gnnscale_fpga/word.hpp"
 
 namespace gnnscale::fpga {
@@ -36,12 +37,15 @@ struct Design {
   static constexpr int kMaxWordsOut = 64;  // widest output row of a layer: 1,024 floats
   static constexpr int kMaxStages = 16;    // products of a model
 
-  // Cycles until a sum of floats can be used again.
-  static constexpr int kAddLatency = 8;
+  // Words of rows that go to the array together.
+  static constexpr int kLefts = min_of(min_of(kBanks, kRows), kLanes);
+  // Sums that come from it together.
+  static constexpr int kStep = min_of(kPes, kRows);  // rows, forward
+  static constexpr int kDrains = max_of(kStep, kSlices);
 
-  // Rows that take turns on a row of the array where an output row is so narrow
+  // Rows that take turns on a row of the array if an output row is so narrow
   // that its sums would not be ready.
-  static constexpr int kMaxTurns = kBanks / kRows > kAddLatency ? kBanks / kRows : kAddLatency;
+  static constexpr int kMaxTurns = max_of(kBanks / kRows, kSumWindow);
 };
 
 }  // namespace gnnscale::fpga

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "gnnscale_fpga/operators.hpp"
+
 namespace gnnscale::fpga {
 
 constexpr int kLanes = 16;  // floats of a word: PE_SIMD of HitGNN's equation 8
@@ -29,10 +31,21 @@ lanes:
   for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
     const float sum = a.lane[i] + b.lane[i];
-#pragma HLS bind_op variable = sum op = fadd impl = fabric
+#pragma HLS bind_op variable = sum op = fadd impl = fabric latency = kAdd
     out.lane[i] = sum;
   }
   return out;
+}
+
+// The sum of several words, as a tree of additions.
+template <int count>
+Word sum_of(const Word* words) {
+#pragma HLS inline
+  if constexpr (count == 1) {
+    return words[0];
+  } else {
+    return sum_of<count / 2>(words) + sum_of<count - count / 2>(words + count / 2);
+  }
 }
 
 union Bits {
@@ -54,5 +67,9 @@ inline int32_t bits_of(float value) {
 
 // Words of `count` elements, `per_word` in each.
 constexpr int words_of(int count, int per_word) { return (count + per_word - 1) / per_word; }
+
+constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
 }  // namespace gnnscale::fpga

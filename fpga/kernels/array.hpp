@@ -1,0 +1,217 @@
+// The units of the array's process: what fills its blocks, its steps, and what
+// hands out its sums. Each is a few counters, and does one thing in a cycle.
+#pragma once
+
+#include "kernels/blocks.hpp"
+
+namespace gnnscale::fpga {
+
+// A word of each row of the array, for all that take turns. For the gradients
+// of weights, a word of sixteen rows.
+template <class D>
+using Left = Word[2][max_of(D::kMaxTurns, kLanes / D::kRows)][D::kRows];
+// Sixteen rows of the weights.
+template <class D>
+using Right = Word[2][kLanes][D::kMaxWordsOut];
+// For each row of the array as many sums as an output row has words, or as take
+// turns.
+template <class D>
+using Sums = Word[2][D::kRows][max_of(D::kMaxWordsOut, 2 * D::kMaxTurns)];
+
+// Which half of a memory is filled and which one is used next, and whether they
+// are full.
+struct Halves {
+  bool full[2] = {false, false};
+  int fills = 0;
+  int uses = 0;
+
+  bool has_room() const { return !full[fills]; }
+  bool is_ready() const { return full[uses]; }
+  void filled() {
+    full[fills] = true;
+    fills = 1 - fills;
+  }
+  void used() {
+    full[uses] = false;
+    uses = 1 - uses;
+  }
+};
+
+// Takes the words of the left blocks, kLefts rows in a cycle.
+template <class D>
+struct LeftFiller {
+  Blocks<D> blocks;
+  GroupCounter<D> group;
+  int column = 0;
+  int at = 0;  // row of the block
+  int left;    // blocks
+
+  explicit LeftFiller(const Task& task) : blocks(task), group(blocks), left(blocks.num_lefts()) {}
+  void step(Stream<Word> (&in)[D::kLefts], Left<D>& out, Halves& halves) {
+#pragma HLS inline
+    bool there = left > 0 && halves.has_room();
+    for (int i = 0; i < D::kLefts; ++i) {
+#pragma HLS unroll
+      there = there && !in[i].empty();
+    }
+    if (!there) return;
+    for (int row = 0; row < D::kRows; ++row) {
+#pragma HLS unroll
+      if (row / D::kLefts != at % D::kRows / D::kLefts) continue;
+      out[halves.fills][at / D::kRows][row] = in[row % D::kLefts].read();
+    }
+    at += D::kLefts;
+    if (at < group.left_rows()) return;
+    at = 0;
+    --left;
+    halves.filled();
+    if (++column < blocks.columns) return;
+    column = 0;
+    group.next();
+  }
+};
+
+// Takes the words of the right blocks, one in a cycle.
+template <class D>
+struct RightFiller {
+  int words, left;  // of a row; blocks
+  int row = 0, word = 0;
+
+  explicit RightFiller(const Task& task)
+      : words(task.words_out), left(task.mode == Mode::weight_gradients ? 0 : parts_of(task)) {}
+  void step(Stream<Word>& in, Right<D>& out, Halves& halves) {
+#pragma HLS inline
+    if (left == 0 || !halves.has_room() || in.empty()) return;
+    const Word value = in.read();
+    for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+      if (i == row) out[halves.fills][i][word] = value;
+    }
+    if (++word < words) return;
+    word = 0;
+    if (++row < kLanes) return;
+    row = 0;
+    --left;
+    halves.filled();
+  }
+};
+
+// The steps of the array, one after the other.
+template <class D>
+struct Stepper {
+  Blocks<D> blocks;
+  bool transposes, backward;
+  int lane = 0;  // of the left words, or step of the right rows
+  int turn = 0;
+  int word = 0;
+  int column = 0;  // on the way back: word of the weights' rows
+  int group = 0;
+  int part = 0;    // or block of the gradients of weights
+  int before = 0;  // steps before this left block, for the gradients of weights
+
+  explicit Stepper(const Task& task)
+      : blocks(task),
+        transposes(task.mode == Mode::weight_gradients),
+        backward(task.mode == Mode::backward) {}
+
+  bool done() const { return part == blocks.parts; }
+  // Whether the step begins its sums.
+  bool begins() const {
+    if (transposes) return before + lane < blocks.turns;
+    return column == 0 && lane < blocks.sets;
+  }
+  // The place of its sums in each row.
+  int sum() const {
+    const int number = (transposes ? (before + lane) % blocks.turns : turn) * blocks.sets;
+    return (number + lane % blocks.sets) * blocks.words + word;
+  }
+  void next(Halves& lefts, Halves& rights, Halves& sums) {
+#pragma HLS inline
+    if (++word < blocks.words) return;
+    word = 0;
+    if (!transposes && ++turn < blocks.turns) return;
+    turn = 0;
+    if (++lane < blocks.lanes) return;
+    lane = 0;
+    lefts.used();
+    before += blocks.lanes;
+    if (transposes ? before < blocks.steps : ++column < blocks.columns) return;
+    column = before = 0;
+    sums.filled();
+    if (!transposes && ++group < blocks.groups) return;
+    group = 0;
+    if (!transposes) rights.used();
+    ++part;
+  }
+};
+
+// Hands out the sums of a block: forward a word of kStep rows in a cycle, on the
+// way back one of a row, and for the gradients of weights one of each slice.
+template <class D>
+struct Drain {
+  Blocks<D> blocks;
+  GroupCounter<D> group;
+  Mode mode;
+  int turn = 0, row = 0, word = 0, set = 0;
+  int settles = 0;  // cycles until the first sums are complete
+  int left;         // blocks
+
+  explicit Drain(const Task& task)
+      : blocks(task), group(blocks), mode(task.mode), left(blocks.num_sums()) {}
+
+  bool done() const { return left == 0; }
+  int sum() const {
+    if (mode == Mode::backward) return row / D::kRows * blocks.sets + set;
+    return turn * blocks.words + word;
+  }
+  // Whether row `at` of the array is handed out, and in which stream.
+  bool takes(int at) const {
+    if (mode == Mode::forward) return at / D::kStep == row / D::kStep;
+    if (mode == Mode::backward) return at == row % D::kRows;
+    return at % D::kSliceRows == row;
+  }
+  int stream(int at) const {
+    if (mode == Mode::forward) return at % D::kStep;
+    return mode == Mode::backward ? 0 : at / D::kSliceRows;
+  }
+  int num_streams() const {
+    if (mode == Mode::forward) return D::kStep;
+    return mode == Mode::backward ? 1 : D::kSlices;
+  }
+  void next(Halves& sums) {
+#pragma HLS inline
+    bool complete = false;
+    if (mode == Mode::forward) {
+      // Turn by turn, word by word, the rows of the turn.
+      row += D::kStep;
+      const int rows = min_of(D::kRows, group.rows() - turn * D::kRows);
+      if (row >= rows) {
+        row = 0;
+        if (++word == blocks.words) {
+          word = 0;
+          complete = ++turn * D::kRows >= group.rows();
+        }
+      }
+    } else if (mode == Mode::backward) {
+      if (++row == group.rows()) {
+        row = 0;
+        complete = ++set == blocks.sets;
+      }
+    } else if (++word == blocks.words) {
+      word = 0;
+      if (++row == D::kSliceRows) {
+        row = 0;
+        complete = ++turn == blocks.turns;
+      }
+    }
+    if (!complete) return;
+    turn = set = 0;
+    // Forward, the first sums were complete kSumWindow cycles before the last.
+    settles = mode == Mode::forward ? 0 : kSumWindow;
+    --left;
+    sums.used();
+    group.next();
+  }
+};
+
+}  // namespace gnnscale::fpga

@@ -1,0 +1,79 @@
+// How the update engine cuts matrices into blocks: what its processes agree on.
+#pragma once
+
+#include "kernels/tokens.hpp"
+
+namespace gnnscale::fpga {
+
+// Rows that take turns on a row of the array, so that sums are ready when they
+// are added to again. On the way back each row is a word wide. For the gradients
+// of weights, steps that take turns.
+template <class D>
+int turns_of(const Task& task) {
+  const int rows = padded(task.num_rows);
+  if (task.mode == Mode::backward) return min_of(D::kMaxTurns, words_of(rows, D::kRows));
+  const int turns = task.words_out >= kSumWindow ? 1 : words_of(kSumWindow, task.words_out);
+  return task.mode == Mode::forward ? turns : min_of(turns, rows / D::kSlices);
+}
+
+// If there are too few rows to take turns on the way back, there are several
+// sums of each word instead.
+template <class D>
+int sets_of(const Task& task) {
+  return task.mode == Mode::backward ? words_of(kSumWindow, turns_of<D>(task)) : 1;
+}
+
+// Blocks of rows of the weights whose gradients are made at a time.
+template <class D>
+int blocks_of(const Task& task) {
+  return parts_of(task) * (kLanes / D::kSliceRows);
+}
+
+// The blocks of a pass. A left block is of a group of rows that take turns; on
+// the way back there is one for each word of these, and for the gradients of
+// weights it has sixteen rows. A right block is of sixteen rows of the weights.
+template <class D>
+struct Blocks {
+  bool transposes;
+  int turns, sets;
+  int words;    // that are multiplied one after the other
+  int columns;  // left blocks for the same sums
+  int lanes;    // of a left block that are multiplied
+  int rows;     // padded
+  int group_rows, groups;
+  int steps;  // of the gradients of a block of weights
+  int parts;
+
+  explicit Blocks(const Task& task)
+      : transposes(task.mode == Mode::weight_gradients),
+        turns(turns_of<D>(task)),
+        sets(sets_of<D>(task)),
+        words(task.mode == Mode::backward ? 1 : task.words_out),
+        columns(task.mode == Mode::backward ? task.words_out : 1),
+        lanes(transposes ? kLanes / D::kSlices : kLanes),
+        rows(padded(task.num_rows)),
+        group_rows(transposes ? kLanes : turns * D::kRows),
+        groups(words_of(rows, group_rows)),
+        steps(rows / D::kSlices),
+        parts(transposes ? blocks_of<D>(task) : parts_of(task)) {}
+
+  int num_lefts() const { return parts * groups * columns; }
+  int num_sums() const { return transposes ? parts : parts * groups; }
+  // Lane of the left words that the array's first row takes, for gradients.
+  int lane_of(int part) const { return part % (kLanes / D::kSliceRows) * D::kSliceRows; }
+};
+
+// The group of rows that a process is at. Each part begins with the first.
+template <class D>
+struct GroupCounter {
+  int group_rows, all;
+  int begin = 0;
+
+  explicit GroupCounter(const Blocks<D>& blocks)
+      : group_rows(blocks.group_rows), all(blocks.rows) {}
+  int rows() const { return min_of(group_rows, all - begin); }
+  int left_rows() const { return rows(); }
+  void next() { begin = begin + group_rows < all ? begin + group_rows : 0; }
+};
+
+}  // namespace gnnscale::fpga

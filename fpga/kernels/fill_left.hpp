@@ -1,0 +1,134 @@
+// What the update engine takes to its left: words of rows.
+#pragma once
+
+#include "kernels/scratch.hpp"
+
+namespace gnnscale::fpga {
+
+// Forward: aggregated rows from the gather PEs, which are kept on the way.
+template <class D>
+void fill_aggregated(const Task& task, Stream<Word> (&gathered)[D::kPes],
+                     Stream<Word> (&to_scratch)[D::kStep], Stream<Word> (&keeping)[D::kBanks],
+                     Stream<Word> (&out)[D::kLefts]) {
+  constexpr int kDepth = kIn + kOut;
+  const int num_rows = padded(task.num_rows);
+  int part = 0, row = 0;
+  LOOP(rows)
+  while (part < parts_of(task)) {
+    PIPELINED(rows, 1, kDepth);
+    const Place place = place_of(task, part);
+    for (int i = 0; i < D::kStep; ++i) {
+#pragma HLS unroll
+      const Word word = gathered[(row + i) % D::kPes].read();
+      out[(row + i) % D::kLefts].write(word);
+      if (place.keeps && place.chip) keeping[(row + i) % D::kBanks].write(word);
+      if (place.keeps && !place.chip) to_scratch[i].write(word);
+    }
+    row += D::kStep;
+    if (row < num_rows) continue;
+    row = 0;
+    ++part;
+  }
+}
+
+// For the gradients of weights: words of aggregated rows that were kept. The banks give n words a
+// cycle beside the gradients, device memory one.
+template <class D>
+void fill_kept(const Task& task, Stream<Word>& own, Stream<Word>& from_scratch,
+               Stream<Word> (&kept)[D::kBanks], Stream<Word> (&out)[D::kLefts]) {
+  constexpr int kDepth = kIn + kOut;
+  constexpr int kTimes = kLanes / D::kSliceRows;
+  int block = 0, row = 0;
+  LOOP(rows)
+  while (block < blocks_of<D>(task)) {
+    PIPELINED(rows, 1, kDepth);
+    const Place place = place_of(task, block / kTimes);
+    const bool many = place.keeps && place.chip;
+    for (int i = 0; i < D::kStep; ++i) {
+#pragma HLS unroll
+      if (many) out[(row + i) % D::kLefts].write(kept[(row + i) % D::kBanks].read());
+    }
+    if (!many) {
+      Word word = filled(0.0F);
+      if (place.keeps) {
+        word = from_scratch.read();
+      } else if (row < task.num_rows) {
+        word = own.read();
+      }
+      out[row % D::kLefts].write(word);
+    }
+    row += many ? D::kStep : 1;
+    if (row < padded(task.num_rows)) continue;
+    row = 0;
+    ++block;
+  }
+}
+
+// On the way back: gradients of output rows, word by word of a group of rows.
+// If derivatives take them, aggregated rows continue to the gradients that the
+// array makes of them.
+template <class D, bool reads_rows>
+void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
+                    Stream<Word>& from_scratch, Stream<Word> (&kept)[D::kBanks], Stream<Word>& sums,
+                    Stream<Word> (&out)[D::kLefts]) {
+  constexpr int kDepth = kIn + kOut;
+  const Blocks<D> blocks(task);
+  GroupCounter<D> group(blocks);
+  int column = 0, row = 0;
+  int left = blocks.num_lefts();
+  int part = reads_rows ? 0 : blocks.parts, sum = 0;
+  LOOP(rows)
+  while (left > 0 || part < blocks.parts) {
+    PIPELINED(rows, 1, kDepth);
+    bool ready = left > 0;
+    for (int i = 0; i < D::kLefts; ++i) {
+#pragma HLS unroll
+      ready = ready && !gradients[(group.begin + row + i) % D::kBanks].empty() && !out[i].full();
+    }
+    for (int i = 0; i < D::kLefts; ++i) {
+#pragma HLS unroll
+      const int bank = (group.begin + row + i) % D::kBanks;
+      if (ready) out[(group.begin + row + i) % D::kLefts].write(gradients[bank].read());
+    }
+    if (ready) row += D::kLefts;
+    if (ready && row == group.rows()) {
+      row = 0;
+      --left;
+      if (++column == blocks.columns) {
+        column = 0;
+        group.next();
+      }
+    }
+    if (part == blocks.parts) continue;
+    const bool chip = place_of(task, part).chip;
+    const bool skips = !is_sum(task, part);
+    const bool there = chip ? !kept[sum % D::kBanks].empty() : !from_scratch.empty();
+    if (!skips && there && !sums.full()) {
+      sums.write(chip ? kept[sum % D::kBanks].read() : from_scratch.read());
+      ++sum;
+    }
+    if (skips || sum == task.num_rows) {
+      sum = 0;
+      ++part;
+    }
+  }
+}
+
+// Fills the blocks to the left. What it hands to the banks forward, in `keeping`,
+// it takes from them in `kept`.
+template <class D, bool reads_rows>
+void fill_left(Task task, Stream<Word> (&gathered)[D::kPes], Stream<Word>& own,
+               Stream<Word> (&to_scratch)[D::kStep], Stream<Word>& from_scratch,
+               Stream<Word> (&keeping)[D::kBanks], Stream<Word> (&kept)[D::kBanks],
+               Stream<Word> (&gradients)[D::kBanks], Stream<Word>& sums,
+               Stream<Word> (&out)[D::kLefts]) {
+  if (task.mode == Mode::forward) {
+    fill_aggregated<D>(task, gathered, to_scratch, keeping, out);
+  } else if (task.mode == Mode::weight_gradients) {
+    fill_kept<D>(task, own, from_scratch, kept, out);
+  } else {
+    fill_gradients<D, reads_rows>(task, gradients, from_scratch, kept, sums, out);
+  }
+}
+
+}  // namespace gnnscale::fpga

@@ -1,0 +1,95 @@
+// Aggregated rows that are kept for the gradients of weights: their place, and the
+// process of those that have no room on the chip.
+#pragma once
+
+#include "kernels/blocks.hpp"
+
+namespace gnnscale::fpga {
+
+// Whether a part of the aggregated rows is kept, in the banks of rows or in
+// `scratch`. Own rows of the input are not, since they can be read again.
+struct Place {
+  bool keeps;
+  bool chip;
+  int word;  // in `scratch`, of the first row
+};
+inline Place place_of(const Task& task, int part) {
+  const bool again = task.slots > 1 && !task.hidden;
+  const int number = again ? part / task.slots : part;
+  const int before = (number - task.kept.parts) * padded(task.stage_rows);
+  return {!again || part % task.slots == task.slots - 1, number < task.kept.parts,
+          task.kept.outside + before};
+}
+
+// Whether derivatives take a part: the sums of the neighbours.
+inline bool is_sum(const Task& task, int part) { return part % task.slots == task.slots - 1; }
+
+// Parts of the aggregated rows in their order, each `times` times, for the process
+// of `scratch`, which moves some of them.
+struct ScratchWalk {
+  Task task;
+  bool reads_rows;
+  int parts, times;
+  int part = 0, time = 0;
+
+  ScratchWalk(const Task& of, int num_times, bool gradient_reads_rows)
+      : task(of), reads_rows(gradient_reads_rows), parts(parts_of(of)), times(num_times) {}
+  bool done() const { return part == parts; }
+  bool moves() const {
+    const Place place = place_of(task, part);
+    const bool wanted = task.mode != Mode::backward || (reads_rows && is_sum(task, part));
+    return place.keeps && !place.chip && wanted;
+  }
+  int first() const { return place_of(task, part).word + task.first_row; }
+  int words() const { return task.mode == Mode::backward ? task.num_rows : padded(task.num_rows); }
+  // The next time of a part that is moved, or the next part.
+  void next() {
+    if (moves() && ++time < times) return;
+    time = 0;
+    ++part;
+  }
+};
+
+// The process of `scratch`: forward it writes what has no room on the chip, and
+// then it reads it.
+template <class D, bool reads_rows>
+void move_scratch(Task task, Port port, Stream<Word> (&in)[D::kStep], Stream<Word>& out) {
+  constexpr int kDepth = kIn + kOut;
+  const bool writes = task.mode == Mode::forward;
+  const bool transposes = task.mode == Mode::weight_gradients;
+  // Of a tile on the way back, all gradients of the stage come.
+  if (task.mode != Mode::forward) task.first_row = 0;
+  ScratchWalk walk(task, transposes ? kLanes / D::kSliceRows : 1, reads_rows);
+  ScratchWalk asked = walk;
+  int word = 0;
+  bool ahead = false;  // one part has been asked for that is not yet read
+  LOOP(words)
+  while (!walk.done()) {
+    PIPELINED(words, 1, kDepth);
+    if (!writes && word == 0 && !asked.done()) {
+      const bool asks = asked.moves();
+      if (asks) port.read_request(asked.first(), asked.words());
+      asked.next();
+      if (!asks || !ahead) {
+        ahead = ahead || asks;
+        continue;
+      }
+    }
+    if (!walk.moves()) {
+      walk.next();
+      continue;
+    }
+    if (writes && word == 0) port.write_request(walk.first(), walk.words());
+    if (writes) {
+      port.write(in[word % D::kStep].read());
+    } else {
+      out.write(port.read());
+    }
+    if (++word < walk.words()) continue;
+    word = 0;
+    if (writes) port.write_response();
+    walk.next();
+  }
+}
+
+}  // namespace gnnscale::fpga
