@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from enum import IntEnum
@@ -16,6 +18,12 @@ from gnnscale.backend.fpga.csim import xrt
 COMPUTE, FAIL, MEET, HOLD = range(4)
 WORD = np.ones(1, np.uint32)
 Open = Callable[..., Board]
+
+
+def test_a_program_that_drives_a_board_needs_no_torch() -> None:
+    code = "import sys, gnnscale.backend.fpga.board; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.split() == ["False"], answer.stderr
 
 
 def without_contexts() -> Any:
