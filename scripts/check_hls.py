@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from clang.cindex import Cursor, CursorKind, Index, TranslationUnit, Type, TypeKind
@@ -237,6 +238,22 @@ def check_operators(function: Cursor) -> Found:
             yield function, f"{line.strip()}: the latency is no constant of operators.hpp"
 
 
+def check_divisions(function: Cursor) -> Found:
+    """No division by a size that is known at run time in a pipeline: a divider is dozens of cycles.
+
+    Floats are divided by the operator whose latency ``bind_op`` gives.
+    """
+    parts = [function] if function.kind == CursorKind.CXX_METHOD else walk(function, _LOOPS)
+    for part in parts:
+        if part.kind in _LOOPS and not pipelined(part):
+            continue
+        lines = [line.split("//")[0] for line in source(part).splitlines()]
+        for line, following in pairwise([*lines, ""]):
+            found = re.search(r"[/%] (?!k[A-Z])(?!D::k)([a-z][\w.\[\]]*)", line)
+            if found and "op = fdiv" not in following:
+                yield part, f"a division by {found[1]}"
+
+
 RULES: dict[str, Callable[[Cursor], Found]] = {
     "loops": check_loops,
     "pointers": check_pointers,
@@ -245,6 +262,7 @@ RULES: dict[str, Callable[[Cursor], Found]] = {
     "dependences": check_dependences,
     "streams": check_streams,
     "operators": check_operators,
+    "divisions": check_divisions,
 }
 
 

@@ -134,6 +134,17 @@ PLANTED = {
         }""",
         "no constant of operators.hpp",
     ),
+    "a division": (
+        "divisions",
+        """void f(Stream<int>& out, int turns) {
+          LOOP(words)
+          for (int i = 0; i < 9; ++i) {
+            PIPELINED(words, 1, 2);
+            out.write(i % turns);
+          }
+        }""",
+        "a division by turns",
+    ),
     "a second region": (
         "call sites",
         """void run() {

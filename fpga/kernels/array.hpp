@@ -16,7 +16,11 @@ using Right = Word[2][kLanes][D::kMaxWordsOut];
 // For each row of the array as many sums as an output row has words, or as take
 // turns.
 template <class D>
-using Sums = Word[2][D::kRows][max_of(D::kMaxWordsOut, 2 * D::kMaxTurns)];
+constexpr int sums_of_row() {
+  return max_of(D::kMaxWordsOut, 2 * D::kMaxTurns);
+}
+template <class D>
+using Sums = Word[2][D::kRows][sums_of_row<D>()];
 
 // Which half of a memory is filled and which one is used next, and whether they
 // are full.
@@ -108,6 +112,8 @@ struct Stepper {
   int group = 0;
   int part = 0;    // or block of the gradients of weights
   int before = 0;  // steps before this left block, for the gradients of weights
+  int cycle = 0;   // of the turns, for these
+  int set = 0;
 
   explicit Stepper(const Task& task)
       : blocks(task),
@@ -122,8 +128,7 @@ struct Stepper {
   }
   // The place of its sums in each row.
   int sum() const {
-    const int number = (transposes ? (before + lane) % blocks.turns : turn) * blocks.sets;
-    return (number + lane % blocks.sets) * blocks.words + word;
+    return ((transposes ? cycle : turn) * blocks.sets + set) * blocks.words + word;
   }
   void next(Halves& lefts, Halves& rights, Halves& sums) {
 #pragma HLS inline
@@ -131,12 +136,14 @@ struct Stepper {
     word = 0;
     if (!transposes && ++turn < blocks.turns) return;
     turn = 0;
+    cycle = cycle + 1 == blocks.turns ? 0 : cycle + 1;
+    set = set + 1 == blocks.sets ? 0 : set + 1;
     if (++lane < blocks.lanes) return;
     lane = 0;
     lefts.used();
     before += blocks.lanes;
     if (transposes ? before < blocks.steps : ++column < blocks.columns) return;
-    column = before = 0;
+    column = before = cycle = set = 0;
     sums.filled();
     if (!transposes && ++group < blocks.groups) return;
     group = 0;

@@ -87,6 +87,7 @@ template <class D, class RowType>
 void deal_rows(const Task& task, Stream<Word>& gathered, Stream<Word>& sums, Stream<RowType>& out) {
   constexpr int kDepth = kIn + kRead + kAdd + kWrite + kOut;
   Word totals[D::kMaxTurns * D::kRows];
+  SumWindow<D::kMaxTurns * D::kRows> window;
   const Blocks<D> blocks(task);
   GroupCounter<D> group(blocks);
   int part = 0, slot = 0, set = 0, row = 0;
@@ -95,6 +96,7 @@ void deal_rows(const Task& task, Stream<Word>& gathered, Stream<Word>& sums, Str
     PIPELINED(rows, 1, kDepth);
 #pragma HLS dependence variable = totals type = inter false  // a group has kSumWindow rows
     const Word sum = sums.read();
+    window.use(row, set > 0);
     const Word total = set == 0 ? sum : totals[row] + sum;
     totals[row] = total;
     if (set + 1 == blocks.sets && group.begin + row < task.num_rows) {
@@ -158,19 +160,17 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
   const int turns = turns_of<D>(task);
   const int rows_of_slot = task.words_in * kLanes;
   Word totals[D::kSliceRows * D::kMaxWordsOut];
+  SumWindow<D::kSliceRows * D::kMaxWordsOut> window;
   int block = 0, turn = 0, i = 0;
   int asked = 0;  // blocks whose gradients are to be added to
   LOOP(words)
   while (block <= blocks) {
     PIPELINED(words, 1, kDepth);
 #pragma HLS dependence variable = totals type = inter false  // kSumWindow cycles between turns
-    // Parts come slot by slot of each column; weights lie column by column of a slot.
     const int number = task.adds && asked <= block + 1 && asked <= blocks ? asked : block;
-    const int part = number / kTimes;
     const int row = number == blocks
                         ? task.slots * rows_of_slot
-                        : part % task.slots * rows_of_slot + part / task.slots * kLanes +
-                              number % kTimes * D::kSliceRows;
+                        : weights_row(task, number / kTimes) + number % kTimes * D::kSliceRows;
     const int first = task.weights + row * task.words_out;
     const int num_words = (number == blocks ? 1 : D::kSliceRows) * task.words_out;
     if (task.adds && asked <= block + 1 && asked <= blocks) {
@@ -182,6 +182,7 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
     if (last && i == 0) gradients.write_request(first, num_words);
     if (i < num_words) {
       const Word word = block == blocks ? bias.read() : in.read();
+      window.use(i, turn > 0);
       const Word total = turn == 0 ? word : totals[i] + word;
       totals[i] = total;
       if (last) gradients.write(task.adds ? gradients.read() + total : total);

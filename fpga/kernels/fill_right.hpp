@@ -20,8 +20,7 @@ void fill_weights(const Task& task, Port weights, Stream<Word> (&bias)[D::kBanks
   while (piece < parts) {
     PIPELINED(words, 1, kDepth);
     if (asked < parts && asked < piece + kAhead) {
-      const int row = asked < 0 ? task.slots * rows_of_slot
-                                : asked % task.slots * rows_of_slot + asked / task.slots * kLanes;
+      const int row = asked < 0 ? task.slots * rows_of_slot : weights_row(task, asked);
       weights.read_request(task.weights + row * task.words_out,
                            asked < 0 ? task.words_out : kLanes * task.words_out);
       ++asked;
@@ -49,6 +48,7 @@ void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Wo
   constexpr int kInterval = max_of(1, D::kSlices / D::kBanks);  // a bank gives a word a cycle
   Word sums[max_of(D::kMaxWordsOut, 2 * D::kMaxTurns)];
 #pragma HLS bind_storage variable = sums type = ram_2p impl = lutram
+  SumWindow<max_of(D::kMaxWordsOut, 2 * D::kMaxTurns)> window;
   const int steps = padded(task.num_rows) / D::kSlices;
   const int turns = turns_of<D>(task);
   int block = 0, step = 0, turn = 0, word = 0;
@@ -64,6 +64,7 @@ void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Wo
     }
     const Word sum = sum_of<D::kSlices>(slices);
     const int at = turn * task.words_out + word;
+    if (block == 0) window.use(at, step >= turns);
     if (block == 0) sums[at] = step < turns ? sum : sums[at] + sum;
     if (++word < task.words_out) continue;
     word = 0;

@@ -45,6 +45,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
   Stepper<D> stepper(task);
   Drain<D> drain(task);
   Halves left_halves, right_halves, sum_halves;
+  SumWindow<2 * sums_of_row<D>()> window;
   drain.settles = task.mode == Mode::forward ? 0 : kSumWindow;
   LOOP(steps)
   while (!drain.done()) {
@@ -111,6 +112,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
     const int added = sum_halves.fills, drained = sum_halves.uses;
     const int sum = stepper.sum();
     const bool begins = stepper.begins();
+    if (adds) window.use(added * sums_of_row<D>() + sum, !begins);
     Word leaving[D::kDrains];
     for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll

@@ -15,14 +15,14 @@ struct Place {
 };
 inline Place place_of(const Task& task, int part) {
   const bool again = task.slots > 1 && !task.hidden;
-  const int number = again ? part / task.slots : part;
+  const int number = again ? column_of(task, part) : part;
   const int before = (number - task.kept.parts) * padded(task.stage_rows);
-  return {!again || part % task.slots == task.slots - 1, number < task.kept.parts,
+  return {!again || slot_of(task, part) == task.slots - 1, number < task.kept.parts,
           task.kept.outside + before};
 }
 
 // Whether derivatives take a part: the sums of the neighbours.
-inline bool is_sum(const Task& task, int part) { return part % task.slots == task.slots - 1; }
+inline bool is_sum(const Task& task, int part) { return slot_of(task, part) == task.slots - 1; }
 
 // Parts of the aggregated rows in their order, each `times` times, for the process
 // of `scratch`, which moves some of them.

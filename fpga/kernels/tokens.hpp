@@ -69,6 +69,17 @@ struct Task {
 // Parts of the aggregated rows: a word of each row, slot by slot of each column.
 inline int parts_of(const Task& task) { return task.words_in * task.slots; }
 
+// Of a part: its slot, and its word of the row. There are one or two slots, so
+// that this is no division.
+inline int slot_of(const Task& task, int part) { return task.slots == 2 ? part % 2 : 0; }
+inline int column_of(const Task& task, int part) { return task.slots == 2 ? part / 2 : part; }
+
+// The first row of a part's weights: parts come slot by slot of each column,
+// weights lie column by column of a slot.
+inline int weights_row(const Task& task, int part) {
+  return (slot_of(task, part) * task.words_in + column_of(task, part)) * kLanes;
+}
+
 // One word of a row, on its way to all scatter PEs.
 struct Row {
   Word value;

@@ -173,6 +173,25 @@ void two_reads_of_a_stream_take_two_cycles() {
   }
 }
 
+void add_again(int sums) {
+  SumWindow<16> window;
+  LOOP(additions)
+  for (int i = 0; i < 40; ++i) {
+    PIPELINED(additions, 1, 12);
+    window.use(i % sums, true);
+  }
+}
+
+void a_sum_that_is_read_too_early_is_an_error() {
+  csim::Simulation simulation{csim::BankModel{}};
+  const csim::Entered entered(simulation);
+  Dataflow fine, early;
+  fine.add("add", -1, add_again, kSumWindow);
+  fine.run();
+  early.add("add", -1, add_again, kSumWindow - 1);
+  CHECK_THROWS(early.run(), csim::SimulationError);
+}
+
 void fail_in_a_loop() {
   LOOP(numbers)
   for (int i = 0; i < 3; ++i) {
@@ -298,6 +317,7 @@ int main() {
   a_loop_costs_its_depth_whenever_it_is_entered();
   two_reads_of_a_stream_take_two_cycles();
   an_error_leaves_its_loop();
+  a_sum_that_is_read_too_early_is_an_error();
   a_burst_takes_a_cycle_a_word();
   what_is_requested_ahead_does_not_wait();
   two_ports_share_a_bank();

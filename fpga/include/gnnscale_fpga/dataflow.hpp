@@ -53,6 +53,11 @@ struct Elapsed {
 };
 inline void count(Count /*what*/, int /*amount*/ = 1) {}
 
+template <int count>
+struct SumWindow {
+  void use(int /*sum*/, bool /*reads*/) {}
+};
+
 }  // namespace gnnscale::fpga
 
 #define GNNSCALE_PRAGMA(text) _Pragma(#text)
@@ -92,6 +97,26 @@ using Port = csim::Port<Word>;
 inline void count(Count what, int64_t amount = 1) {
   csim::Simulation::current().count(what, amount);
 }
+
+// Checks what a dependence pragma promises: that none of `count` sums is read
+// before it is written.
+template <int count>
+class SumWindow {
+ public:
+  SumWindow() {
+    for (int64_t& each : free_at_) each = 0;
+  }
+  void use(int sum, bool reads) {
+    const int64_t now = csim::Simulation::current().now();
+    if (reads && now < free_at_[sum]) {
+      throw csim::SimulationError("a sum is read before it is written");
+    }
+    free_at_[sum] = now + kSumWindow;
+  }
+
+ private:
+  int64_t free_at_[count];
+};
 
 // Counts the cycles from here to the end of its scope.
 class Elapsed {
