@@ -270,7 +270,7 @@ class Fpga(Accelerator):
 
     Attributes:
         bitstream: path of an ``.xclbin``; None for C simulation.
-        index: number of the card, as ``xrt-smi examine`` counts.
+        index: number of the card, as ``xrt-smi examine`` counts; 0 in C simulation.
         n: scatter-gather PEs of a compute unit (HitGNN, section V-C): 1, 2, 4, 8 or 16.
         m: multiply-accumulate units of a compute unit: a power of two from 16 to 2048.
         compute_units: of the card, each with a bank of memory and a slice of every mini-batch.
@@ -325,6 +325,14 @@ class Fpga(Accelerator):
     def simulated(self) -> bool:  # type: ignore[override]
         """Whether it has no bitstream."""
         return self.bitstream is None
+
+    def check(self) -> None:
+        """Refuse a number for a simulated card: each is another one."""
+        if self.simulated and self.index != 0:
+            raise ConfigError(
+                f"device_plan.devices: {self.name}: index={self.index}: simulated cards are not "
+                "numbered; a board has a number, and bitstream=FILE"
+            )
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:

@@ -6,7 +6,7 @@ from copying_device import Copying
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.plan import Accelerator, Cpu, Cuda, Emulated
+from gnnscale.plan import Accelerator, Cpu, Cuda, Emulated, Fpga
 from gnnscale.plan.device import Efficiency, process_group_backend, shared_collective
 from gnnscale.plan.registry import parse_devices
 
@@ -107,3 +107,10 @@ def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows(options, ta
 def test_a_part_of_a_peak_is_above_0_and_up_to_1(value: float) -> None:
     with pytest.raises(ConfigError, match=rf"efficiency\.memory={value}: must be above 0 and up"):
         Efficiency(processor=1.0, memory=value, accelerator=1.0, link=1.0)
+
+
+def test_simulated_cards_are_not_numbered() -> None:
+    Fpga(name="a").check()
+    Fpga(name="a", index=7, bitstream="file.xclbin").check()
+    with pytest.raises(ConfigError, match="a: index=7: simulated cards are not numbered"):
+        Fpga(name="a", index=7).check()
