@@ -30,7 +30,8 @@ def planted() -> Graph:
     return PlantedPartition(name="planted", **sizes).open()
 
 
-@pytest.mark.parametrize("plan", [pytest.param("cpu", marks=pytest.mark.long), "cpu_x2"])
+@pytest.mark.integration
+@pytest.mark.parametrize("plan", ["cpu", "cpu_x2"])
 def test_weights_are_those_of_the_command(planted: Graph, tmp_path: Path, plan: str) -> None:
     options = {"runtime.deterministic": True, "device_plan": plan}
     done = gnnscale.train(planted, "gcn", **SMALL, seed=3, options=options)

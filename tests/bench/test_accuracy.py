@@ -44,6 +44,7 @@ def test_dgl_refuses_what_it_would_not_follow(override: str) -> None:
         script.check_dgl_does_the_same(config)
 
 
+@pytest.mark.integration
 def test_both_sides_learn_the_same(tmp_path: Path) -> None:
     pytest.importorskip("dgl", reason="dgl is not installed")
     options = (

@@ -49,7 +49,8 @@ def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np
         if len(list_):
             moves[v] = np.bincount(list_, minlength=n) / len(list_)
     rank = restart
-    for _ in range(2000):
+    # Without a restart ranks move slowly.
+    for _ in range(2000 if damping == 1 else 200):
         rank = damping * rank @ moves + (1 - damping) * restart
     return rank
 
