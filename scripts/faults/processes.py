@@ -75,7 +75,9 @@ def sockets(pid: int) -> set[str]:
 
 
 def shared_memory() -> set[str]:
-    return {each.name for each in Path("/dev/shm").iterdir()}
+    """Return what is in shared memory, but for semaphores of process pools: a run has no pool."""
+    names = {each.name for each in Path("/dev/shm").iterdir()}
+    return {name for name in names if not name.startswith("sem.mp-")}
 
 
 def elapsed() -> Iterator[float]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from faults import processes
 from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
@@ -313,7 +314,7 @@ def test_of_no_rows_there_are_none(num_rows: int, width: int, dtype: Any) -> Non
 def shared_memory() -> set[Path]:
     """Files of shared memory that have a name."""
     temporary = Path(tempfile.gettempdir()).glob("*gnnscale-cache*")
-    return {*Path("/dev/shm").iterdir(), *temporary}
+    return {*map(Path, processes.shared_memory()), *temporary}
 
 
 def memory_files(process: int) -> list[str]:

@@ -1,7 +1,6 @@
 """Worker processes: what they share, which threads they run, and how a failing one ends them."""
 
 import json
-import os
 import re
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import copying_device  # noqa: F401
 import pytest
+from faults.processes import shared_memory
 from forked import state, workers
 from held_rows import HoldEvenVertices
 from one_line import one_line
@@ -158,13 +158,13 @@ def test_a_stage_that_raises_ends_the_run(
     config = settings(*STATIC, plan, f"runtime.prefetch={prefetch}", "epochs=20")
     note = tmp_path / "raised"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure=failure)
-    before = set(os.listdir("/dev/shm"))
+    before = shared_memory()
     assert f"worker {name}: {message}" in line_of(replace(config, sampler=sampler))
     assert note.exists()
     trace = (tmp_path / f"worker-{name.replace(':', '-')}.log").read_text()
     assert "faulty.py" in trace
     assert failure in trace
-    assert set(os.listdir("/dev/shm")) == before
+    assert shared_memory() == before
     # Epochs of six steps are done, and so are their checkpoints.
     files = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
     assert files == ["best.safetensors", "last.safetensors"]
