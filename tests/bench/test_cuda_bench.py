@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cuda_bench.main import rows, table_of, with_table
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "bench_cuda.py"
 

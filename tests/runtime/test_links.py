@@ -11,6 +11,8 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 
+pytestmark = pytest.mark.integration
+
 LINKS = (
     *("task=links", "batch_size=256", "epochs=3", "runtime.prefetch=none"),
     *("task.num_candidates=20", "model.hidden=16"),

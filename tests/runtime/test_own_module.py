@@ -15,7 +15,7 @@ from gnnscale.runtime.command_options import CodeOfModel, EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.processes.launch import WorkerError
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 LIBRARIES = {"PyG": "torch_geometric", "DGL": "dgl"}
 PLANS = {

@@ -17,6 +17,8 @@ from gnnscale.plan.calibration.probes import STEP_PROBES, StepProbe, probe_graph
 from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.platform import ThisMachine
 
+pytestmark = pytest.mark.integration
+
 PROBE = STEP_PROBES[0]
 
 

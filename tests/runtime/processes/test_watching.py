@@ -16,7 +16,7 @@ from gnnscale.runtime.processes import watching
 from gnnscale.runtime.processes.launch import WorkerError, launch
 from gnnscale.runtime.sync import pulse as stalls
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 
 TWO = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
 
