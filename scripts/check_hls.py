@@ -8,6 +8,7 @@ of Vitis. Each finding is a line `FILE:LINE: RULE: what`. The rules follow UG139
 kernel without findings may still be refused by Vitis HLS.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -283,8 +284,10 @@ def check_call_sites(found: Sequence[Cursor]) -> Iterator[Finding]:
 
 def include_folders() -> list[str]:
     """Return this machine's folders of headers; libclang brings no headers."""
+    command = ["g++", "-E", "-x", "c++", "-", "-v"]
+    english = {**os.environ, "LC_ALL": "C"}
     printed = subprocess.run(
-        ["g++", "-E", "-x", "c++", "-", "-v"], input="", capture_output=True, text=True, check=True
+        command, input="", capture_output=True, text=True, check=True, env=english
     ).stderr
     listed = printed.split("#include <...> search starts here:")[1].split("End of search list")[0]
     return [each.strip() for each in listed.splitlines() if each.strip()]

@@ -13,12 +13,7 @@ using Left = Word[2][max_of(D::kMaxTurns, kLanes / D::kRows)][D::kRows];
 // Sixteen rows of the weights.
 template <class D>
 using Right = Word[2][kLanes][D::kMaxWordsOut];
-// For each row of the array as many sums as an output row has words, or as take
-// turns.
-template <class D>
-constexpr int sums_of_row() {
-  return max_of(D::kMaxWordsOut, 2 * D::kMaxTurns);
-}
+// The sums of each row of the array.
 template <class D>
 using Sums = Word[2][D::kRows][sums_of_row<D>()];
 
@@ -65,7 +60,7 @@ struct LeftFiller {
       out[halves.fills][at / D::kRows][row] = in[row % D::kLefts].read();
     }
     at += D::kLefts;
-    if (at < group.left_rows()) return;
+    if (at < group.rows()) return;
     at = 0;
     --left;
     halves.filled();
@@ -104,7 +99,7 @@ struct RightFiller {
 template <class D>
 struct Stepper {
   Blocks<D> blocks;
-  bool transposes, backward;
+  bool backward;
   int lane = 0;  // of the left words, or step of the right rows
   int turn = 0;
   int word = 0;
@@ -115,26 +110,23 @@ struct Stepper {
   int cycle = 0;   // of the turns, for these
   int set = 0;
 
-  explicit Stepper(const Task& task)
-      : blocks(task),
-        transposes(task.mode == Mode::weight_gradients),
-        backward(task.mode == Mode::backward) {}
+  explicit Stepper(const Task& task) : blocks(task), backward(task.mode == Mode::backward) {}
 
   bool done() const { return part == blocks.parts; }
   // Whether the step begins its sums.
   bool begins() const {
-    if (transposes) return before + lane < blocks.turns;
+    if (blocks.transposes) return before + lane < blocks.turns;
     return column == 0 && lane < blocks.sets;
   }
   // The place of its sums in each row.
   int sum() const {
-    return ((transposes ? cycle : turn) * blocks.sets + set) * blocks.words + word;
+    return ((blocks.transposes ? cycle : turn) * blocks.sets + set) * blocks.words + word;
   }
   void next(Halves& lefts, Halves& rights, Halves& sums) {
 #pragma HLS inline
     if (++word < blocks.words) return;
     word = 0;
-    if (!transposes && ++turn < blocks.turns) return;
+    if (!blocks.transposes && ++turn < blocks.turns) return;
     turn = 0;
     cycle = cycle + 1 == blocks.turns ? 0 : cycle + 1;
     set = set + 1 == blocks.sets ? 0 : set + 1;
@@ -142,12 +134,12 @@ struct Stepper {
     lane = 0;
     lefts.used();
     before += blocks.lanes;
-    if (transposes ? before < blocks.steps : ++column < blocks.columns) return;
+    if (blocks.transposes ? before < blocks.steps : ++column < blocks.columns) return;
     column = before = cycle = set = 0;
     sums.filled();
-    if (!transposes && ++group < blocks.groups) return;
+    if (!blocks.transposes && ++group < blocks.groups) return;
     group = 0;
-    if (!transposes) rights.used();
+    if (!blocks.transposes) rights.used();
     ++part;
   }
 };
@@ -160,12 +152,16 @@ struct Drain {
   GroupCounter<D> group;
   Mode mode;
   int turn = 0, row = 0, word = 0, set = 0;
-  int settles = 0;  // cycles until the first sums are complete
-  int left;         // blocks
+  int settles;  // cycles until the first sums are complete
+  int left;     // blocks
 
   explicit Drain(const Task& task)
-      : blocks(task), group(blocks), mode(task.mode), left(blocks.num_sums()) {}
+      : blocks(task), group(blocks), mode(task.mode), left(blocks.num_sums()) {
+    settle();
+  }
 
+  // Forward, the first sums of a block were complete kSumWindow cycles before the last.
+  void settle() { settles = mode == Mode::forward ? 0 : kSumWindow; }
   bool done() const { return left == 0; }
   int sum() const {
     if (mode == Mode::backward) return row / D::kRows * blocks.sets + set;
@@ -213,8 +209,7 @@ struct Drain {
     }
     if (!complete) return;
     turn = set = 0;
-    // Forward, the first sums were complete kSumWindow cycles before the last.
-    settles = mode == Mode::forward ? 0 : kSumWindow;
+    settle();
     --left;
     sums.used();
     group.next();

@@ -23,6 +23,13 @@ int sets_of(const Task& task) {
   return task.mode == Mode::backward ? words_of(kSumWindow, turns_of<D>(task)) : 1;
 }
 
+// Sums that a row of the array has: as many as an output row has words, or as
+// take turns.
+template <class D>
+constexpr int sums_of_row() {
+  return max_of(D::kMaxWordsOut, 2 * D::kMaxTurns);
+}
+
 // Blocks of rows of the weights whose gradients are made at a time.
 template <class D>
 int blocks_of(const Task& task) {
@@ -72,7 +79,6 @@ struct GroupCounter {
   explicit GroupCounter(const Blocks<D>& blocks)
       : group_rows(blocks.group_rows), all(blocks.rows) {}
   int rows() const { return min_of(group_rows, all - begin); }
-  int left_rows() const { return rows(); }
   void next() { begin = begin + group_rows < all ? begin + group_rows : 0; }
 };
 

@@ -132,7 +132,7 @@ void deal_gradients(const Task& task, Stream<Word> (&sums)[D::kDrains], Stream<W
 #pragma HLS unroll
       slices[slice] = sums[slice].read();
     }
-    out.write(sum_of<D::kSlices>(slices));
+    out.write(tree_of<D::kSlices>(slices, Sum{}));
   }
 }
 
@@ -167,13 +167,14 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
   while (block <= blocks) {
     PIPELINED(words, 1, kDepth);
 #pragma HLS dependence variable = totals type = inter false  // kSumWindow cycles between turns
-    const int number = task.adds && asked <= block + 1 && asked <= blocks ? asked : block;
+    const bool asks = task.adds && asked <= min_of(block + 1, blocks);
+    const int number = asks ? asked : block;
     const int row = number == blocks
                         ? task.slots * rows_of_slot
                         : weights_row(task, number / kTimes) + number % kTimes * D::kSliceRows;
     const int first = task.weights + row * task.words_out;
     const int num_words = (number == blocks ? 1 : D::kSliceRows) * task.words_out;
-    if (task.adds && asked <= block + 1 && asked <= blocks) {
+    if (asks) {
       gradients.read_request(first, num_words);
       ++asked;
       continue;

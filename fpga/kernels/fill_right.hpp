@@ -46,9 +46,9 @@ void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Wo
                Stream<Word> (&out)[D::kSlices]) {
   constexpr int kDepth = kIn + log2_of(D::kSlices) * kAdd + kRead + kAdd + kWrite;
   constexpr int kInterval = max_of(1, D::kSlices / D::kBanks);  // a bank gives a word a cycle
-  Word sums[max_of(D::kMaxWordsOut, 2 * D::kMaxTurns)];
+  Word sums[sums_of_row<D>()];
 #pragma HLS bind_storage variable = sums type = ram_2p impl = lutram
-  SumWindow<max_of(D::kMaxWordsOut, 2 * D::kMaxTurns)> window;
+  SumWindow<sums_of_row<D>()> window;
   const int steps = padded(task.num_rows) / D::kSlices;
   const int turns = turns_of<D>(task);
   int block = 0, step = 0, turn = 0, word = 0;
@@ -62,7 +62,7 @@ void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Wo
       slices[slice] = gradients[(step * D::kSlices + slice) % D::kBanks].read();
       out[slice].write(slices[slice]);
     }
-    const Word sum = sum_of<D::kSlices>(slices);
+    const Word sum = tree_of<D::kSlices>(slices, Sum{});
     const int at = turn * task.words_out + word;
     if (block == 0) window.use(at, step >= turns);
     if (block == 0) sums[at] = step < turns ? sum : sums[at] + sum;

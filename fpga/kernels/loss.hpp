@@ -15,33 +15,7 @@ namespace gnnscale::fpga {
 constexpr int kLossSeeds = 512;  // of a chunk
 constexpr int kLossRead = 3;     // URAM
 
-// The larger of two words' lanes, as a tree over the first `count` ones.
-template <int count>
-float largest_of(const float* lanes) {
-#pragma HLS inline
-  if constexpr (count == 1) {
-    return lanes[0];
-  } else {
-    const float left = largest_of<count / 2>(lanes);
-    const float right = largest_of<count - count / 2>(lanes + count / 2);
-    return left > right ? left : right;
-  }
-}
-
-// Their sum, as a tree.
-template <int count>
-float total_of(const float* lanes) {
-#pragma HLS inline
-  if constexpr (count == 1) {
-    return lanes[0];
-  } else {
-    const float sum = total_of<count / 2>(lanes) + total_of<count - count / 2>(lanes + count / 2);
-#pragma HLS bind_op variable = sum op = fadd impl = fabric latency = kAdd
-    return sum;
-  }
-}
-
-constexpr int kTree = log2_of(kLanes);  // levels
+constexpr int kTree = log2_of(kLanes);  // levels of a tree over the lanes of a word
 
 // Cross-entropy of `seeds` seeds from `begin` on, a chunk, times `scale`.
 template <class D>
@@ -72,7 +46,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       lanes[lane] = column < group.num_classes ? word.lane[lane] : -HUGE_VALF;
       if (column == classes[v]) target = word.lane[lane];
     }
-    const float found = largest_of<kLanes>(lanes);
+    const float found = tree_of<kLanes>(lanes, Larger{});
     largest[v] = j == 0 || found > largest[v] ? found : largest[v];
     if (j == classes[v] / kLanes) own[v] = target;
     if (++v == all) {
@@ -96,7 +70,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       word.lane[lane] = counts ? value : 0.0F;
     }
     row = word;
-    const float sum = total_of<kLanes>(word.lane);
+    const float sum = tree_of<kLanes>(word.lane, Sum{});
     sums[v] = j == 0 ? sum : sums[v] + sum;
     if (++v == all) {
       v = 0;
@@ -130,7 +104,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       ++j;
     }
   }
-  return total_of<kLanes>(losses.lane) * scale;
+  return tree_of<kLanes>(losses.lane, Sum{}) * scale;
 }
 
 // Binary cross-entropy of a word of classes, each 0 or 1 in `labels`, times
@@ -170,7 +144,7 @@ float binary_cross_entropies(Port batch, const Group& group, int words_out, int 
       float found[kLanes];
       const Word labels = batch.read();
       gradient = binary_cross_entropy(row, labels, group.num_classes - j * kLanes, scale, found);
-      losses.lane[i % kLanes] += total_of<kLanes>(found);
+      losses.lane[i % kLanes] += tree_of<kLanes>(found, Sum{});
     }
     row = gradient;
     if (++j == words_out) {
@@ -178,7 +152,7 @@ float binary_cross_entropies(Port batch, const Group& group, int words_out, int 
       ++v;
     }
   }
-  return total_of<kLanes>(losses.lane) * scale;
+  return tree_of<kLanes>(losses.lane, Sum{}) * scale;
 }
 
 // The loss of a group of seeds.

@@ -46,7 +46,6 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
   Drain<D> drain(task);
   Halves left_halves, right_halves, sum_halves;
   SumWindow<2 * sums_of_row<D>()> window;
-  drain.settles = task.mode == Mode::forward ? 0 : kSumWindow;
   LOOP(steps)
   while (!drain.done()) {
     PIPELINED(steps, 1, kDepth);
@@ -63,17 +62,18 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
       drains = drains && (i >= drain.num_streams() || !out[i].full());
     }
     bool adds = !stepper.done() && left_halves.is_ready() && sum_halves.has_room();
-    adds = adds && (stepper.transposes || right_halves.is_ready());
+    adds = adds && (stepper.blocks.transposes || right_halves.is_ready());
     for (int i = 0; i < D::kSlices; ++i) {
 #pragma HLS unroll
-      adds = adds && (!stepper.transposes || !rights[i].empty());
+      adds = adds && (!stepper.blocks.transposes || !rights[i].empty());
     }
 
     Word words[D::kSlices] = {};
     float values[D::kRows] = {};
     if (adds) {
       Word rows[D::kRows];  // of the left block
-      const int place = stepper.transposes ? stepper.lane * D::kSlices / D::kRows : stepper.turn;
+      const int place =
+          stepper.blocks.transposes ? stepper.lane * D::kSlices / D::kRows : stepper.turn;
       for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll
         rows[row] = left[left_halves.uses][place][row];
@@ -82,7 +82,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
 #pragma HLS unroll
         const int slice = row / D::kSliceRows;
         const int lane = stepper.blocks.lane_of(stepper.part) + row % D::kSliceRows;
-        values[row] = stepper.transposes
+        values[row] = stepper.blocks.transposes
                           ? rows[(stepper.lane * D::kSlices + slice) % D::kRows].lane[lane % kLanes]
                           : rows[row].lane[stepper.lane];
       }
@@ -95,7 +95,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
       }
       for (int slice = 0; slice < D::kSlices; ++slice) {
 #pragma HLS unroll
-        if (stepper.transposes) {
+        if (stepper.blocks.transposes) {
           words[slice] = rights[slice].read();
         } else if (!stepper.backward) {
           words[slice] = weights[stepper.lane];

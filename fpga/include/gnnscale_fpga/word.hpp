@@ -37,16 +37,29 @@ lanes:
   return out;
 }
 
-// The sum of several words, as a tree of additions.
-template <int count>
-Word sum_of(const Word* words) {
+// Several values as one, by a tree of `combine`.
+template <int count, class T, class Combine>
+T tree_of(const T* values, Combine combine) {
 #pragma HLS inline
   if constexpr (count == 1) {
-    return words[0];
+    return values[0];
   } else {
-    return sum_of<count / 2>(words) + sum_of<count - count / 2>(words + count / 2);
+    return combine(tree_of<count / 2>(values, combine),
+                   tree_of<count - count / 2>(values + count / 2, combine));
   }
 }
+
+struct Sum {
+  Word operator()(const Word& a, const Word& b) const { return a + b; }
+  float operator()(float a, float b) const {
+    const float sum = a + b;
+#pragma HLS bind_op variable = sum op = fadd impl = fabric latency = kAdd
+    return sum;
+  }
+};
+struct Larger {
+  float operator()(float a, float b) const { return a > b ? a : b; }
+};
 
 union Bits {
   float value;
