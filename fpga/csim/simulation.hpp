@@ -211,6 +211,7 @@ class StreamState {
     return at;
   }
   int64_t capacity() const { return static_cast<int64_t>(ready_at_.size()); }
+  int64_t head() const { return head_; }
 
  private:
   int64_t room() const { return fifo_ + depth_ - 1; }
@@ -231,6 +232,8 @@ class Stream : public StreamState {
   }
   bool empty() const { return !readable(simulation_.now()); }
   bool full() const { return !writable(simulation_.now()); }
+  // What would be read, of a stream that is not empty.
+  const T& front() const { return elements_[static_cast<size_t>(head())]; }
   T read() {
     if (!readable(simulation_.now())) simulation_.wait_readable(*this);
     simulation_.progressed();

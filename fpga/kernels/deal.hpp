@@ -33,7 +33,7 @@ inline void read_vertices(Task task, Port batch, Stream<Word>& out) {
 template <class D>
 void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums)[D::kDrains],
                    Stream<Product> (&out)[D::kBanks]) {
-  constexpr int kDepth = kIn + kRead + kOut;
+  constexpr int kDepth = kIn + kRead + 2 * kHash + kOut;
   Word ids[D::kGatherRows / 8];
 #pragma HLS array_partition variable = ids type = cyclic factor = 2
   LOOP(words)
@@ -54,9 +54,11 @@ void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums
     for (int i = 0; i < D::kStep; ++i) {
 #pragma HLS unroll
       const int v = begin + row + i;
-      Product product;
+      Product product = {};
       product.value = sums[i].read();
-      product.vertex = last && task.how.drops ? vertex_of(ids[v / 8], v % 8) : 0;
+      if (last && task.how.drops) {
+        product.draws = draws_of(task.how.key, vertex_of(ids[v / 8], v % 8), word);
+      }
       product.row = v / D::kBanks;
       product.column = word;
       product.first = part == 0;
@@ -85,7 +87,7 @@ inline void attach(RowWithSum& row, Stream<Word>& sums) { row.gathered = sums.re
 
 template <class D, class RowType>
 void deal_rows(const Task& task, Stream<Word>& gathered, Stream<Word>& sums, Stream<RowType>& out) {
-  constexpr int kDepth = kIn + kRead + kAdd + kWrite + kOut;
+  constexpr int kDepth = kIn + kRead + kAdd + kMultiply + kWrite + kOut;
   Word totals[D::kMaxTurns * D::kRows];
   SumWindow<D::kMaxTurns * D::kRows> window;
   const Blocks<D> blocks(task);
@@ -101,7 +103,7 @@ void deal_rows(const Task& task, Stream<Word>& gathered, Stream<Word>& sums, Str
     totals[row] = total;
     if (set + 1 == blocks.sets && group.begin + row < task.num_rows) {
       RowType token = {};
-      token.value = total;
+      token.value = scaled(total, task.source_scale);
       token.source = slot * task.num_rows + group.begin + row;
       if (slot + 1 == task.slots) attach(token, gathered);
       out.write(token);

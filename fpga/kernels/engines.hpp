@@ -19,7 +19,7 @@ namespace gnnscale::fpga {
 template <class D>
 using Rows = Word[D::kBanks][D::kRowWords / D::kBanks];
 template <class D>
-using GatherSums = SumsOfPe<D>[D::kPes];
+using GatherSums = HalfOfSums<D>[D::kPes];
 
 // FIFOs in front of PEs let one of them be ahead of another.
 constexpr int kFifo = 32;
@@ -30,7 +30,8 @@ constexpr int kBankFifo = 4;
 // update engine, and on the way back the other way round.
 template <class D, class Functions>
 void run_engines(Task task, Port batch, Port port_of_edges, Port features, Port weights,
-                 Port port_of_gradients, Port scratch, Rows<D>& chip_rows, GatherSums<D>& sums) {
+                 Port port_of_gradients, Port scratch, Rows<D>& chip_rows,
+                 GatherSums<D>& first_sums, GatherSums<D>& second_sums) {
 #pragma HLS dataflow
   using RowType = RowOf<Functions>;
   using MessageType = MessageOf<Functions>;
@@ -83,8 +84,9 @@ void run_engines(Task task, Port batch, Port port_of_edges, Port features, Port 
   for (int pe = 0; pe < D::kPes; ++pe) {
 #pragma HLS unroll
 #pragma HLS dataflow
-    PROCESS(region, "gather", pe, (gather<D, Functions>), task, sums[pe], messages[kStages][pe],
-            sources[pe], sources[D::kPes + pe], gathered[pe], returned[pe], returned[D::kPes + pe]);
+    PROCESS(region, "gather", pe, (gather<D, Functions>), task, first_sums[pe], second_sums[pe],
+            messages[kStages][pe], sources[pe], sources[D::kPes + pe], gathered[pe], returned[pe],
+            returned[D::kPes + pe]);
   }
   PROCESS(region, "move_scratch", -1, (move_scratch<D, kReadsRows>), task, scratch, to_scratch,
           from_scratch);

@@ -2,7 +2,7 @@
 // the destinations that are g modulo n.
 //
 // A PE has its sums twice: while one pass is gathered, the sums of the pass
-// before leave.
+// before leave. One half is in BRAM and the other in URAM, since neither has room for both.
 #pragma once
 
 #include "kernels/tokens.hpp"
@@ -10,19 +10,19 @@
 namespace gnnscale::fpga {
 
 // The sums that are being written: an addition, or clearing one, takes
-// kSumWindow cycles from its read to its write.
+// kGatherWindow cycles from its read to its write.
 struct RecentSums {
-  int place[kSumWindow - 1];
+  int place[kGatherWindow - 1];
 
   RecentSums() {
-    for (int i = 0; i < kSumWindow - 1; ++i) {
+    for (int i = 0; i < kGatherWindow - 1; ++i) {
 #pragma HLS unroll
       place[i] = -1;
     }
   }
   bool has(int wanted) const {
     bool found = false;
-    for (int i = 0; i < kSumWindow - 1; ++i) {
+    for (int i = 0; i < kGatherWindow - 1; ++i) {
 #pragma HLS unroll
       found = found || place[i] == wanted;
     }
@@ -30,7 +30,7 @@ struct RecentSums {
   }
   // Every cycle, with the sum that was read, or -1.
   void shift(int newest) {
-    for (int i = kSumWindow - 2; i > 0; --i) {
+    for (int i = kGatherWindow - 2; i > 0; --i) {
 #pragma HLS unroll
       place[i] = place[i - 1];
     }
@@ -85,18 +85,18 @@ constexpr int source_rows_of_pe(bool reads_rows) {
 }
 
 template <class D>
-using SumsOfPe = Word[2][D::kGatherRows / D::kPes];
+using HalfOfSums = Word[D::kGatherRows / D::kPes];
 
 // Gathers what comes in each pass. Its sums leave in the order of their rows: of
 // the forward pass to the update engine, gradients to the banks of the rows
 // that they are of. Each is cleared as it leaves, so that the next task finds
 // them clear, but the first one of a run.
 template <class D, class Functions>
-void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
-            Stream<Word>& even_sources, Stream<Word>& odd_sources, Stream<Word>& out,
-            Stream<Word>& even_out, Stream<Word>& odd_out) {
+void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
+            Stream<MessageOf<Functions>>& in, Stream<Word>& even_sources, Stream<Word>& odd_sources,
+            Stream<Word>& out, Stream<Word>& even_out, Stream<Word>& odd_out) {
   constexpr int kRows = D::kGatherRows / D::kPes;
-  constexpr int kDepth = kIn + kRead + kAdd + kWrite;
+  constexpr int kDepth = kIn + kUramRead + kAdd + kWrite;
   const bool forward = task.mode == Mode::forward;
   const bool reads_rows = Functions::kGradientReadsRows && !forward;
   const Word initial = filled(forward ? Functions::kInitial : 0.0F);
@@ -106,7 +106,7 @@ void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
   LOOP(clearing)
   for (int i = 0; i < unclear; ++i) {
     PIPELINED(clearing, 1, kWrite);
-    sums[0][i] = sums[1][i] = initial;
+    first_sums[i] = second_sums[i] = initial;
   }
   RecentSums added, cleared;
   MessageOf<Functions> message = {};
@@ -118,7 +118,8 @@ void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
   LOOP(messages)
   while (!ended || leaving < task.sums) {
     PIPELINED(messages, 1, kDepth);
-#pragma HLS dependence variable = sums type = inter false     // RecentSums
+#pragma HLS dependence variable = first_sums type = inter false  // RecentSums
+#pragma HLS dependence variable = second_sums type = inter false
 #pragma HLS dependence variable = sources type = inter false  // read after all are written
     const int half = pass % 2;
     if (loaded < task.sums) {
@@ -141,7 +142,8 @@ void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
     Word filling_sum = {}, leaving_sum = {};
     for (int i = 0; i < 2; ++i) {
 #pragma HLS unroll
-      const Word sum = sums[i][i == half ? row : leaving % kRows];
+      const int place = i == half ? row : leaving % kRows;
+      const Word sum = i == 0 ? first_sums[place] : second_sums[place];
       if (i == half) filling_sum = sum;
       if (i != half) leaving_sum = sum;
     }
@@ -151,9 +153,11 @@ void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
     for (int i = 0; i < 2; ++i) {
 #pragma HLS unroll
       const bool fills = i == half;
-      if (fills ? adds : leaves) {
-        sums[i][fills ? row : leaving] = fills ? next : initial;
-      }
+      const int place = fills ? row : leaving % kRows;
+      const Word sum = fills ? next : initial;
+      if (fills ? !adds : !leaves) continue;
+      if (i == 0) first_sums[place] = sum;
+      if (i == 1) second_sums[place] = sum;
     }
     added.shift(adds ? half * kRows + row : -1);
     cleared.shift(leaves ? (1 - half) * kRows + leaving : -1);

@@ -13,17 +13,30 @@
 namespace gnnscale::fpga {
 
 constexpr int kLossSeeds = 512;  // of a chunk
-constexpr int kLossRead = 3;     // URAM
 
 constexpr int kTree = log2_of(kLanes);  // levels of a tree over the lanes of a word
+// Classes whose exponentials are taken together: half a word's.
+constexpr int kClassesAtOnce = 8;
+static_assert(2 * kClassesAtOnce == kLanes);
+
+// The sum of a word, one after the other: a tree would take an adder for each.
+inline float sum_of(const Word& word) {
+  float sum = 0;
+  LOOP(lanes)
+  for (int i = 0; i < kLanes; ++i) {
+    PIPELINED(lanes, kAdd, kAdd);
+    sum = Sum{}(sum, word.lane[i]);
+  }
+  return sum;
+}
 
 // Cross-entropy of `seeds` seeds from `begin` on, a chunk, times `scale`.
 template <class D>
 float cross_entropy(Port batch, const Group& group, int begin, int seeds, int words_out, int from,
                     float scale, Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
-  constexpr int kHighest = kLossRead + (kTree + 1) * kCompare + kWrite;
-  constexpr int kExponentials = kLossRead + kAdd + kExponential + (kTree + 1) * kAdd + kWrite;
-  constexpr int kGradients = kLossRead + kDivide + kMultiply + kAdd + kWrite;
+  constexpr int kHighest = kUramRead + (kTree + 1) * kCompare + kWrite;
+  constexpr int kExponentials = kUramRead + kAdd + kExponential + (kTree + 1) * kAdd + kWrite;
+  constexpr int kGradients = kUramRead + kDivide + kMultiply + kAdd + kWrite;
   const int all = padded(seeds);
   float largest[kLossSeeds], own[kLossSeeds], sums[kLossSeeds];
   int classes[kLossSeeds];
@@ -54,24 +67,31 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       ++j;
     }
   }
+  Word word = filled(0.0F), results = filled(0.0F);
+  float half_sum = 0;  // of the classes before, in the same word
   LOOP(exponentials)
-  for (int i = 0, v = 0, j = 0; i < all * words_out; ++i) {
+  for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kClassesAtOnce; ++i) {
     PIPELINED(exponentials, 1, kExponentials);
 #pragma HLS dependence variable = sums type = inter false  // there are kRowMultiple seeds
 #pragma HLS dependence variable = rows type = inter false  // each word once
     const int seed = begin + v;
     Word& row = rows[seed % D::kBanks][from + seed / D::kBanks * words_out + j];
-    Word word = row;
-    for (int lane = 0; lane < kLanes; ++lane) {
+    if (first == 0) word = row;
+    float values[kClassesAtOnce];
+    for (int lane = 0; lane < kClassesAtOnce; ++lane) {
 #pragma HLS unroll
-      const bool counts = j * kLanes + lane < group.num_classes;
-      const float value = std::exp(word.lane[lane] - largest[v]);
+      const float value = std::exp(word.lane[first + lane] - largest[v]);
 #pragma HLS bind_op variable = value op = fexp latency = kExponential
-      word.lane[lane] = counts ? value : 0.0F;
+      values[lane] = j * kLanes + first + lane < group.num_classes ? value : 0.0F;
+      results.lane[first + lane] = values[lane];
     }
-    row = word;
-    const float sum = tree_of<kLanes>(word.lane, Sum{});
-    sums[v] = j == 0 ? sum : sums[v] + sum;
+    const float sum = tree_of<kClassesAtOnce>(values, Sum{});
+    const float word_sum = half_sum + sum;
+    half_sum = first == 0 ? sum : 0.0F;
+    first = first == 0 ? kClassesAtOnce : 0;
+    if (first != 0) continue;
+    row = results;
+    sums[v] = j == 0 ? word_sum : sums[v] + word_sum;
     if (++v == all) {
       v = 0;
       ++j;
@@ -79,21 +99,24 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
   }
   Word losses = filled(0.0F);  // of which kRowMultiple take turns
   LOOP(gradients)
-  for (int i = 0, v = 0, j = 0; i < all * words_out; ++i) {
-    PIPELINED(gradients, 1, max_of(kGradients, kLossRead + kLogarithm + 3 * kAdd));
+  for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kClassesAtOnce; ++i) {
+    PIPELINED(gradients, 1, max_of(kGradients, kUramRead + kLogarithm + 3 * kAdd));
 #pragma HLS dependence variable = rows type = inter false  // each word once
     const int seed = begin + v;
     Word& row = rows[seed % D::kBanks][from + seed / D::kBanks * words_out + j];
-    Word word = row;
+    if (first == 0) word = row;
     const float factor = scale / sums[v];
 #pragma HLS bind_op variable = factor op = fdiv latency = kDivide
-    for (int lane = 0; lane < kLanes; ++lane) {
+    for (int lane = 0; lane < kClassesAtOnce; ++lane) {
 #pragma HLS unroll
-      const float target = j * kLanes + lane == classes[v] ? scale : 0.0F;
+      const float target = j * kLanes + first + lane == classes[v] ? scale : 0.0F;
       // Rows that only fill up the last one have no gradient.
-      word.lane[lane] = v < seeds ? word.lane[lane] * factor - target : 0.0F;
+      const float gradient = word.lane[first + lane] * factor - target;
+      results.lane[first + lane] = v < seeds ? gradient : 0.0F;
     }
-    row = word;
+    first = first == 0 ? kClassesAtOnce : 0;
+    if (first != 0) continue;
+    row = results;
     if (j == 0 && v < seeds) {
       const float logarithm = std::log(sums[v]);
 #pragma HLS bind_op variable = logarithm op = flog latency = kLogarithm
@@ -104,55 +127,74 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       ++j;
     }
   }
-  return tree_of<kLanes>(losses.lane, Sum{}) * scale;
+  return sum_of(losses) * scale;
 }
 
-// Binary cross-entropy of a word of classes, each 0 or 1 in `labels`, times
-// `scale`: the loss of each in `losses`.
-inline Word binary_cross_entropy(const Word& logits, const Word& labels, int num_classes,
-                                 float scale, float (&losses)[kLanes]) {
-  Word gradients;
+// Binary cross-entropies of some classes at a time, each 0 or 1 in `labels`: their gradients are
+// those of the losses times `scale`.
+constexpr int kBinaryAtOnce = 2;  // an exponential, a logarithm and a quotient for each
+struct BinaryLosses {
+  float loss[kBinaryAtOnce];
+  float gradient[kBinaryAtOnce];
+};
+inline BinaryLosses binary_cross_entropies(const Word& logits, const Word& labels, int first,
+                                           int num_classes, float scale) {
+  BinaryLosses out;
 classes:
-  for (int i = 0; i < kLanes; ++i) {
+  for (int i = 0; i < kBinaryAtOnce; ++i) {
 #pragma HLS unroll
-    const float x = logits.lane[i];
+    const float x = logits.lane[first + i], label = labels.lane[first + i];
     const float tail = std::exp(x < 0 ? x : -x);  // of the absolute value, negated
 #pragma HLS bind_op variable = tail op = fexp latency = kExponential
-    const float positive = x < 0 ? tail / (1 + tail) : 1 / (1 + tail);
-    const bool counts = i < num_classes;
-    losses[i] = counts ? (x > 0 ? x : 0.0F) - x * labels.lane[i] + std::log1p(tail) : 0.0F;
-    gradients.lane[i] = counts ? (positive - labels.lane[i]) * scale : 0.0F;
+    const float positive = (x < 0 ? tail : 1.0F) / (1 + tail);
+#pragma HLS bind_op variable = positive op = fdiv latency = kDivide
+    const float logarithm = std::log(1 + tail);
+#pragma HLS bind_op variable = logarithm op = flog latency = kLogarithm
+    const bool counts = first + i < num_classes;
+    out.loss[i] = counts ? (x > 0 ? x : 0.0F) - x * label + logarithm : 0.0F;
+    out.gradient[i] = counts ? (positive - label) * scale : 0.0F;
   }
-  return gradients;
+  return out;
 }
 
 // That of all seeds; a word of labels for each word of logits.
 template <class D>
-float binary_cross_entropies(Port batch, const Group& group, int words_out, int from, float scale,
-                             Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
-  constexpr int kDepth =
-      kLossRead + kExponential + kAdd + max_of(kDivide, kLogarithm) + (kTree + 2) * kAdd + kWrite;
+float binary_cross_entropy(Port batch, const Group& group, int words_out, int from, float scale,
+                           Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
+  constexpr int kDepth = kUramRead + kExponential + kAdd + max_of(kDivide, kLogarithm) +
+                         (log2_of(kBinaryAtOnce) + 3) * kAdd + kWrite;
   batch.read_request(group.labels, group.num_seeds * words_out);
   Word losses = filled(0.0F);
-  LOOP(words)
-  for (int i = 0, v = 0, j = 0; v < padded(group.num_seeds); ++i) {
-    PIPELINED(words, 1, kDepth);
+  Word logits = filled(0.0F), labels = filled(0.0F), gradients = filled(0.0F);
+  LOOP(classes)
+  for (int i = 0, v = 0, j = 0, first = 0; v < padded(group.num_seeds); ++i) {
+    PIPELINED(classes, 1, kDepth);
 #pragma HLS dependence variable = rows type = inter false  // each word once
     Word& row = rows[v % D::kBanks][from + v / D::kBanks * words_out + j];
-    Word gradient = filled(0.0F);
-    if (v < group.num_seeds) {
-      float found[kLanes];
-      const Word labels = batch.read();
-      gradient = binary_cross_entropy(row, labels, group.num_classes - j * kLanes, scale, found);
-      losses.lane[i % kLanes] += tree_of<kLanes>(found, Sum{});
+    if (first == 0) {
+      logits = row;
+      gradients = filled(0.0F);
     }
-    row = gradient;
+    if (v < group.num_seeds) {
+      if (first == 0) labels = batch.read();
+      const BinaryLosses found =
+          binary_cross_entropies(logits, labels, first, group.num_classes - j * kLanes, scale);
+      for (int lane = 0; lane < kBinaryAtOnce; ++lane) {
+#pragma HLS unroll
+        gradients.lane[first + lane] = found.gradient[lane];
+      }
+      losses.lane[i % kLanes] += tree_of<kBinaryAtOnce>(found.loss, Sum{});
+    }
+    first += kBinaryAtOnce;
+    if (first < kLanes) continue;
+    row = gradients;
+    first = 0;
     if (++j == words_out) {
       j = 0;
       ++v;
     }
   }
-  return tree_of<kLanes>(losses.lane, Sum{}) * scale;
+  return sum_of(losses) * scale;
 }
 
 // The loss of a group of seeds.
@@ -160,7 +202,7 @@ template <class D>
 float lose(Port batch, const Group& group, int words_out, int from, bool multilabel, float scale,
            Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
   if (multilabel) {
-    return binary_cross_entropies<D>(batch, group, words_out, from, scale, rows);
+    return binary_cross_entropy<D>(batch, group, words_out, from, scale, rows);
   }
   float loss = 0;
 chunks:

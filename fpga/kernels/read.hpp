@@ -111,7 +111,7 @@ void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
 template <class D, class RowType>
 void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stream<RowType>& out,
                Stream<Word>& own) {
-  constexpr int kDepth = kIn + kOut;
+  constexpr int kDepth = kIn + kMultiply + kOut;
   const bool again = task.mode == Mode::weight_gradients && task.slots > 1 && !task.hidden;
   const int num_rows = again ? task.num_rows : task.num_sources;
   // The array takes a word of the input several times where it has fewer rows
@@ -135,7 +135,7 @@ void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stre
       own.write(value);
     } else {
       RowType row;
-      row.value = value;
+      row.value = scaled(value, task.source_scale);
       row.source = i;
       out.write(row);
     }

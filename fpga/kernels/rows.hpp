@@ -13,7 +13,7 @@ template <class D>
 using Bank = Word[D::kRowWords / D::kBanks];
 
 template <class Functions>
-Word activated(const Word& product, const Activation& how, uint64_t vertex, int column) {
+Word activated(const Word& product, const Activation& how, const Draws& draws) {
   Word out = product;
   if (how.activates) {
     for (int i = 0; i < kLanes; ++i) {
@@ -21,32 +21,23 @@ Word activated(const Word& product, const Activation& how, uint64_t vertex, int 
       out.lane[i] = Functions::update(product.lane[i]);
     }
   }
-  return how.drops ? dropped(out, how.key, vertex, column, how.drop, how.scale) : out;
+  return how.drops ? dropped(out, draws, how.drop) : out;
 }
 
 // The gradient of what came before update and dropout, of that of the row.
 template <class Functions>
-Word before_activation(const Word& gradient, const Word& row, const Activation& how,
-                       float unscaled) {
+Word before_activation(const Word& gradient, const Word& row, const Activation& how) {
   Word out;
   for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
     const float value = row.lane[i];
     const bool open = !how.drops || value != 0;  // what was dropped is 0
-    const float passed = how.activates
-                             ? Functions::update_gradient(value * unscaled, gradient.lane[i])
-                             : gradient.lane[i];
-    const float scaled = passed * how.scale;
-#pragma HLS bind_op variable = scaled op = fmul impl = fabric latency = kMultiply
-    out.lane[i] = open ? scaled : 0.0F;
+    const float passed =
+        how.activates ? Functions::update_gradient(value, gradient.lane[i]) : gradient.lane[i];
+    out.lane[i] = open ? passed : 0.0F;
   }
   return out;
 }
-
-// Cycles of a row's way through update and dropout, whose random bits are drawn
-// beside the addition before it.
-constexpr int kRowRead = 3;  // URAM
-constexpr int kActivation = max_of(kRowRead + kAdd + kCompare, 2 * kHash) + kMultiply;
 
 // Forward: hands out source rows, keeps aggregated rows, and adds up the
 // products of the output rows. The last product is followed by update and
@@ -54,7 +45,7 @@ constexpr int kActivation = max_of(kRowRead + kAdd + kCompare, 2 * kHash) + kMul
 template <class D, class Functions>
 void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream<Product>& products,
                   Stream<Word>& keeping, Stream<Word>& stored) {
-  constexpr int kDepth = kIn + kActivation + kWrite;
+  constexpr int kDepth = kIn + kUramRead + kAdd + 2 * kCompare + kWrite;
   Word begins[D::kMaxWordsOut];
 #pragma HLS bind_storage variable = begins type = ram_2p impl = lutram
   LOOP(bias_words)
@@ -86,8 +77,7 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
     Word next = {};
     if (adds) {
       const Word sum = (product.first ? begins[product.column] : found) + product.value;
-      next =
-          product.last ? activated<Functions>(sum, task.how, product.vertex, product.column) : sum;
+      next = product.last ? activated<Functions>(sum, task.how, product.draws) : sum;
       --adding;
     } else if (keeps_one) {
       next = keeping.read();
@@ -106,7 +96,7 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
 template <class D>
 void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients,
                Stream<Word>& kept) {
-  constexpr int kDepth = kRowRead + kOut;
+  constexpr int kDepth = kUramRead + kOut;
   constexpr int kTimes = kLanes / D::kSliceRows;
   Walk aggregated = walk_kept<D>(task, bank, padded(task.num_rows), kTimes, 0, 1);
   SlicesWalk<D> walk(task, bank, parts_of(task) * kTimes);
@@ -134,11 +124,11 @@ void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients
 template <class D, class Functions>
 void replace_rows(Task task, int bank, Bank<D>& rows, Stream<Word>& returned,
                   Stream<Word>& gradients, Stream<Word>& sources, Stream<Word>& kept) {
-  constexpr int kDepth = kIn + kRowRead + 2 * kMultiply + kCompare + kWrite;
+  constexpr int kSources = Functions::kGradientReadsRows ? kMultiply : 0;  // are scaled
+  constexpr int kDepth = kIn + kUramRead + kSources + kCompare + kWrite;
   const int tile_rows = D::kPes * task.sums;
   const int read_rows = Functions::kGradientReadsRows ? tile_rows : 0;
   const int kept_rows = Functions::kGradientReadsRows ? task.num_rows : 0;
-  const float unscaled = 1.0F / task.how.scale;
   Task all = task;
   all.first_row = 0;  // each tile takes all gradients
   GroupsWalk<D> walk(task, bank);
@@ -161,13 +151,13 @@ void replace_rows(Task task, int bank, Bank<D>& rows, Stream<Word>& returned,
                                      : sums.word();
     const Word row = rows[place];
     if (takes) {
-      rows[place] = before_activation<Functions>(returned.read(), row, task.how, unscaled);
+      rows[place] = before_activation<Functions>(returned.read(), row, task.how);
       returns.next();
     } else if (sends) {
       gradients.write(row);
       walk.next();
     } else if (sends_source) {
-      sources.write(row);
+      if constexpr (Functions::kGradientReadsRows) sources.write(scaled(row, task.source_scale));
       reads.next();
     } else {
       kept.write(row);

@@ -66,6 +66,10 @@ void move_scratch(Task task, Port port, Stream<Word> (&in)[D::kStep], Stream<Wor
   LOOP(words)
   while (!walk.done()) {
     PIPELINED(words, 1, kDepth);
+    if (!walk.moves()) {
+      walk.next();
+      continue;
+    }
     if (!writes && word == 0 && !asked.done()) {
       const bool asks = asked.moves();
       if (asks) port.read_request(asked.first(), asked.words());
@@ -74,10 +78,6 @@ void move_scratch(Task task, Port port, Stream<Word> (&in)[D::kStep], Stream<Wor
         ahead = ahead || asks;
         continue;
       }
-    }
-    if (!walk.moves()) {
-      walk.next();
-      continue;
     }
     if (writes && word == 0) port.write_request(walk.first(), walk.words());
     if (writes) {

@@ -6,7 +6,7 @@
 #define GNNSCALE_N 2
 #endif
 #ifndef GNNSCALE_M
-#define GNNSCALE_M 512
+#define GNNSCALE_M 256
 #endif
 #ifdef GNNSCALE_LAYER_HEADER
 #include GNNSCALE_LAYER_HEADER
@@ -30,34 +30,42 @@ extern "C" void gnnscale_step(gnnscale::fpga::Port batch, gnnscale::fpga::Port e
                               gnnscale::fpga::Port result, int32_t num_groups, int32_t flags,
                               int32_t seed_low, int32_t seed_high, int32_t step_low,
                               int32_t step_high, int32_t scale) {
-#pragma HLS interface m_axi port = batch bundle = batch latency = 64 max_read_burst_length = 64
-#pragma HLS interface m_axi port = edges bundle = edges latency = 64 max_read_burst_length = 64
+// Four bursts of 4 KiB cover the latency; a port has room for all of them.
+#pragma HLS interface m_axi port = batch bundle = batch latency = 64 max_read_burst_length = \
+    64 num_read_outstanding = 4
+#pragma HLS interface m_axi port = edges bundle = edges latency = 64 max_read_burst_length = \
+    64 num_read_outstanding = 4
 #pragma HLS interface m_axi port = features bundle = features latency = 64 max_read_burst_length = \
-    64
-#pragma HLS interface m_axi port = weights bundle = weights latency = 64 max_read_burst_length = 64
-#pragma HLS interface m_axi port = gradients bundle = gradients latency = \
-    64 max_read_burst_length = 64 max_write_burst_length = 64
+    64 num_read_outstanding = 4
+#pragma HLS interface m_axi port = weights bundle = weights latency = 64 max_read_burst_length = \
+    64 num_read_outstanding = 4
+#pragma HLS interface m_axi port = gradients bundle = gradients latency =           \
+    64 max_read_burst_length = 64 num_read_outstanding = 4 max_write_burst_length = \
+        64 num_write_outstanding = 4
 #pragma HLS interface m_axi port = scratch bundle = scratch latency = 64 max_read_burst_length = \
-    64 max_write_burst_length = 64
-#pragma HLS interface m_axi port = result bundle = result max_write_burst_length = 64
+    64 num_read_outstanding = 4 max_write_burst_length = 64 num_write_outstanding = 4
+#pragma HLS interface m_axi port = result bundle = result latency = 64 max_write_burst_length = \
+    64 num_write_outstanding = 4
   using namespace gnnscale::fpga;
   const Request request = {flags, joined(seed_low, seed_high), joined(step_low, step_high),
                            float_of(scale)};
 #ifdef __VITIS_HLS__
   Rows<CompiledDesign> rows;
-  GatherSums<CompiledDesign> sums;
+  GatherSums<CompiledDesign> first_sums, second_sums;
 #pragma HLS array_partition variable = rows type = complete dim = 1
 #pragma HLS bind_storage variable = rows type = ram_2p impl = uram
-#pragma HLS array_partition variable = sums type = complete dim = 1
-#pragma HLS array_partition variable = sums type = complete dim = 2
-#pragma HLS bind_storage variable = sums type = ram_2p impl = bram
+#pragma HLS array_partition variable = first_sums type = complete dim = 1
+#pragma HLS array_partition variable = second_sums type = complete dim = 1
+#pragma HLS bind_storage variable = first_sums type = ram_2p impl = bram
+#pragma HLS bind_storage variable = second_sums type = ram_2p impl = uram
 #else
   struct Chip {
     Rows<CompiledDesign> rows;
-    GatherSums<CompiledDesign> sums;
+    GatherSums<CompiledDesign> first_sums, second_sums;
   };
-  auto& [rows, sums] = gnnscale::csim::Simulation::current().on_chip<Chip>();
+  auto& [rows, first_sums, second_sums] = gnnscale::csim::Simulation::current().on_chip<Chip>();
 #endif
   train_step<CompiledDesign, LayerFunctions>(batch, edges, features, weights, gradients, scratch,
-                                             result, num_groups, request, rows, sums);
+                                             result, num_groups, request, rows, first_sums,
+                                             second_sums);
 }

@@ -24,7 +24,7 @@ void write_logits(Port result, const Group& group, const Stage& stage, Rows<D>& 
   result.write_request(group.logits, words);
   LOOP(logits)
   for (int i = 0, v = 0, j = 0; i < words; ++i) {
-    PIPELINED(logits, 1, kRowRead + kOut);
+    PIPELINED(logits, 1, kUramRead + kOut);
     result.write(rows[v % D::kBanks][stage.hidden + v / D::kBanks * stage.words_out + j]);
     if (++j == stage.words_out) {
       j = 0;
@@ -37,7 +37,7 @@ void write_logits(Port result, const Group& group, const Stage& stage, Rows<D>& 
 template <class D, class Functions>
 Outcome train_group(Port batch, Port edges, Port features, Port weights, Port gradients,
                     Port scratch, Port result, int number, const Request& request, Rows<D>& rows,
-                    GatherSums<D>& sums) {
+                    GatherSums<D>& first_sums, GatherSums<D>& second_sums) {
   Outcome outcome = {kMagic, kFine, 0, 0, D::kPes, D::kMultipliers, {}};
   batch.read_request(number, 1);
   const Group group = record_of<Group>(batch.read());
@@ -80,7 +80,7 @@ passes:
       outcome.loss = lose<D>(batch, group, stage.words_out, stage.hidden,
                              (request.flags & kMultilabel) != 0, request.scale, rows);
     } else {
-      Task task = task_of(group, stage, i > 0, i > 0 ? below.hidden : 0);
+      Task task = task_of(group, stage, i > 0, below);
       if (progress.at == Progress::At::weight_gradients) {
         task = weights_task(task, number > 0);
       } else {
@@ -92,7 +92,7 @@ passes:
                        : backward_task<D>(task, stage, tile, how);
       }
       run_engines<D, Functions>(task, batch, edges, features, weights, gradients, scratch, rows,
-                                sums);
+                                first_sums, second_sums);
     }
     progress.next(group.num_stages, forward ? stage.num_forward : stage.num_backward, trains);
     const bool complete = forward && progress.at != Progress::At::forward;
@@ -106,13 +106,13 @@ passes:
 template <class D, class Functions>
 void train_step(Port batch, Port edges, Port features, Port weights, Port gradients, Port scratch,
                 Port result, int num_groups, const Request& request, Rows<D>& rows,
-                GatherSums<D>& sums) {
+                GatherSums<D>& first_sums, GatherSums<D>& second_sums) {
   Outcome total = {kMagic, kFine, 0, 0, D::kPes, D::kMultipliers, {}};
 groups:
   for (int i = 0; i < num_groups && total.status == kFine; ++i) {
     const float loss = total.loss;
     total = train_group<D, Functions>(batch, edges, features, weights, gradients, scratch, result,
-                                      i, request, rows, sums);
+                                      i, request, rows, first_sums, second_sums);
     total.loss += loss;
   }
   result.write_request(0, 1);

@@ -17,14 +17,19 @@ struct Request {
 inline Activation activation_of(const Stage& stage, const Request& request) {
   const bool drops = (stage.flags & kDrops) != 0;
   const int drop = stage.dropout & 0xffff;
-  const float scale = drops ? 65536.0F / static_cast<float>(65536 - drop) : 1.0F;
-  return {(stage.flags & kActivates) != 0, drops, static_cast<uint32_t>(drop), scale,
+  return {(stage.flags & kActivates) != 0, drops, static_cast<uint32_t>(drop),
           dropout_key(request.seed, request.step, static_cast<uint64_t>(stage.dropout >> 16))};
 }
 
+// What dropout multiplies the rows with that a stage keeps.
+inline float scale_of(const Stage& stage) {
+  const int drop = (stage.flags & kDrops) != 0 ? stage.dropout & 0xffff : 0;
+  return 65536.0F / static_cast<float>(65536 - drop);
+}
+
 // What is the same for all passes and tiles of a stage. Its source rows are the
-// input, or the rows of the stage before in each bank.
-inline Task task_of(const Group& group, const Stage& stage, bool hidden, int below) {
+// input, or the rows of the stage `below`.
+inline Task task_of(const Group& group, const Stage& stage, bool hidden, const Stage& below) {
   Task task = {};
   task.slots = (stage.flags & kConcatenates) != 0 ? 2 : 1;
   task.words_in = stage.words_in;
@@ -34,7 +39,8 @@ inline Task task_of(const Group& group, const Stage& stage, bool hidden, int bel
   task.hidden = hidden;
   task.features = group.features;
   task.num_sources = stage.num_sources;
-  task.below = below;
+  task.below = hidden ? below.hidden : 0;
+  task.source_scale = hidden ? scale_of(below) : 1.0F;
   task.rows = stage.hidden;
   task.kept = {stage.kept, stage.kept_parts, stage.outside};
   return task;

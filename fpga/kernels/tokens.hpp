@@ -7,6 +7,7 @@
 #include "gnnscale_fpga/batch.hpp"
 #include "gnnscale_fpga/dataflow.hpp"
 #include "gnnscale_fpga/design.hpp"
+#include "gnnscale_fpga/dropout.hpp"
 
 namespace gnnscale::fpga {
 
@@ -17,12 +18,12 @@ enum class Mode {
   backward           // multiply gradients with the weights, then aggregate
 };
 
-// What becomes of a product: update and dropout.
+// What becomes of a product: update and dropout. What dropout keeps is not yet scaled: rows are as
+// they leave, and gradients as they come.
 struct Activation {
   bool activates;
   bool drops;
   uint32_t drop;  // probability in 1/65536
-  float scale;    // of what is kept
   uint64_t key;   // of the layer in this step
 };
 
@@ -59,8 +60,9 @@ struct Task {
   bool hidden;   // source rows are the output rows of the stage before, on the chip
   int features;  // word of the source rows in `features` otherwise
   int num_sources;
-  int below;  // word of the source rows in each bank
-  int rows;   // word of the output rows in each bank
+  float source_scale;  // of source rows and their gradients, which dropout asks for
+  int below;           // word of the source rows in each bank
+  int rows;            // word of the output rows in each bank
   Kept kept;
   int vertices;    // word of the tile's ids in `batch`
   Activation how;  // of the output rows; on the way back of the source rows
@@ -129,10 +131,10 @@ using MessageOf = std::conditional_t<Functions::kGradientReadsRows, MessageWithS
 // A word of a product, on its way to the bank of its row.
 struct Product {
   Word value;
-  uint64_t vertex;  // global id of the row
-  int32_t row;      // in the bank
-  int32_t column;   // word of the row
-  bool first;       // part of it
+  Draws draws;     // for dropout
+  int32_t row;     // in the bank
+  int32_t column;  // word of the row
+  bool first;      // part of it
   bool last;
 };
 

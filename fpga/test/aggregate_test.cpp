@@ -67,10 +67,11 @@ Outcome aggregate_list(const std::vector<Word>& list, const std::vector<Word>& f
   task.mode = Mode::forward;
   task.passes = task.words_in = passes;
   task.incoming = task.num_sources = num_sources;
+  task.source_scale = 1;
   task.sums = task.unclear = padded(num_rows) / D::kPes;
   task.edge_words = static_cast<int>(list.size());
   task.slots = 1;
-  static SumsOfPe<D> sums[D::kPes];
+  static HalfOfSums<D> first_sums[D::kPes], second_sums[D::kPes];
   Outcome found;
   found.sums.resize(static_cast<size_t>(passes * padded(num_rows)));
   csim::Simulation simulation{csim::BankModel{}};
@@ -101,9 +102,9 @@ Outcome aggregate_list(const std::vector<Word>& list, const std::vector<Word>& f
     region.add("route", i, route<D, Message>, task, 1 << i, messages[i], messages[i + 1]);
   }
   for (int pe = 0; pe < D::kPes; ++pe) {
-    region.add("gather", pe, gather<D, WeightedSum>, task, sums[pe], messages[kStages][pe],
-               sources[pe], sources[D::kPes + pe], gathered[pe], returned[pe],
-               returned[D::kPes + pe]);
+    region.add("gather", pe, gather<D, WeightedSum>, task, first_sums[pe], second_sums[pe],
+               messages[kStages][pe], sources[pe], sources[D::kPes + pe], gathered[pe],
+               returned[pe], returned[D::kPes + pe]);
   }
   region.add("take_rows", -1, take_rows<D>, passes, padded(num_rows), gathered, found.sums.data());
   region.run();
@@ -141,31 +142,32 @@ std::vector<TestEdge> from_one_source(int num_edges, int stride) {
 }
 
 // The steps that all of these have, at the cycles at which they begin. What an
-// iteration writes is there after the depth of its loop: 5 in read_edges, 2 in
-// read_rows, duplicate, select and route, 6 in scatter, 10 in gather.
+// iteration writes is there after the depth of its loop: 5 in read_edges, 6 in
+// read_rows and scatter, 2 in duplicate, select and route, 12 in gather.
 //    0  read_edges and read_rows ask for their first word, 64 cycles away
 //   64  the word of edges arrives; n edges a cycle are dealt from now on
 //   65  the first row arrives, after it, since the bank moves a word a cycle
-//   67  duplicate, 69 select, 71 scatter
-//   77  the first message is there
+//   71  duplicate, 73 select, 75 scatter
+//   81  the first message is there
 void one_edge() {
   // 8 places of a word are dealt one by one, 64 to 71, and the end of the pass
-  // at 72: scatter takes it at 77, gather at 83. The sum that was added to at 77
-  // can be read again at 86. From then on 16 rows leave, the last at 101; it is
-  // taken at 111.
+  // at 72: scatter takes it at 77, gather at 83. The sum that was added to at 81
+  // can be read again at 92. From then on 16 rows leave, the last at 107; it is
+  // taken at 119.
   const Outcome found = aggregate<One>({{0, 0, 2.0F}}, numbered(1), 1, 1, 1);
-  CHECK(found.cycles == 112);
+  CHECK(found.cycles == 120);
   CHECK(found.edges == 1 && found.edge_words == 1 && found.feature_words == 1);
   CHECK(found.sums[0].lane[3] == 2 * (3.0F - 48));
 }
 
 void one_hub() {
   // 16 edges are two words, 64 to 67 and 68 to 71 at two edges a cycle, and the
-  // end at 72. Each PE has 8 messages, 71 to 78, and the end at 79. They go
-  // straight on: the switch at 77 to 84, the end at 85; gather 79 to 86, the
-  // end at 87. 8 rows leave from 88 to 95; the last is taken at 105.
+  // end at 72. Each PE has 8 messages, 75 to 82, and the end at 83. They go
+  // straight on: the switch at 81 to 88, the end at 89; gather 83 to 90, the
+  // end at 91. 8 rows leave from 94 to 101, 11 cycles after they were added to;
+  // the last is taken at 113.
   const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(1), 1, 16, 1);
-  CHECK(found.cycles == 106);
+  CHECK(found.cycles == 114);
   CHECK(found.edges == 16 && found.edge_words == 2 && found.feature_words == 1);
   CHECK(found.hazards == 0 && found.conflicts == 0);
 }
@@ -173,37 +175,37 @@ void one_hub() {
 void perfect_matching() {
   // A row a cycle from 65 on; the second word of edges takes the bank at 68, so
   // that row i comes at 66 + i from i = 3 on, and row 15 at 81. Its message is
-  // scattered at 87, the end at 88, which is at the switch at 94, at gather
-  // at 96. 8 rows leave from 97 to 104, the last of which was added to at 95; it
-  // is taken at 114.
+  // scattered at 91, the end at 92, which is at the switch at 98, at gather
+  // at 100. 8 rows leave from 101 on, the last of which was added to at 99: it
+  // leaves at 110 and is taken at 122.
   std::vector<TestEdge> edges;
   for (int i = 0; i < 16; ++i) edges.push_back({i, i, 1.0F});
   const Outcome found = aggregate<Two>(edges, numbered(16), 16, 16, 1);
-  CHECK(found.cycles == 115);
+  CHECK(found.cycles == 123);
   CHECK(found.edges == 16 && found.feature_words == 16);
   CHECK(found.hazards == 0 && found.conflicts == 0);
 }
 
 void all_edges_into_one_pe() {
   // 16 edges of one row, all to PE 0. Both scatter PEs have a message a cycle
-  // from 71 on, so the switch has two that want one side from 77 on: 16
-  // messages leave from 77 to 92, and in all of these cycles but the last there
-  // are two. The end is at the switch at 93, at gather at 95. 16 rows leave
-  // from 96 to 111; the last is taken at 121.
+  // from 75 on, so the switch has two that want one side from 81 on: 16
+  // messages leave from 81 to 96, and in all of these cycles but the last there
+  // are two. The end is at the switch at 97, at gather at 99. 16 rows leave
+  // from 100 to 115; the last is taken at 127.
   const Outcome found = aggregate<Two>(from_one_source(16, 2), numbered(1), 1, 32, 1);
-  CHECK(found.cycles == 122);
+  CHECK(found.cycles == 128);
   CHECK(found.conflicts == 15);
 }
 
 void all_edges_into_one_row() {
-  // 8 rows a cycle apart, their messages at gather from 77 on. A sum can be read
-  // again 9 cycles later, so the next one waits 8 times: 77, 86, ... 140; the end
-  // at 141. 16 rows leave from 149 to 164; the last is taken at 174.
+  // 8 rows a cycle apart, their messages at gather from 81 on. A sum can be read
+  // again 11 cycles later, so the next one waits 10 times: 81, 92, ... 158; the end
+  // at 159. 16 rows leave from 169 to 184; the last is taken at 196.
   std::vector<TestEdge> edges;
   for (int i = 0; i < 8; ++i) edges.push_back({i, 0, 1.0F});
   const Outcome found = aggregate<One>(edges, numbered(8), 8, 1, 1);
-  CHECK(found.cycles == 175);
-  CHECK(found.hazards == 7 * 8);
+  CHECK(found.cycles == 197);
+  CHECK(found.hazards == 7 * 10);
 }
 
 void edges_are_read_once_if_they_fit() {

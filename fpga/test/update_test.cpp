@@ -243,7 +243,7 @@ void whole_engine() {
   Task task = task_of(Mode::forward);
   task.kept = {0, kColumns, 0};
   task.rows = kColumns * words_of(padded(kVertices), D::kBanks);
-  task.how = {true, false, 0, 1.0F, 0};
+  task.how = {true, false, 0, 0};
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   STREAMS(Word, gathered, D::kPes, 2);

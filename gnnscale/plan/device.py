@@ -284,7 +284,7 @@ class Fpga(Accelerator):
     bitstream: str | None = field(default=None, metadata=names("program"))
     index: int = 0
     n: int = 2
-    m: int = 512
+    m: int = 256
     compute_units: int = 4
     clock_hz: int = 300_000_000
     timeout_s: float = 600.0

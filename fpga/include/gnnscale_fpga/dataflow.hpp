@@ -61,15 +61,19 @@ struct SumWindow {
 }  // namespace gnnscale::fpga
 
 #define GNNSCALE_PRAGMA(text) _Pragma(#text)
+// A FIFO of LUTs: none is deeper than 32.
+#define GNNSCALE_FIFO(name, fifo)                          \
+  GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo) \
+  GNNSCALE_PRAGMA(HLS bind_storage variable = name type = fifo impl = lutram)
 #define STREAM(type, name, fifo) \
   hls::stream<type> name;        \
-  GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
+  GNNSCALE_FIFO(name, fifo)
 #define STREAMS(type, name, count, fifo) \
   hls::stream<type> name[count];         \
-  GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
+  GNNSCALE_FIFO(name, fifo)
 #define STREAM_STAGES(type, name, stages, count, fifo) \
   hls::stream<type> name[stages][count];               \
-  GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
+  GNNSCALE_FIFO(name, fifo)
 #define LOOP(name) \
   name:
 // A flushable pipeline: what is in it leaves it even if there is no input.

@@ -27,14 +27,13 @@ struct Design {
   // are twice as many as PEs: products are added while rows are read.
   static constexpr int kBanks = 2 * n;
 
-  // On-chip memory, in words of 64 bytes. Of one SLR of a U250, rows and edges take 280 of 320
-  // blocks of URAM, 8 side by side and 4,096 words deep; sums take 480 of 672 blocks of BRAM, 15
-  // side by side and 1,024 words deep.
-  static constexpr int kRowWords = 131072;   // output rows of all stages, and aggregated rows
+  // On-chip memory, in words of 64 bytes. Of the 320 blocks of URAM of a U250's die, 8 side by
+  // side and 4,096 words deep, rows take 224, half of the sums 32 and edges 16: 85 %.
+  static constexpr int kRowWords = 114688;   // output rows of all stages, and aggregated rows
   static constexpr int kGatherRows = 16384;  // sums of all gather PEs, in each half
-  static constexpr int kEdgeWords = 12288;   // words of 8 edges, read once if they fit
+  static constexpr int kEdgeWords = 8192;    // words of 8 edges, read once if they fit
 
-  static constexpr int kMaxWordsOut = 64;  // widest output row of a layer: 1,024 floats
+  static constexpr int kMaxWordsOut = 32;  // widest output row of a layer: 512 floats
   static constexpr int kMaxStages = 16;    // products of a model
 
   // Words of rows that go to the array together.

@@ -25,22 +25,34 @@ constexpr uint64_t dropout_key(uint64_t seed, uint64_t step, uint64_t layer) {
   return combine(combine(mix(seed ^ kDropoutStream), step), layer);
 }
 
-// Drops features of word `column` of the row of `vertex`; what is kept is
-// multiplied with `scale`.
-inline Word dropped(const Word& row, uint64_t key, uint64_t vertex, int column, uint32_t drop,
-                    float scale) {
+// The random bits of a word of a row.
+constexpr int kDraws = kLanes / kColumnsPerDraw;
+struct Draws {
+  uint64_t draw[kDraws];
+};
+
+// Those of word `column` of the row of `vertex`: nine products of 64 bits, beside those with
+// constants of their words' numbers.
+inline Draws draws_of(uint64_t key, uint64_t vertex, int column) {
   const uint64_t row_key = combine(key, vertex);
-  Word out;
+  Draws out;
 draws:
-  for (int i = 0; i < kLanes / kColumnsPerDraw; ++i) {
+  for (int i = 0; i < kDraws; ++i) {
 #pragma HLS unroll
-    const uint64_t draw = combine(row_key, column * (kLanes / kColumnsPerDraw) + i);
-    for (int lane = 0; lane < kColumnsPerDraw; ++lane) {
+    out.draw[i] = combine(row_key, static_cast<uint64_t>(column * kDraws + i));
+  }
+  return out;
+}
+
+// Drops features of a word; what is kept is not scaled.
+inline Word dropped(const Word& row, const Draws& draws, uint32_t drop) {
+  Word out;
+lanes:
+  for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
-      const auto random = static_cast<uint32_t>(draw >> (16 * lane)) & 0xffffU;
-      const float value = row.lane[i * kColumnsPerDraw + lane];
-      out.lane[i * kColumnsPerDraw + lane] = random < drop ? 0.0F : value * scale;
-    }
+    const uint64_t draw = draws.draw[lane / kColumnsPerDraw];
+    const auto random = static_cast<uint32_t>(draw >> (16 * (lane % kColumnsPerDraw))) & 0xffffU;
+    out.lane[lane] = random < drop ? 0.0F : row.lane[lane];
   }
   return out;
 }

@@ -14,15 +14,18 @@ constexpr int kExponential = 16;
 constexpr int kLogarithm = 16;
 constexpr int kHash = 16;  // mixes 64 bits, by two products
 
-// Of memory on the chip.
+// Of memory on the chip. Blocks of URAM in a chain have a register between them.
 constexpr int kRead = 1;
+constexpr int kUramRead = 3;
 constexpr int kWrite = 1;
 
 // A FIFO on either side of a pipeline.
 constexpr int kIn = 1;
 constexpr int kOut = 1;
 
-// From the read of a sum to the first cycle in which it can be read again.
+// From the read of a sum to the first cycle in which it can be read again: of the array, and of a
+// gather PE, half of whose sums are in URAM.
 constexpr int kSumWindow = kRead + kAdd + kWrite;
+constexpr int kGatherWindow = kUramRead + kAdd + kWrite;
 
 }  // namespace gnnscale::fpga

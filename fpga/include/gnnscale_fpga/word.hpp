@@ -24,15 +24,26 @@ lanes:
   return out;
 }
 
-// Made of LUTs, since the array takes nearly all DSP slices.
 inline Word operator+(const Word& a, const Word& b) {
   Word out;
 lanes:
   for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
     const float sum = a.lane[i] + b.lane[i];
-#pragma HLS bind_op variable = sum op = fadd impl = fabric latency = kAdd
+#pragma HLS bind_op variable = sum op = fadd impl = fulldsp latency = kAdd
     out.lane[i] = sum;
+  }
+  return out;
+}
+
+inline Word scaled(const Word& word, float scale) {
+  Word out;
+lanes:
+  for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+    const float product = word.lane[i] * scale;
+#pragma HLS bind_op variable = product op = fmul impl = maxdsp latency = kMultiply
+    out.lane[i] = product;
   }
   return out;
 }
@@ -53,7 +64,7 @@ struct Sum {
   Word operator()(const Word& a, const Word& b) const { return a + b; }
   float operator()(float a, float b) const {
     const float sum = a + b;
-#pragma HLS bind_op variable = sum op = fadd impl = fabric latency = kAdd
+#pragma HLS bind_op variable = sum op = fadd impl = fulldsp latency = kAdd
     return sum;
   }
 };

@@ -27,7 +27,7 @@ from gnnscale.model import GCN, GNN, GraphSAGE
 from gnnscale.plan.perf.hitgnn import ComputeUnit, LayerSize, gnn_seconds
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
-DESIGNS = ((1, 256), (2, 512), (4, 1024), (8, 2048))
+DESIGNS = ((1, 256), (2, 256), (2, 512), (4, 1024), (8, 2048))
 BANDWIDTH = 19.25e9  # bytes per second of one DDR channel of a U250
 #: Mean degree, f^0, f^1, f^2: HitGNN's Table IV, HyScale-GNN's Table III.
 GRAPHS = {

@@ -292,9 +292,9 @@ def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> Non
     assert outcome.seconds.keys() == {"propagate"}
     assert found.device.figures == "measured"
     # A bitstream tells for which sizes it was made.
-    for sizes in ({"n": 4}, {"m": 256}):
+    for sizes in ({"n": 4}, {"m": 512}):
         other = opened(bitstream=path, **sizes)
-        with pytest.raises(DeviceError, match=r"^card: the bitstream has n=2 and m=512"):
+        with pytest.raises(DeviceError, match=r"^card: the bitstream has n=2 and m=256"):
             propagated(other, batch)
 
 

@@ -354,7 +354,7 @@ def test_a_seed_that_does_not_fit() -> None:
 @pytest.mark.parametrize(
     ("fits", "config", "message"),
     [
-        (GCN(hidden=1024), GCN(hidden=1025), "model.hidden: .* 1025 output features, .* make 1024"),
+        (GCN(hidden=512), GCN(hidden=513), "model.hidden: .* 513 output features, .* make 512"),
         (GIN(num_layers=8), GIN(num_layers=9), "model.num_layers: 18 products, .* kernels take 16"),
     ],
 )

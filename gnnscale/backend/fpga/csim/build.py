@@ -17,7 +17,7 @@ from gnnscale.core import ConfigError, check_range, home, track, write_atomicall
 
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000
-_PREBUILT = Path("csim") / "gnnscale_step_n2_m512.so"
+_PREBUILT = Path("csim") / "gnnscale_step_n2_m256.so"
 #: What is compiled; it includes the rest.
 _SOURCE = Path("csim") / "library.cpp"
 _FOLDERS = ("csim", "include", "kernels")
@@ -32,7 +32,7 @@ class Design:
     """The sizes of a compute unit, and how many of them there are."""
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
-    m: int = 512  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
+    m: int = 256  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
     compute_units: int = 4  #: of the board, each with a bank of memory
     clock_hz: int = 300_000_000  #: the kernel's clock, in hertz
     #: a C++ header with custom scatter, gather and update; None for the project's. Headers
