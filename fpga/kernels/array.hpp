@@ -144,7 +144,7 @@ struct Stepper {
   }
 };
 
-// Hands out the sums of a block: forward a word of kStep rows in a cycle, on the
+// Hands out the sums of a block: forward a word of kDrainStep rows in a cycle, on the
 // way back one of a row, and for the gradients of weights one of each slice.
 template <class D>
 struct Drain {
@@ -169,16 +169,16 @@ struct Drain {
   }
   // Whether row `at` of the array is handed out, and in which stream.
   bool takes(int at) const {
-    if (mode == Mode::forward) return at / D::kStep == row / D::kStep;
+    if (mode == Mode::forward) return at / D::kDrainStep == row / D::kDrainStep;
     if (mode == Mode::backward) return at == row % D::kRows;
     return at % D::kSliceRows == row;
   }
   int stream(int at) const {
-    if (mode == Mode::forward) return at % D::kStep;
+    if (mode == Mode::forward) return at % D::kDrainStep;
     return mode == Mode::backward ? 0 : at / D::kSliceRows;
   }
   int num_streams() const {
-    if (mode == Mode::forward) return D::kStep;
+    if (mode == Mode::forward) return D::kDrainStep;
     return mode == Mode::backward ? 1 : D::kSlices;
   }
   void next(Halves& sums) {
@@ -186,7 +186,7 @@ struct Drain {
     bool complete = false;
     if (mode == Mode::forward) {
       // Turn by turn, word by word, the rows of the turn.
-      row += D::kStep;
+      row += D::kDrainStep;
       const int rows = min_of(D::kRows, group.rows() - turn * D::kRows);
       if (row >= rows) {
         row = 0;

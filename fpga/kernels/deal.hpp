@@ -29,7 +29,7 @@ inline void read_vertices(Task task, Port batch, Stream<Word>& out) {
   }
 }
 
-// Forward: a word of each of kStep rows in a cycle.
+// Forward: a word of each of kDrainStep rows in a cycle.
 template <class D>
 void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums)[D::kDrains],
                    Stream<Product> (&out)[D::kBanks]) {
@@ -51,7 +51,7 @@ void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums
     const bool last = part + 1 == blocks.parts;
     const int begin = group.begin + turn * D::kRows;
     const int end = group.begin + group.rows();
-    for (int i = 0; i < D::kStep; ++i) {
+    for (int i = 0; i < D::kDrainStep; ++i) {
 #pragma HLS unroll
       const int v = begin + row + i;
       Product product = {};
@@ -65,7 +65,7 @@ void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums
       product.last = last;
       out[v % D::kBanks].write(product);
     }
-    row += D::kStep;
+    row += D::kDrainStep;
     if (row < min_of(D::kRows, end - begin)) continue;
     row = 0;
     if (++word < blocks.words) continue;
@@ -157,7 +157,7 @@ template <class D>
 void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradients) {
   if (task.mode != Mode::weight_gradients) return;
   constexpr int kTimes = kLanes / D::kSliceRows;
-  constexpr int kDepth = kIn + kRead + kAdd + kAdd + kOut;
+  constexpr int kDepth = kIn + kRead + kAdd + kOut;
   const int blocks = blocks_of<D>(task);  // block `blocks` is the bias
   const int turns = turns_of<D>(task);
   const int rows_of_slot = task.words_in * kLanes;
@@ -186,9 +186,12 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
     if (i < num_words) {
       const Word word = block == blocks ? bias.read() : in.read();
       window.use(i, turn > 0);
-      const Word total = turn == 0 ? word : totals[i] + word;
+      Word before = filled(0.0F);
+      if (turn > 0) before = totals[i];
+      if (turn == 0 && task.adds) before = gradients.read();
+      const Word total = before + word;
       totals[i] = total;
-      if (last) gradients.write(task.adds ? gradients.read() + total : total);
+      if (last) gradients.write(total);
     }
     // A total can be added to when it has been written.
     if (++i < (last ? num_words : max_of(num_words, kSumWindow))) continue;

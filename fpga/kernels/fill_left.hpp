@@ -5,6 +5,13 @@
 
 namespace gnnscale::fpga {
 
+// Whether row `row`, of which `step` come together, is in place `place` of the banks: all streams
+// are named by places, so that none is chosen by a number that only the loop knows.
+template <class D>
+bool is_at(int place, int row, int step) {
+  return place / step == row % D::kBanks / step;
+}
+
 // Forward: aggregated rows from the gather PEs, which are kept on the way.
 template <class D>
 void fill_aggregated(const Task& task, Stream<Word> (&gathered)[D::kPes],
@@ -17,12 +24,13 @@ void fill_aggregated(const Task& task, Stream<Word> (&gathered)[D::kPes],
   while (part < parts_of(task)) {
     PIPELINED(rows, 1, kDepth);
     const Place place = place_of(task, part);
-    for (int i = 0; i < D::kStep; ++i) {
+    for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
-      const Word word = gathered[(row + i) % D::kPes].read();
-      out[(row + i) % D::kLefts].write(word);
-      if (place.keeps && place.chip) keeping[(row + i) % D::kBanks].write(word);
-      if (place.keeps && !place.chip) to_scratch[i].write(word);
+      if (!is_at<D>(bank, row, D::kStep)) continue;
+      const Word word = gathered[bank % D::kPes].read();
+      out[bank % D::kLefts].write(word);
+      if (place.keeps && place.chip) keeping[bank].write(word);
+      if (place.keeps && !place.chip) to_scratch[bank % D::kStep].write(word);
     }
     row += D::kStep;
     if (row < num_rows) continue;
@@ -44,9 +52,10 @@ void fill_kept(const Task& task, Stream<Word>& own, Stream<Word>& from_scratch,
     PIPELINED(rows, 1, kDepth);
     const Place place = place_of(task, block / kTimes);
     const bool many = place.keeps && place.chip;
-    for (int i = 0; i < D::kStep; ++i) {
+    for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
-      if (many) out[(row + i) % D::kLefts].write(kept[(row + i) % D::kBanks].read());
+      if (!many || !is_at<D>(bank, row, D::kStep)) continue;
+      out[bank % D::kLefts].write(kept[bank].read());
     }
     if (!many) {
       Word word = filled(0.0F);
@@ -81,14 +90,16 @@ void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
   while (left > 0 || part < blocks.parts) {
     PIPELINED(rows, 1, kDepth);
     bool ready = left > 0;
-    for (int i = 0; i < D::kLefts; ++i) {
+    const int first = group.begin + row;  // a multiple of kLefts
+    for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
-      ready = ready && !gradients[(group.begin + row + i) % D::kBanks].empty() && !out[i].full();
+      if (!is_at<D>(bank, first, D::kLefts)) continue;
+      ready = ready && !gradients[bank].empty() && !out[bank % D::kLefts].full();
     }
-    for (int i = 0; i < D::kLefts; ++i) {
+    for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
-      const int bank = (group.begin + row + i) % D::kBanks;
-      if (ready) out[(group.begin + row + i) % D::kLefts].write(gradients[bank].read());
+      if (!ready || !is_at<D>(bank, first, D::kLefts)) continue;
+      out[bank % D::kLefts].write(gradients[bank].read());
     }
     if (ready) row += D::kLefts;
     if (ready && row == group.rows()) {

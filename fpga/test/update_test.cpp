@@ -108,7 +108,7 @@ void take_products(Task task, Stream<Word> (&in)[D::kDrains]) {
       for (int first = begin; first < end; first += D::kRows) {
         for (int j = 0; j < kWordsOut; ++j) {
           for (int row = first; row < min_of(first + D::kRows, end); ++row) {
-            const Word found = in[row % D::kStep].read();
+            const Word found = in[row % D::kDrainStep].read();
             for (int lane = 0; lane < kLanes; ++lane) {
               CHECK(found.lane[lane] == product(row, part, j * kLanes + lane));
             }

@@ -38,9 +38,11 @@ struct Design {
 
   // Words of rows that go to the array together.
   static constexpr int kLefts = min_of(min_of(kBanks, kRows), kLanes);
-  // Sums that come from it together.
-  static constexpr int kStep = min_of(kPes, kRows);  // rows, forward
-  static constexpr int kDrains = max_of(kStep, kSlices);
+  // Aggregated rows that come to it together, and sums that leave it together: a word of a row for
+  // each sixteen rows of the array, which is as many as it makes.
+  static constexpr int kStep = min_of(kPes, kRows);
+  static constexpr int kDrainStep = min_of(kPes, max_of(kRows / kLanes, 1));
+  static constexpr int kDrains = max_of(kDrainStep, kSlices);
 
   // Rows that take turns on a row of the array if an output row is so narrow
   // that its sums would not be ready.
