@@ -49,6 +49,7 @@ WHOLE = {
     "test_native_border.py": "all that reaches native code",
     "test_pages_run.py": "docs/from-python.md and docs/taking-home.md",
     "test_random_streams.py": "whatever is random, pinned",
+    "test_rtl.py": "fpga/rtl",
     "test_skips.py": "what tests may be skipped for",
     "test_words.py": "words of pages and code",
 }

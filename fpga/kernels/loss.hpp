@@ -15,9 +15,12 @@ namespace gnnscale::fpga {
 constexpr int kLossSeeds = 512;  // of a chunk
 
 constexpr int kTree = log2_of(kLanes);  // levels of a tree over the lanes of a word
-// Classes whose exponentials are taken together: half a word's.
-constexpr int kClassesAtOnce = 8;
-static_assert(2 * kClassesAtOnce == kLanes);
+// Classes whose exponentials are taken together: half a word's, or a word's if the array is so
+// large that a step would wait for them.
+template <class D>
+constexpr int classes_at_once() {
+  return D::kRows > kLanes ? kLanes : kLanes / 2;
+}
 
 // The sum of a word, one after the other: a tree would take an adder for each.
 inline float sum_of(const Word& word) {
@@ -37,6 +40,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
   constexpr int kHighest = kUramRead + (kTree + 1) * kCompare + kWrite;
   constexpr int kExponentials = kUramRead + kAdd + kExponential + (kTree + 1) * kAdd + kWrite;
   constexpr int kGradients = kUramRead + kDivide + kMultiply + kAdd + kWrite;
+  constexpr int kAtOnce = classes_at_once<D>();
   const int all = padded(seeds);
   float largest[kLossSeeds], own[kLossSeeds], sums[kLossSeeds];
   int classes[kLossSeeds];
@@ -68,28 +72,29 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
     }
   }
   Word word = filled(0.0F), results = filled(0.0F);
-  float half_sum = 0;  // of the classes before, in the same word
+  float half_sum = 0;  // of the other half of a word
   LOOP(exponentials)
-  for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kClassesAtOnce; ++i) {
+  for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kAtOnce; ++i) {
     PIPELINED(exponentials, 1, kExponentials);
 #pragma HLS dependence variable = sums type = inter false  // there are kRowMultiple seeds
 #pragma HLS dependence variable = rows type = inter false  // each word once
     const int seed = begin + v;
     Word& row = rows[seed % D::kBanks][from + seed / D::kBanks * words_out + j];
     if (first == 0) word = row;
-    float values[kClassesAtOnce];
-    for (int lane = 0; lane < kClassesAtOnce; ++lane) {
+    float values[kAtOnce];
+    for (int lane = 0; lane < kAtOnce; ++lane) {
 #pragma HLS unroll
       const float value = std::exp(word.lane[first + lane] - largest[v]);
 #pragma HLS bind_op variable = value op = fexp latency = kExponential
       values[lane] = j * kLanes + first + lane < group.num_classes ? value : 0.0F;
       results.lane[first + lane] = values[lane];
     }
-    const float sum = tree_of<kClassesAtOnce>(values, Sum{});
-    const float word_sum = half_sum + sum;
-    half_sum = first == 0 ? sum : 0.0F;
-    first = first == 0 ? kClassesAtOnce : 0;
-    if (first != 0) continue;
+    const float sum = tree_of<kAtOnce>(values, Sum{});
+    const float word_sum = first == 0 ? sum : half_sum + sum;
+    half_sum = sum;
+    first += kAtOnce;
+    if (first < kLanes) continue;
+    first = 0;
     row = results;
     sums[v] = j == 0 ? word_sum : sums[v] + word_sum;
     if (++v == all) {
@@ -99,7 +104,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
   }
   Word losses = filled(0.0F);  // of which kRowMultiple take turns
   LOOP(gradients)
-  for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kClassesAtOnce; ++i) {
+  for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kAtOnce; ++i) {
     PIPELINED(gradients, 1, max_of(kGradients, kUramRead + kLogarithm + 3 * kAdd));
 #pragma HLS dependence variable = rows type = inter false  // each word once
     const int seed = begin + v;
@@ -107,15 +112,16 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
     if (first == 0) word = row;
     const float factor = scale / sums[v];
 #pragma HLS bind_op variable = factor op = fdiv latency = kDivide
-    for (int lane = 0; lane < kClassesAtOnce; ++lane) {
+    for (int lane = 0; lane < kAtOnce; ++lane) {
 #pragma HLS unroll
       const float target = j * kLanes + first + lane == classes[v] ? scale : 0.0F;
       // Rows that only fill up the last one have no gradient.
       const float gradient = word.lane[first + lane] * factor - target;
       results.lane[first + lane] = v < seeds ? gradient : 0.0F;
     }
-    first = first == 0 ? kClassesAtOnce : 0;
-    if (first != 0) continue;
+    first += kAtOnce;
+    if (first < kLanes) continue;
+    first = 0;
     row = results;
     if (j == 0 && v < seeds) {
       const float logarithm = std::log(sums[v]);

@@ -28,10 +28,10 @@ struct Design {
   static constexpr int kBanks = 2 * n;
 
   // On-chip memory, in words of 64 bytes. Of the 320 blocks of URAM of a U250's die, 8 side by
-  // side and 4,096 words deep, rows take 224, half of the sums 32 and edges 16: 85 %.
-  static constexpr int kRowWords = 114688;   // output rows of all stages, and aggregated rows
+  // side and 4,096 words deep, rows take 192, half of the sums 32 and edges 40: 82.5 %.
+  static constexpr int kRowWords = 98304;    // output rows of all stages, and aggregated rows
   static constexpr int kGatherRows = 16384;  // sums of all gather PEs, in each half
-  static constexpr int kEdgeWords = 8192;    // words of 8 edges, read once if they fit
+  static constexpr int kEdgeWords = 20480;   // words of 8 edges, read once if they fit
 
   static constexpr int kMaxWordsOut = 32;  // widest output row of a layer: 512 floats
   static constexpr int kMaxStages = 16;    // products of a model

@@ -32,7 +32,7 @@ class ChipLimits:
     """The sizes of a compute unit, as ``fpga/include/gnnscale_fpga/design.hpp`` has them."""
 
     n: int  #: scatter-gather PEs
-    row_words: int = 114688  #: of the memory of all layers' output rows, and of aggregated ones
+    row_words: int = 98304  #: of the memory of all layers' output rows, and of aggregated ones
     gather_rows: int = 16384  #: sums of all gather PEs
     max_words_out: int = 32  #: of the widest output row
     max_stages: int = 16  #: products of a model

@@ -46,6 +46,7 @@ class Point(NamedTuple):
     m: int
     equations: float
     csim: int
+    loss: int  # cycles of it
 
     @property
     def error(self) -> float:
@@ -73,8 +74,8 @@ def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerSize]:
     return found
 
 
-def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> int:
-    """Return the cycles of one step of training on one compute unit."""
+def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> tuple[int, int]:
+    """Return the cycles of one step of training on one compute unit, and of its loss."""
     products = lower(model, aggregated=False)
     weights = WeightLayout(products)
     inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
@@ -93,9 +94,9 @@ def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> int:
     scale = int(np.float32(1 / batch.num_seeds).view(np.int32))
     board.start(0, 0, (packed.num_groups, 1, 0, 0, 0, 0, scale))
     board.wait(0, 600)
-    cycles = board.counters(0)["cycles"]
+    counters = board.counters(0)
     board.close()
-    return cycles
+    return counters["cycles"], counters["loss"]
 
 
 def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
@@ -111,8 +112,8 @@ def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
                 design = Design(n=n, m=m, compute_units=1)
                 unit = ComputeUnit(n=n, m=m, clock_hz=design.clock_hz, bandwidth=BANDWIDTH)
                 seconds = gnn_seconds(unit, sizes_of(batch, model, slots))
-                csim = simulate(design, graph, model, batch)
-                yield Point(name, config.name, n, m, seconds * design.clock_hz, csim)
+                csim, loss = simulate(design, graph, model, batch)
+                yield Point(name, config.name, n, m, seconds * design.clock_hz, csim, loss)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -121,13 +122,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Any:
-    print(f"{'graph':16s} {'model':10s} {'n':>2s} {'m':>5s} {'eq. 5-9':>12s} {'csim':>12s}  error")
+    columns = f"{'graph':16s} {'model':10s} {'n':>2s} {'m':>5s} {'eq. 5-9':>12s} {'csim':>12s}"
+    print(f"{columns}  error   loss")
     found: list[Point] = []
     for each in points(options.seeds, options.vertices):
         found.append(each)
         point = f"{each.graph:16s} {each.model:10s} {each.n:2d} {each.m:5d}"
-        cycles = f"{each.equations:12,.0f} {each.csim:12,d}  {each.error:+.1%}"
-        print(point, cycles, flush=True)
+        cycles = f"{each.equations:12,.0f} {each.csim:12,d}"
+        print(point, cycles, f"{each.error:+7.1%} {each.loss / each.csim:6.2%}", flush=True)
     mean = statistics.fmean(abs(each.error) for each in found)
     print(f"mean error over {len(found)} points: {mean:.1%}")
     rows = [each._asdict() | {"error": each.error} for each in found]

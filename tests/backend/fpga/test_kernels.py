@@ -463,7 +463,9 @@ def test_aggregated_rows_may_be_kept_off_the_chip(kernels, random_graph, config,
 
 def test_many_parts_on_the_chip_come_before_those_off_it(kernels: Kernels) -> None:
     """A port has few requests at a time, however many parts are passed over."""
-    case, wanted = clear(make(GraphSAGE(hidden=9), seed, width=1280, num_classes=3) for seed in count())
+    case, wanted = clear(
+        make(GraphSAGE(hidden=9), seed, width=1280, num_classes=3) for seed in count()
+    )
     rows = -(-stages_of(pack(case, ChipLimits(n=2))[0])[0][1] // 16) * 16
     limits = ChipLimits(n=2, row_words=hidden_words(case, 2) + banked(30 * rows, 2))
     answer, _, packed = by_kernels(kernels(*OWN), case, limits)
@@ -476,7 +478,7 @@ def test_many_parts_on_the_chip_come_before_those_off_it(kernels: Kernels) -> No
     [
         (GCN(hidden=528), 5, {"max_words_out": 99}, "stage 0 .*its output rows are too wide"),
         (GIN(num_layers=9, hidden=4), 5, {"max_stages": 99}, "the model has too many layers"),
-        # 4,000 rows of 32 words, of 114,688; and twice 8,208 rows, of 16,384.
+        # 4,000 rows of 32 words, of 98,304; and twice 8,208 rows, of 16,384.
         (GCN(hidden=512), 4000, {"row_words": 1 << 20}, "stage 0 .*its rows do not fit"),
         (GraphSAGE(num_layers=1), 8200, {"gather_rows": 1 << 20}, "its rows do not fit"),
     ],
