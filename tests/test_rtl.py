@@ -1,6 +1,6 @@
 """Parts of the FPGA kernels as RTL, beside C simulation and the model of resources.
 
-They need Verilator and ``fpga/rtl/requirements.txt``, which CI installs: ``pytest -m rtl``.
+They need Verilator and the extra ``rtl``, which CI installs: ``pytest -m rtl``.
 """
 
 import sys

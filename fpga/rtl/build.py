@@ -76,8 +76,9 @@ def verilate(name: str, component: wiring.Component, folder: Path) -> list[Path]
         options.append("--hierarchical")
         rules, target = f"V{name}_hier.mk", []
     run("verilator", "--cc", *options, *files, *operators(folder), MEMORIES)
-    compiler = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "CXX=g++ -fPIC")
-    run("make", "-C", into, "-f", rules, "-j2", *target, *compiler)
+    # One file for the compiler: Verilator's headers take longer than what is in most of many.
+    compiler = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "VM_PARALLEL_BUILDS=0", "CXX=g++ -fPIC")
+    run("make", "-C", into, "-f", rules, *target, *compiler)
     return [into / f"V{name}__ALL.a", *sorted(into.glob("V*/lib*.a"))]
 
 

@@ -1,4 +1,4 @@
-"""What the parts are held against: C simulation, and the model of resources."""
+"""What the parts are compared with: C simulation, and the model of resources."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rtl import checks
         from rtl.build import ToolError
     except ImportError as error:
-        print(f"{error.name} is not installed: pip install -r fpga/rtl/requirements.txt")
+        print(f"{error.name} is not installed: pip install -e .[rtl]")
         return 1
 
     from rtl.report import print_engine, print_resources, print_streams

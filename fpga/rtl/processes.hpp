@@ -1,7 +1,7 @@
 // The parts of fpga/rtl as processes of C simulation: each takes the place of the process that it
-// was written after, with the same streams before and behind it.
+// was written after, with the same streams.
 //
-// Verilator turns a part into a class, whose clock goes on by one in each cycle of the simulation.
+// Verilator turns a part into a class, whose clock advances in each cycle of the simulation.
 // What a part gives to a stream has passed its pipeline already.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace gnnscale::fpga::rtl {
 
-// A part that begins anew with each task; its memories keep what they have.
+// A part, which each task resets; its memories keep what they have.
 template <class Model>
 class Part {
  public:
@@ -117,7 +117,7 @@ template <class T>
 void take(Stream<T>& in, CData valid, CData ready) {
   if (valid != 0 && ready != 0) in.read();
 }
-// A stream behind it.
+// A stream after it.
 template <class T, class Bits>
 void give(Stream<T>& out, CData valid, CData ready, const Bits& payload) {
   if (valid == 0 || ready == 0) return;

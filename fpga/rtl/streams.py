@@ -47,7 +47,7 @@ class Outlet(wiring.Component):
     A result is launched, and stands in ``value`` ``stage`` cycles later. The stream gets it
     ``depth - 1`` cycles after the launch. What it does not take is held, as in the stages of a
     flushable pipeline: ``room`` is whether one more may be launched. With a FIFO of f elements
-    behind it, f + depth - 1 are on their way at most, which is what C simulation counts.
+    after it, f + depth - 1 are on their way at most, which is what C simulation counts.
     """
 
     def __init__(self, width: int, depth: int, stage: int) -> None:

@@ -1,5 +1,5 @@
 // Each part of fpga/rtl beside the process that it was written after: the same random streams, by
-// the same random pace of what is before and behind it. Prints a line of JSON for each: what came
+// the same random pace of what feeds and drains it. Prints a line of JSON for each: what came
 // out, and when.
 #include <cstdio>
 #include <random>

@@ -9,7 +9,7 @@ from pathlib import Path
 from amaranth.lib import wiring
 
 from gnnscale.plan.resources import Resources, Tool
-from rtl.build import MEMORIES, operators, write_rtlil, write_verilog
+from rtl.build import MEMORIES, operators, write_rtlil
 from rtl.parts import shared
 from rtl.quiet_yosys import passes
 
@@ -21,16 +21,12 @@ _BRAMS = {"RAMB36E2": 1.0, "RAMB18E2": 0.5}
 
 
 def synthesize(name: str, component: wiring.Component, folder: Path) -> Resources:
-    """Return what a part takes, with its operators and the modules that it has several of."""
-    blocks = shared(component)
-    inside = {block: synthesize(block, each, folder) for block, each in blocks.items()}
-    inside |= {f"f32_{each}": taken for each, taken in _operators(folder).items()}
-    libraries = [*operators(folder)]
-    libraries += [write_verilog(block, each, folder) for block, each in blocks.items()]
-    reads = (f"read_rtlil {write_rtlil(name, component, folder)}", f"read_verilog {MEMORIES}")
-    return _count(
-        name, (*reads, *(f"read_verilog -lib {each}" for each in libraries)), inside, folder
-    )
+    """Return what a part takes, its operators included."""
+    modules = {name: component, **shared(component)}
+    reads = [f"read_rtlil {write_rtlil(each, module, folder)}" for each, module in modules.items()]
+    reads += [f"read_verilog -lib {each}" for each in operators(folder)]
+    taken = {f"f32_{each}": found for each, found in _operators(folder).items()}
+    return _count(name, (*reads, f"read_verilog {MEMORIES}"), taken, folder)
 
 
 def yosys(folder: Path) -> Tool:

@@ -270,4 +270,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert {"simulation.json", "scaling.svg"} <= {each.name for each in written.iterdir()}
     assert "simulated" in done.stdout
     assert "trainers: the processor and the accelerators (hybrid)" in done.stdout
-    assert "rates, of peak: processor 25 %, host memory 50 %, accelerators 86 %" in done.stdout
+    assert "rates, of peak: processor 25 %, host memory 50 %, accelerators 85 %" in done.stdout

@@ -98,7 +98,7 @@ def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
     """Return what the end of a pipeline takes that holds what a stream does not take.
 
     Results wait in the last stages of a flushable pipeline, each of which may stop. Or they wait in
-    a memory of as many places behind a pipeline that never stops, and pass it by if they need not.
+    a memory of as many places after a pipeline that never stops, and pass it by if they need not.
     """
     places = depth - 1
     if places == 1:

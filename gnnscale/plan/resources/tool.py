@@ -20,7 +20,7 @@ class Tool:
     logarithm: Resources
     multiply_64: Resources  #: the lower half of a product of integers of 64 bits
     divide_integers: Resources  #: of 32 bits, a bit a cycle, outside of loops
-    #: Whether results that a stream does not take wait in a memory behind the pipeline, not in its
+    #: Whether results that a stream does not take wait in a memory after the pipeline, not in its
     #: stages.
     holds_in_memory: bool = False
     #: Whether the last bits of a deep memory share blocks of URAM.
