@@ -255,6 +255,44 @@ def check_divisions(function: Cursor) -> Found:
                 yield part, f"a division by {found[1]}"
 
 
+def check_partitions(function: Cursor) -> Found:
+    """An array that outlives an iteration is partitioned if unrolled iterations each use a part.
+
+    Otherwise it has two ports for all of them, and the loop takes as many cycles as they need.
+    """
+    body = source(function)
+    in_loops = {each.hash for loop in walk(function, _LOOPS) for each in walk(loop, _VARIABLES)}
+    for array in walk(function, _VARIABLES):
+        kind = array.type.get_canonical()
+        if kind.kind != TypeKind.CONSTANTARRAY or array.hash in in_loops or _is_stream(array):
+            continue
+        if re.search(rf"HLS array_partition variable = {array.spelling}\b", body):
+            continue
+        for loop in walk(function, (CursorKind.FOR_STMT,)):
+            counter = re.match(r"for \(int (\w+) =", source(loop))
+            if counter is None or "HLS unroll" not in pragmas_of(loop):
+                continue
+            used = rf"\b{array.spelling}(\[[^\]]*\])*\[[^\]]*\b{counter[1]}\b"
+            if re.search(used, body_of(loop)):
+                yield array, f"{array.spelling} has two ports for all iterations of {counter[1]}"
+                break
+
+
+def check_fifos(function: Cursor) -> Found:
+    """A stream has a depth and a storage that it names, which STREAM and its relatives ask for."""
+    for each in walk(function, _VARIABLES):
+        line = text_of(each.location.file.name).splitlines()[each.location.line - 1]
+        if _is_stream(each) and not line.lstrip().startswith(b"STREAM"):
+            yield each, f"{each.spelling} has no depth and no storage: STREAM gives it both"
+
+
+_VARIABLES = (CursorKind.VAR_DECL,)
+
+
+def _is_stream(variable: Cursor) -> bool:
+    return "hls::stream<" in variable.type.get_canonical().spelling
+
+
 RULES: dict[str, Callable[[Cursor], Found]] = {
     "loops": check_loops,
     "pointers": check_pointers,
@@ -264,6 +302,8 @@ RULES: dict[str, Callable[[Cursor], Found]] = {
     "streams": check_streams,
     "operators": check_operators,
     "divisions": check_divisions,
+    "partitions": check_partitions,
+    "fifos": check_fifos,
 }
 
 

@@ -113,6 +113,32 @@ PLANTED = {
         }""",
         "without a reason",
     ),
+    "an array of two ports": (
+        "partitions",
+        """void f(Stream<int>& in, Stream<int> (&out)[8]) {
+          int held[8] = {};
+          LOOP(turns)
+          for (int i = 0; i < 9; ++i) {
+            PIPELINED(turns, 1, 2);
+            held[i % 8] = in.read();
+            for (int pe = 0; pe < 8; ++pe) {
+#pragma HLS unroll
+              out[pe].write(held[pe]);
+            }
+          }
+        }""",
+        "held has two ports for all iterations of pe",
+    ),
+    "a stream without a depth": (
+        "fifos",
+        """void process(Stream<int>& out) {}
+        void f() {
+#pragma HLS dataflow
+          Stream<int> words;
+          process(words);
+        }""",
+        "words has no depth and no storage",
+    ),
     "two reads of a stream": (
         "streams",
         """void f(Stream<int>& in, Stream<int>& out) {
