@@ -3,9 +3,6 @@
 // of a compiler.
 #include "csim/fiber.cpp"
 #include "csim/simulation.cpp"
-#ifdef GNNSCALE_RTL
-#include "rtl/in_place.hpp"
-#endif
 #define gnnscale_step gnnscale_kernel
 #include "kernels/step.cpp"
 #undef gnnscale_step

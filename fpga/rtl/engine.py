@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.fpga.board import Board
-from gnnscale.backend.fpga.csim.build import load_csim
+from gnnscale.backend.fpga.alone import train_alone
 from gnnscale.backend.fpga.csim.library import seal
-from gnnscale.backend.fpga.layout import ChipLimits, pack_batch
-from gnnscale.backend.fpga.lowering import WeightLayout, lower
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GNN, GraphSAGE
 from gnnscale.sampler import NeighborSampler
 from rtl.build import Models, compile_cpp
 from rtl.parts import PES, SMALL
-
-_TRAINS = 1  # ``batch.hpp``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +34,10 @@ class Step:
 def libraries(folder: Path, archives: Models) -> tuple[Path, Path]:
     """Compile the engine, without the parts and with them."""
     found = []
-    for name, models, options in (("csim", {}, ()), ("rtl", archives, ("-DGNNSCALE_RTL",))):
+    for name, models, options in (
+        ("csim", {}, ()),
+        ("rtl", archives, ("-include", "rtl/in_place.hpp")),
+    ):
         path = folder / f"engine_{name}.so"
         compile_cpp(path, SMALL, ["csim/library.cpp"], models, "-shared", *options)
         path.write_bytes(seal(path.read_bytes()))
@@ -78,24 +75,7 @@ def _run(
     library: Path, graph: Graph, model: GNN, num_layers: int, seed: int
 ) -> tuple[int, NDArray[np.uint32]]:
     """Return the cycles of a step, and the bits of its loss and gradients."""
-    fanouts = [5] * num_layers
     seeds = np.random.default_rng(seed).choice(200, 5 + seed % 30, replace=False)
-    batch = NeighborSampler(graph, fanouts=fanouts, seed=seed).sample(seeds, 0)
-    inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
-    products = lower(model, aggregated=False)
-    weights = WeightLayout(products)
-    given = (graph, model, products, weights, ChipLimits(n=PES), batch, inputs)
-    packed = pack_batch(*given, range(len(seeds)), max_row_bytes=sys.maxsize, num_threads=1)
-    board = Board(load_csim(), index=0, bitstream=str(library), compute_units=1, slots=1)
-    board.send_weights(weights.pack())
-    board.allocate(0, "gradients", weights.num_bytes)
-    board.allocate(0, "scratch", max(packed.scratch_bytes, 64))
-    board.allocate(0, "result", 64)
-    board.send(0, 0, packed.batch, packed.edges, packed.features)
-    scale = int(np.float32(1 / len(seeds)).view(np.int32))
-    board.start(0, 0, (packed.num_groups, _TRAINS, seed, 0, 0, 0, scale))
-    result = board.wait(0, 600)
-    gradients = board.gradients(0).view(np.uint32).reshape(-1)
-    cycles = board.counters(0)["cycles"]
-    board.close()
-    return cycles, np.concatenate([result.reshape(-1), gradients])
+    batch = NeighborSampler(graph, fanouts=[5] * num_layers, seed=seed).sample(seeds, 0)
+    found = train_alone(library, ChipLimits(n=PES), graph, model, batch)
+    return found.counters["cycles"], np.concatenate([found.result, found.gradients])

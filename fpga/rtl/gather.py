@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.constants import ADD, GATHER_WINDOW, IN, URAM_READ, WORD, WRITE
@@ -121,37 +121,49 @@ class Gather(wiring.Component):
         runs_empty = wait(m, started & ~gathers, DEPTH)
         m.d.comb += self.done.eq(runs_empty & Cat(each.empty for each in outlets).all())
 
-        # Read, add, write.
-        halves = [Memory(m, WORD, self.rows, kind) for kind in ("block", "ultra")]
-        found = [delay(m, each.read_data, URAM_READ - 1) for each in halves]
-        copies = delay(m, self.forward & (row < self.own), URAM_READ)
-        half_read = delay(m, half, URAM_READ)
-        value = delay(m, message[:WORD], URAM_READ)
-        filling, leaves_with = Signal(WORD), Signal(WORD)
-        m.d.comb += filling.eq(Mux(copies, 0, Mux(half_read, found[1], found[0])))
-        m.d.comb += leaves_with.eq(Mux(half_read, found[0], found[1]))
-        pairs = zip(lanes(filling), lanes(value), strict=True)
-        sums = Cat(operate(m, "add", *pair) for pair in pairs)
-        operations = Cat(half, adds, leaves, row, leaving_row)
-        late = delay(m, operations, URAM_READ + ADD)
-        half_late, row_late, leaving_late = late[0], late[3:][: len(row)], late[3 + len(row) :]
-        for number, memory in enumerate(halves):
-            fills, filled = half == number, half_late == number
-            m.d.comb += [
-                memory.read_address.eq(Mux(fills, row, leaving_row)),
-                memory.write_address.eq(
-                    Mux(clears, cleared[: len(row)], Mux(filled, row_late, leaving_late))
-                ),
-                memory.write_enable.eq(clears | Mux(filled, late[1], late[2])),
-                memory.write_data.eq(Mux(filled & ~clears, sums, 0)),
-            ]
-
-        # A row without messages is 0.
-        complete = Cat(
-            Cat(lane[:31], lane[31] & ~(self.forward & (lane[:31] == 0)))
-            for lane in lanes(leaves_with)
+        operation = Signal(
+            data.StructLayout(
+                {"half": 1, "adds": 1, "leaves": 1, "row": len(row), "leaving": len(row)}
+            )
         )
-        word = delay(m, complete, DEPTH - 1 - URAM_READ)
+        m.d.comb += [
+            operation.half.eq(half),
+            operation.adds.eq(adds),
+            operation.leaves.eq(leaves),
+            operation.row.eq(row),
+            operation.leaving.eq(leaving),
+        ]
+        word = self._sums(m, operation, message[:WORD], clears, cleared[: len(row)])
         for outlet in outlets:
             m.d.comb += outlet.value.eq(word)
         return m
+
+    def _sums(
+        self, m: Module, operation: data.View, value: Value, clears: Value, cleared: Value
+    ) -> Value:
+        """Read, add and write; return the sum that leaves, when its outlet takes it."""
+        halves = [Memory(m, WORD, self.rows, kind) for kind in ("block", "ultra")]
+        found = [delay(m, each.read_data, URAM_READ - 1) for each in halves]
+        half = delay(m, operation.half, URAM_READ)
+        # Own rows are copied: added to zero.
+        copies = delay(m, self.forward & (operation.row < self.own), URAM_READ)
+        filling = Mux(copies, 0, Mux(half, found[1], found[0]))
+        leaving = Mux(half, found[0], found[1])
+        values = delay(m, value, URAM_READ)
+        pairs = zip(lanes(filling), lanes(values), strict=True)
+        sums = Cat(operate(m, "add", *pair) for pair in pairs)
+        late = data.View(operation.shape(), delay(m, operation.as_value(), URAM_READ + ADD))
+        for number, memory in enumerate(halves):
+            fills, filled = operation.half == number, late.half == number
+            place = Mux(filled, late.row, late.leaving)
+            m.d.comb += [
+                memory.read_address.eq(Mux(fills, operation.row, operation.leaving)),
+                memory.write_address.eq(Mux(clears, cleared, place)),
+                memory.write_enable.eq(clears | Mux(filled, late.adds, late.leaves)),
+                memory.write_data.eq(Mux(filled & ~clears, sums, 0)),
+            ]
+        # A row without messages is 0.
+        complete = Cat(
+            Cat(lane[:31], lane[31] & ~(self.forward & (lane[:31] == 0))) for lane in lanes(leaving)
+        )
+        return delay(m, complete, DEPTH - 1 - URAM_READ)

@@ -1,6 +1,6 @@
 // The whole engine with the parts of fpga/rtl in place of its processes: of a design with two
-// scatter-gather PEs, of functions that add weighted rows. `csim/library.cpp` takes it before the
-// kernels, if GNNSCALE_RTL is defined.
+// scatter-gather PEs, of functions that add weighted rows. The compiler takes it before
+// `csim/library.cpp` (-include).
 #pragma once
 
 #include "gnnscale_fpga/functions.hpp"

@@ -26,7 +26,8 @@ class Memory:
         self.read_data, self.write_data = Signal(width), Signal(width)
         self.write_enable = Signal()
         module.submodules += Instance(
-            f"{kind}_memory",
+            "lut_memory" if kind == "lut" else "block_memory",
+            **({} if kind == "lut" else {"p_STYLE": kind}),
             p_WIDTH=width,
             p_DEPTH=depth,
             p_BITS=bits,

@@ -31,15 +31,16 @@ struct Draws {
   uint64_t draw[kDraws];
 };
 
-// Those of word `column` of the row of `vertex`: nine products of 64 bits, beside those with
-// constants of their words' numbers.
+// Those of word `column` of the row of `vertex`, by twelve products of 64 bits: combine() of each
+// draw's number would take one more for all but the first.
 inline Draws draws_of(uint64_t key, uint64_t vertex, int column) {
   const uint64_t row_key = combine(key, vertex);
+  const uint64_t first = row_key + static_cast<uint64_t>(column * kDraws) * kGolden;
   Draws out;
 draws:
   for (int i = 0; i < kDraws; ++i) {
 #pragma HLS unroll
-    out.draw[i] = combine(row_key, static_cast<uint64_t>(column * kDraws + i));
+    out.draw[i] = mix(first + static_cast<uint64_t>(i + 1) * kGolden);
   }
   return out;
 }

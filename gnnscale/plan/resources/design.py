@@ -7,7 +7,7 @@ from dataclasses import dataclass
 #: Floats of a word.
 LANES = 16
 #: Cycles of operators and memories (``operators.hpp``).
-ADD, MULTIPLY, COMPARE, READ, URAM_READ = 7, 4, 2, 1, 3
+ADD, MULTIPLY, READ, URAM_READ = 7, 4, 1, 3
 SUM_WINDOW, GATHER_WINDOW = READ + ADD + 1, URAM_READ + ADD + 1
 
 

@@ -7,7 +7,6 @@ published 1,024 seeds, as one of a U250's four dies gets it. Nothing here was me
 
 import argparse
 import statistics
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,11 +15,9 @@ import numpy as np
 import torch
 
 from bench.runner import FANOUTS, take
-from gnnscale.backend.fpga.board import Board
-from gnnscale.backend.fpga.csim.build import Design, library, load_csim
-from gnnscale.backend.fpga.layout import ChipLimits, pack_batch
-from gnnscale.backend.fpga.lowering import WeightLayout, lower
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.fpga.alone import train_alone
+from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE
@@ -76,26 +73,8 @@ def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerSize]:
 
 def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> tuple[int, int]:
     """Return the cycles of one step of training on one compute unit, and of its loss."""
-    products = lower(model, aggregated=False)
-    weights = WeightLayout(products)
-    inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
-    packed = pack_batch(
-        *(graph, model, products, weights, ChipLimits(n=design.n), batch, inputs),
-        range(batch.num_seeds),
-        max_row_bytes=sys.maxsize,
-        num_threads=1,
-    )
-    board = Board(load_csim(), index=0, bitstream=str(library(design)), compute_units=1, slots=1)
-    board.send_weights(weights.pack())
-    board.allocate(0, "gradients", weights.num_bytes)
-    board.allocate(0, "scratch", max(packed.scratch_bytes, 64))
-    board.allocate(0, "result", 64)
-    board.send(0, 0, packed.batch, packed.edges, packed.features)
-    scale = int(np.float32(1 / batch.num_seeds).view(np.int32))
-    board.start(0, 0, (packed.num_groups, 1, 0, 0, 0, 0, scale))
-    board.wait(0, 600)
-    counters = board.counters(0)
-    board.close()
+    limits = ChipLimits(n=design.n)
+    counters = train_alone(library(design), limits, graph, model, batch).counters
     return counters["cycles"], counters["loss"]
 
 
