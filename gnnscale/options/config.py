@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from gnnscale.core import ConfigError, nearest, printable, shown
@@ -40,6 +40,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
     nested = {name: record for name in known if (record := record_of(hints[name])) is not None}
+    listed = {name for name in nested if get_origin(hints[name]) is list}
     for key in node:
         if key != "_target_" and key not in known:
             inner = (f"{name}.{each.name}" for name in nested for each in fields(nested[name]))
@@ -53,16 +54,29 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
         if name not in node:
             continue
         value = _get(node, name, prefix)
+        option = f"{prefix}{name}"
+        if name in listed:
+            values[name] = _typed_list(value, record, option)
+            continue
         optional = value is None and hints[name] is not record
-        values[name] = None if optional else typed(value, record, group=f"{prefix}{name}")
+        values[name] = None if optional else typed(value, record, group=option)
     for name, field in known.items():
         if name not in values and _required(field):
             raise ConfigError(f"{prefix}{name}: required, and not given")
     return cls(**values)
 
 
+def _typed_list(node: Any, record: type[T], option: str) -> list[T]:
+    if not isinstance(node, ListConfig):
+        raise ConfigError(f"{option}={_text(node)}: a list of groups of options")
+    return [
+        typed(_get(node, position, f"{option}."), record, group=f"{option}.{position}")
+        for position in range(len(node))
+    ]
+
+
 def record_of(hint: Any) -> Any:
-    """Return the dataclass that a field holds, or may hold; None if it holds none."""
+    """Return the dataclass that a field holds, may hold, or lists; None if it holds none."""
     return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)
 
 
@@ -96,7 +110,7 @@ def options_class(target: object, base: type[T], *, group: str) -> type[T]:
     return cast("type[T]", cls)
 
 
-def _get(node: DictConfig, name: str, prefix: str) -> Any:
+def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
     """Return ``node[name]``, resolved; what OmegaConf raises becomes one line."""
     try:
         return node[name]

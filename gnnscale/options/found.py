@@ -96,8 +96,9 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
             continue
         record = config.record_of(hints[each.name])
         if record is not None:
-            if isinstance(value, Mapping):
-                yield from named_in(value, record, f"{prefix}{each.name}.")
+            for entry in value if isinstance(value, list) else [value]:
+                if isinstance(entry, Mapping):
+                    yield from named_in(entry, record, f"{prefix}{each.name}.")
             continue
         how = _declaration(each, hints[each.name])
         yield from _named(how, f"{prefix}{each.name}", value, prefix)

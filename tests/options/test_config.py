@@ -36,6 +36,27 @@ def test_builds_nested_dataclasses_with_converted_values() -> None:
     assert isinstance(result.inner.rate, float)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Several:
+    parts: list[Inner]
+
+
+def test_lists_of_records() -> None:
+    node = OmegaConf.create({"parts": [{"rate": 1}, {"rate": 2, "sizes": [3]}]})
+    assert typed(node, Several).parts == [Inner(rate=1.0), Inner(rate=2.0, sizes=[3])]
+    assert typed(OmegaConf.create({"parts": []}), Several).parts == []
+    for parts, message in (
+        (3, "g.parts=3: a list of groups of options"),
+        ({"rate": 1}, "g.parts="),
+        ([{"rate": 1}, 2], "g.parts.1=2: a group of options"),
+        ([{"rate": "fast"}], "g.parts.0.rate: "),
+        ([{"pace": 1}], "g.parts.0.pace: unknown option"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            typed(OmegaConf.create({"parts": parts}), Several, group="g")
+        assert str(error.value).startswith(message)
+
+
 def test_interpolations_resolve_where_they_stand() -> None:
     node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
     assert typed(node, Outer).inner.sizes == [7, 2]

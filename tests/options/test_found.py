@@ -81,6 +81,7 @@ class Data(Base):
 class Top:
     base: Base
     data: Data | None = None
+    several: list[Data] = field(default_factory=list)
     resume: Path | None = None
     observers: list[str] = field(default_factory=list, metadata=names("code"))
     listed: list[Any] = field(
@@ -121,6 +122,10 @@ def test_what_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"data.arguments.weights": ("place", ("/w",))}
     assert found({"data": {"arguments": arguments}}) == expected
     assert found({"listed": [{"image": "i"}]}) == {"listed": ("program", ("i",))}
+    # Records in a list name what each of them names.
+    assert found({"several": [{"column": "c"}, {"image": "i"}]}) == {
+        "several.image": ("program", ("i",))
+    }
     # A group may be of another class than its base.
     monkeypatch.setattr(gnnscale, "Data", Data, raising=False)
     monkeypatch.setitem(sys.modules, "gnnscale.elsewhere", gnnscale)
