@@ -1,5 +1,10 @@
 // The kernel as the host sees it. Its arguments are in the order of the
 // bitstream's.
+//
+// GNNSCALE_DESIGN says that there is a header of the sizes, which `gnnscale generate` writes.
+#ifdef GNNSCALE_DESIGN
+#include "gnnscale_design.hpp"
+#endif
 #include "kernels/step.hpp"
 
 #ifndef GNNSCALE_N

@@ -20,6 +20,8 @@ MAX_COMPUTE_UNITS = 16
 
 #: Bytes per second of one DDR channel of an Alveo U250 (HitGNN, listing 1).
 _CHANNEL_BANDWIDTH = 19.25e9
+#: Words of the memory of rows that a compute unit can have.
+ROW_WORDS = (32768, 49152, 65536, 98304)
 
 #: Files are called after devices, so that a name holds no folder.
 _NAME = re.compile(r"[\w.:+()-][\w.:+() -]{0,62}", re.ASCII)
@@ -273,6 +275,7 @@ class Fpga(Accelerator):
         index: number of the card, as ``xrt-smi examine`` counts; 0 in C simulation.
         n: scatter-gather PEs of a compute unit (HitGNN, section V-C): 1, 2, 4, 8 or 16.
         m: multiply-accumulate units of a compute unit: a power of two from 16 to 2048.
+        row_words: words of 64 bytes of a compute unit's memory of rows: one of ``ROW_WORDS``.
         compute_units: of the card, each with a bank of memory and a slice of every mini-batch.
         clock_hz: the kernels' clock.
         timeout_s: seconds after which a step that is not done counts as failed.
@@ -285,6 +288,7 @@ class Fpga(Accelerator):
     index: int = 0
     n: int = 2
     m: int = 256
+    row_words: int = 98304
     compute_units: int = 4
     clock_hz: int = 300_000_000
     timeout_s: float = 600.0
@@ -299,6 +303,7 @@ class Fpga(Accelerator):
     def __post_init__(self) -> None:
         check_choice("n", str(self.n), [str(2**power) for power in range(5)])
         check_choice("m", str(self.m), [str(2**power) for power in range(4, 12)])
+        check_choice("row_words", str(self.row_words), [str(each) for each in ROW_WORDS])
         check_range("compute_units", self.compute_units, 1, MAX_COMPUTE_UNITS)
         check_range("clock_hz", self.clock_hz, 1, 1_000_000_000)
         check_range("index", self.index, 0)

@@ -64,7 +64,7 @@ class FpgaBackend:
         self._gradients: dict[torch.Tensor, torch.Tensor] = {}
         self._threads = 1
         header = lowering.kernel_header(model)
-        self._limits = ChipLimits(n=device.n)
+        self._limits = ChipLimits(n=device.n, row_words=device.row_words)
         self._limits.check(self._products)
         self._memory.reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
         with self._told():
@@ -312,6 +312,7 @@ def _open(device: Fpga, header: Path | None) -> board.Board:
     design = Design(
         n=device.n,
         m=device.m,
+        row_words=device.row_words,
         compute_units=device.compute_units,
         clock_hz=device.clock_hz,
         header=header,

@@ -14,6 +14,7 @@ import gnnscale
 from gnnscale.backend import compiling
 from gnnscale.backend.fpga.csim.library import Library, seal
 from gnnscale.core import ConfigError, check_range, home, track, write_atomically
+from gnnscale.plan.device import ROW_WORDS
 
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000
@@ -33,6 +34,7 @@ class Design:
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
     m: int = 256  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
+    row_words: int = 98304  #: of the memory of rows: one of ``ROW_WORDS``
     compute_units: int = 4  #: of the board, each with a bank of memory
     clock_hz: int = 300_000_000  #: the kernel's clock, in hertz
     #: a C++ header with custom scatter, gather and update; None for the project's. Headers
@@ -49,12 +51,16 @@ class Design:
             allowed = [2**power for power in powers]
             if value not in allowed:
                 raise ConfigError(f"{name}={value}: allowed are {', '.join(map(str, allowed))}")
+        if self.row_words not in ROW_WORDS:
+            sizes = ", ".join(map(str, ROW_WORDS))
+            raise ConfigError(f"row_words={self.row_words}: allowed are {sizes}")
         check_range("compute_units", self.compute_units, 1, _MAX_UNITS)
         check_range("clock_hz", self.clock_hz, 1, _MAX_CLOCK_HZ)
 
     def is_that_of(self, built: Library) -> bool:
         """Return whether ``built`` was compiled for these sizes, from the project's own layers."""
-        wanted = {name: getattr(self, name) for name in ("n", "m", "compute_units", "clock_hz")}
+        names = ("n", "m", "row_words", "compute_units", "clock_hz")
+        wanted = {name: getattr(self, name) for name in names}
         found = {name: built.design.get(name) for name in wanted}
         return self.header is None and found == wanted
 
@@ -67,6 +73,7 @@ class Design:
         sizes = (
             f"-DGNNSCALE_N={self.n}",
             f"-DGNNSCALE_M={self.m}",
+            f"-DGNNSCALE_ROW_WORDS={self.row_words}",
             f"-DGNNSCALE_COMPUTE_UNITS={self.compute_units}",
             f"-DGNNSCALE_CLOCK_HZ={self.clock_hz}",
         )
@@ -146,20 +153,20 @@ def _fits(design: Design, prebuilt: Path) -> bool:
         if not prebuilt.is_file():
             return False
         built = Library(prebuilt)
-        return design.is_that_of(built) and built.design.get("sources") == _digest_of_sources()
+        return design.is_that_of(built) and built.design.get("sources") == digest_of_sources()
     except RuntimeError:
         # Of another version, or for another machine: it can be compiled anew.
         return False
 
 
-def _digest_of_sources() -> str:
+def digest_of_sources() -> str:
     """Return a hash of the kernels' sources, as ``native/CMakeLists.txt`` makes it."""
     return compiling.digest_of_files(sources(), _FOLDERS, _SUFFIXES)
 
 
 def _digest(design: Design, compiler: compiling.Compiler) -> str:
     """Return a hash of all that the library depends on."""
-    parts = [_digest_of_sources().encode()]
+    parts = [digest_of_sources().encode()]
     if design.header is not None and design.header.is_file():
         parts.append(design.header.read_bytes())
     words = (*compiler.command, compiler.version, *_options(compiler), *design.definitions())

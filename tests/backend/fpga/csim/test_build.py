@@ -95,7 +95,7 @@ def test_the_same_design_many_times_at_once(tree: Path) -> None:
 
 def test_an_installed_library_is_taken_where_it_fits(tree, monkeypatch) -> None:
     # As CMake builds it, it knows its sources.
-    monkeypatch.setenv("CXX", rf"g++ -DGNNSCALE_SOURCES=\"{build._digest_of_sources()}\"")
+    monkeypatch.setenv("CXX", rf"g++ -DGNNSCALE_SOURCES=\"{build.digest_of_sources()}\"")
     prebuilt = tree / "gnnscale" / "csim" / "gnnscale_step_n2_m256.so"
     prebuilt.parent.mkdir()
     shutil.copy(library(Design()), prebuilt)
