@@ -11,7 +11,7 @@ import numpy as np
 from gnnscale.core.arrays import Array, Float64Array
 
 
-def mteps(num_edges: int, seconds: float) -> float:
+def mteps(num_edges: float, seconds: float) -> float:
     """Million traversed edges per second, HyScale-GNN eq. 5: sum over layers of |E^l| / T_exec."""
     return num_edges / seconds / 1e6
 

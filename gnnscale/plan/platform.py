@@ -335,6 +335,8 @@ class Platform(PlatformConfig):
         accelerator: options of a device, as in a device plan; None for a machine without one.
         num_accelerators: how many it has.
         measured_on: the machine that measured the figures; None if they come from elsewhere.
+        memory_bandwidth: bytes per second of the host's memory as papers list it, which bandwidth
+            efficiency divides by (HitGNN, section VII-D); None for that of ``processor.rates``.
         efficiency: the part of its rates that training reaches, if they are peaks; None if
             they are effective as they stand.
     """
@@ -346,9 +348,12 @@ class Platform(PlatformConfig):
     )
     num_accelerators: int = 0
     measured_on: Identity | None = None
+    memory_bandwidth: float | None = None
     efficiency: Efficiency | None = None
 
     def __post_init__(self) -> None:
+        if self.memory_bandwidth is not None:
+            _check_figures("platform.memory_bandwidth", self.memory_bandwidth)
         check_range("platform.num_accelerators", self.num_accelerators, 0, MAX_DEVICES)
         if self.accelerator is None and self.num_accelerators:
             raise ConfigError("platform.accelerator=null: num_accelerators is above 0")
@@ -390,6 +395,11 @@ class Platform(PlatformConfig):
             accelerator=accelerator,
             efficiency=None,
         )
+
+    @property
+    def listed_bandwidth(self) -> float:
+        """Bytes per second of the host's memory as papers list it."""
+        return self.memory_bandwidth or self.processor.rates.memory_bandwidth[-1]
 
     @property
     def change(self) -> str | None:

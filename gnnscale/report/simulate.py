@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gnnscale.plan.simulator import Scaling, Simulated
+from gnnscale.plan.simulator.records import Planned
 from gnnscale.report.figures import milliseconds, percent
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
@@ -17,49 +18,58 @@ _STYLE = (
 
 
 def describe(scaling: Scaling) -> dict[str, Any]:
-    """Return plain values, fit for JSON; seconds, and million edges per second.
+    """Return plain values, fit for JSON; seconds, joules, and million edges per second.
 
-    A stage that a device has not is None.
+    A stage that a device has not, and what no model predicts, is None.
     """
     return {
         "figures": "simulated",
         "graph": scaling.graph,
         "model": scaling.model,
         "platform": scaling.platform,
+        "system": scaling.system,
         "hybrid": scaling.hybrid,
         "efficiency": None if scaling.efficiency is None else asdict(scaling.efficiency),
-        "results": [
-            {
-                "num_accelerators": result.num_accelerators,
-                "epoch_time_s": result.epoch_s,
-                "step_s": result.predicted.step_s,
-                "mteps": result.mteps,
-                "speedup": scaling.speedup(result),
-                "bottleneck": result.bottleneck,
-                "devices": [
-                    {
-                        "name": share.device.label,
-                        "kind": share.device.kind,
-                        "num_seeds": share.num_seeds,
-                        "threads": asdict(share.threads),
-                        "prefetch": share.prefetch,
-                        "stage_times_s": {k: v or None for k, v in asdict(stages).items()},
-                    }
-                    for share, stages in zip(
-                        result.plan.shares, result.predicted.devices, strict=True
-                    )
-                ],
-            }
-            for result in scaling.results
-        ],
+        "results": [_result(scaling, result) for result in scaling.results],
         "beside": scaling.beside and describe(scaling.beside),
     }
 
 
+def _result(scaling: Scaling, result: Simulated) -> dict[str, Any]:
+    return {
+        "num_accelerators": result.num_accelerators,
+        "epoch_time_s": result.epoch_s,
+        "step_s": result.step_s,
+        "mteps": result.mteps,
+        "nvtps": result.nvtps,
+        "bandwidth_efficiency": result.bandwidth_efficiency,
+        "energy_j": result.energy_j,
+        "speedup": scaling.speedup(result),
+        "bottleneck": result.bottleneck,
+        "devices": None if result.planned is None else _devices(result.planned),
+    }
+
+
+def _devices(planned: Planned) -> list[dict[str, Any]]:
+    pairs = zip(planned.plan.shares, planned.predicted.devices, strict=True)
+    return [
+        {
+            "name": share.device.label,
+            "kind": share.device.kind,
+            "num_seeds": share.num_seeds,
+            "threads": asdict(share.threads),
+            "prefetch": share.prefetch,
+            "stage_times_s": {k: v or None for k, v in asdict(stages).items()},
+        }
+        for share, stages in pairs
+    ]
+
+
 def print_scaling(scaling: Scaling, console: Console) -> None:
     """Show the results as a table."""
-    table = Table(title=f"{scaling.model} on {scaling.graph}, {scaling.platform} (simulated)")
-    for column in ("accelerators", "epoch s", "step ms", "MTEPS", "speed-up"):
+    what = f"{scaling.system}: {scaling.model} on {scaling.graph}, {scaling.platform}"
+    table = Table(title=f"{what} (simulated)")
+    for column in ("accelerators", "epoch s", "step ms", "MTEPS", "M NVTPS", "speed-up"):
         table.add_column(column, justify="right")
     table.add_column("bottleneck")
     rows = [_row(scaling, result) for result in scaling.results]
@@ -102,8 +112,9 @@ def _row(scaling: Scaling, result: Simulated) -> list[str]:
     return [
         f"{result.num_accelerators}",
         f"{result.epoch_s:.3f}",
-        milliseconds(result.predicted.step_s),
+        milliseconds(result.step_s),
         f"{result.mteps:,.1f}",
+        f"{result.nvtps / 1e6:,.1f}",
         f"{scaling.speedup(result):.2f}",
         result.bottleneck,
     ]

@@ -3,15 +3,26 @@ from typing import Any
 
 from gnnscale.plan.device import Efficiency
 from gnnscale.plan.simulator import Scaling, Simulated
+from gnnscale.plan.simulator.records import Planned
 from gnnscale.report.simulate import describe, rates, trainers
 
 
 def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any) -> None:
     layout = hybrid_run.started.layout
-    figures = {"num_accelerators": 1, "epoch_s": 2.0, "mteps": 3.0, "bottleneck": "propagate"}
-    result = Simulated(plan=layout.plan, predicted=layout.predicted.by_rates, **figures)
+    predicted = layout.predicted.by_rates
+    result = Simulated(
+        num_accelerators=1,
+        step_s=predicted.step_s,
+        epoch_s=2.0,
+        mteps=3.0,
+        nvtps=4e6,
+        bandwidth_efficiency=5e3,
+        energy_j=None,
+        bottleneck="propagate",
+        planned=Planned(plan=layout.plan, predicted=predicted),
+    )
     parts = Efficiency(processor=0.4, memory=0.5, accelerator=0.75, link=1.0)
-    names = {"graph": "cora", "model": "GCN", "platform": "a machine"}
+    names = {"graph": "cora", "model": "GCN", "platform": "a machine", "system": "hyscale"}
     scaling = Scaling(efficiency=parts, hybrid=True, results=(result,), **names)
     described = describe(scaling)
     assert described["figures"] == "simulated"
@@ -29,3 +40,6 @@ def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any
     assert processor["stage_times_s"]["transfer"] is None
     assert accelerator["stage_times_s"]["transfer"] == 0.0021
     assert accelerator["stage_times_s"]["exchange"] is None
+    assert (described["results"][0]["nvtps"], described["results"][0]["energy_j"]) == (4e6, None)
+    unplanned = replace(scaling, results=(replace(result, planned=None),))
+    assert describe(unplanned)["results"][0]["devices"] is None

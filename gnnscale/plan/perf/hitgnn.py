@@ -1,27 +1,53 @@
-"""HitGNN's performance model of its kernels (section VI-B): equations 5 to 9.
+"""HitGNN's performance model of its kernels (section VI-B): equations 3 to 9.
 
-It knows of an FPGA's compute unit its n scatter-gather PEs, its m multiply-accumulate units, its
-clock and its memory's bandwidth; it knows nothing of fills, drains and conflicts. What the C
-simulation counts is held against it.
+It knows of an FPGA its n scatter-gather PEs, its m multiply-accumulate units, its clock, and the
+bandwidths of its memory and its link. It knows nothing of fills, drains and conflicts.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import check_range
+
+_MAX_PES, _MAX_MULTIPLIERS = 1 << 10, 1 << 20
 #: Floats of a 512-bit word, which a PE takes in a cycle (eq. 8).
 PE_SIMD = 16
 #: S_feat, bytes of a feature (eq. 7).
-_FEATURE_BYTES = 4
+FEATURE_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComputeUnit:
-    """What equations 7 to 9 ask of the hardware."""
+class Design:
+    """What a card, or a die of one, computes with.
 
-    n: int  #: scatter-gather PEs
-    m: int  #: multiply-accumulate units
+    Attributes:
+        n: scatter-gather PEs.
+        m: multiply-accumulate units.
+    """
+
+    n: int
+    m: int
+
+    def __post_init__(self) -> None:
+        check_range("design.n", self.n, 1, _MAX_PES)
+        check_range("design.m", self.m, 1, _MAX_MULTIPLIERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What equations 7 to 9 ask of the hardware, but for n and m."""
+
     clock_hz: float  #: cycles per second
-    bandwidth: float  #: bytes per second of the unit's memory, BW_DDR of eq. 7.
+    bandwidth: float  #: bytes per second of its memory, BW_DDR of eq. 7
+    link_bandwidth: float = math.inf  #: bytes per second from the host, BW_PCIe of eq. 7
+    #: β of eq. 7: the part of a mini-batch's input rows that are in the card's memory
+    local_share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,45 +61,110 @@ class LayerSize:
     width_out: int  #: f^l
     slots: int = 1  #: sums of each row, 2 if its own features are kept beside them (GraphSAGE)
 
+    @property
+    def num_weights(self) -> int:
+        """Elements of its matrix of weights."""
+        return self.slots * self.width_in * self.width_out
 
-def _aggregate_seconds(unit: ComputeUnit, rows_read: float, layer: LayerSize) -> float:
-    """Return t_aggregate (eq. 6): the larger of loading (eq. 7) and computing (eq. 8).
-
-    All rows are in the unit's own memory, so that β of eq. 7 is 1.
-    """
-    load = rows_read * layer.width_in * _FEATURE_BYTES / unit.bandwidth
-    compute = layer.edges * layer.width_in / (unit.n * PE_SIMD * unit.clock_hz)
-    return max(load, compute)
-
-
-def _update_seconds(unit: ComputeUnit, layer: LayerSize) -> float:
-    """Return t_update (eq. 9)."""
-    macs = layer.rows * layer.slots * layer.width_in * layer.width_out
-    return macs / (unit.m * unit.clock_hz)
+    def in_words(self) -> LayerSize:
+        """Return the layer as our kernels have it: rows are whole words of 16 floats."""
+        words_in, words_out = -(-self.width_in // PE_SIMD), -(-self.width_out // PE_SIMD)
+        return replace(self, width_in=words_in * PE_SIMD, width_out=words_out * PE_SIMD)
 
 
-def forward_seconds(unit: ComputeUnit, layer: LayerSize) -> float:
-    """Return a layer's part of t_FP: aggregation and update are pipelined."""
-    return max(_aggregate_seconds(unit, layer.sources, layer), _update_seconds(unit, layer))
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A pass over a layer, whose tasks run side by side: the slowest of them counts (eq. 5, 6)."""
+
+    name: str = ""  #: the layer and the direction
+    memory_s: float = 0.0  #: of rows from the card's memory, eq. 7
+    link_s: float = 0.0  #: of rows over the link, eq. 7; they come one after the other
+    pe_s: float = 0.0  #: of aggregation if n were 1, eq. 8
+    multiplier_s: float = 0.0  #: of the update if m were 1, eq. 9
+
+    def seconds(self, n: Any, m: Any) -> Any:
+        """Return the seconds with n PEs and m multiply-accumulate units: numbers, or arrays."""
+        load = self.memory_s + self.link_s
+        return np.maximum(np.maximum(load, self.pe_s / n), self.multiplier_s / m)
+
+    def limit(self, design: Design) -> str:
+        """Return what counts: ``memory``, ``link``, ``aggregate`` or ``update``."""
+        loading = "link" if self.link_s > self.memory_s else "memory"
+        tasks = {
+            loading: self.memory_s + self.link_s,
+            "aggregate": self.pe_s / design.n,
+            "update": self.multiplier_s / design.m,
+        }
+        return max(tasks, key=lambda name: tasks[name])
 
 
-def backward_seconds(unit: ComputeUnit, layer: LayerSize, *, first: bool) -> float:
-    """Return a layer's part of t_BP: the product for its weights' gradient, and then the other way.
+def phases(card: Card, layers: Sequence[LayerSize]) -> tuple[Phase, ...]:
+    """Return the passes of t_FP and t_BP (eq. 5), inputs first; the loss, t_LC, has no equation."""
+    forward = (_forward(card, layer, number) for number, layer in enumerate(layers))
+    backward = (
+        phase for number, layer in enumerate(layers) for phase in _backward(card, layer, number)
+    )
+    return (*forward, *backward)
+
+
+def seconds_of(passes: Sequence[Phase], n: Any, m: Any) -> Any:
+    """Return t_GNN (eq. 5) with n PEs and m multiply-accumulate units: numbers, or arrays."""
+    return sum(phase.seconds(n, m) for phase in passes)
+
+
+def gnn_seconds(passes: Sequence[Phase], design: Design) -> float:
+    """Return t_GNN (eq. 5) of a design."""
+    return float(seconds_of(passes, design.n, design.m))
+
+
+def limits(passes: Sequence[Phase], design: Design) -> dict[str, float]:
+    """Return for each thing that limits a pass the seconds in which it does."""
+    found: dict[str, float] = {}
+    for phase in passes:
+        name = phase.limit(design)
+        found[name] = found.get(name, 0.0) + float(phase.seconds(design.n, design.m))
+    return found
+
+
+def _forward(card: Card, layer: LayerSize, number: int) -> Phase:
+    """Aggregation and update are pipelined. Only input rows may be missing in the card's memory."""
+    num_bytes = layer.sources * layer.width_in * FEATURE_BYTES
+    local = card.local_share if number == 0 else 1.0
+    return Phase(
+        name=f"layer {number}, forward",
+        memory_s=local * num_bytes / card.bandwidth,
+        link_s=(1 - local) * num_bytes / card.link_bandwidth,
+        pe_s=_pe_seconds(card, layer),
+        multiplier_s=_multiplier_seconds(card, layer),
+    )
+
+
+def _backward(card: Card, layer: LayerSize, number: int) -> tuple[Phase, ...]:
+    """The product for its weights' gradient, and then the other way.
 
     The gradients of its rows are multiplied with the weights and aggregated over the edges, both
-    pipelined; the ``first`` layer needs no such gradients.
+    pipelined; the first layer, 0, needs no such gradients.
     """
-    weights = _update_seconds(unit, layer)
-    if first:
-        return weights
-    rows = layer.rows * layer.slots
-    return weights + max(_aggregate_seconds(unit, rows, layer), _update_seconds(unit, layer))
-
-
-def gnn_seconds(unit: ComputeUnit, layers: Sequence[LayerSize]) -> float:
-    """Return t_GNN (eq. 5) of a mini-batch, inputs first; the loss, t_LC, has no equation."""
-    forward = sum(forward_seconds(unit, layer) for layer in layers)
-    backward = (
-        backward_seconds(unit, layer, first=number == 0) for number, layer in enumerate(layers)
+    weights = Phase(
+        name=f"layer {number}, gradients of weights",
+        multiplier_s=_multiplier_seconds(card, layer),
     )
-    return forward + sum(backward)
+    if number == 0:
+        return (weights,)
+    gradients = layer.rows * layer.slots * layer.width_in * FEATURE_BYTES
+    return weights, Phase(
+        name=f"layer {number}, gradients of rows",
+        memory_s=gradients / card.bandwidth,
+        pe_s=_pe_seconds(card, layer),
+        multiplier_s=_multiplier_seconds(card, layer),
+    )
+
+
+def _pe_seconds(card: Card, layer: LayerSize) -> float:
+    """Return t_compute (eq. 8) of one PE."""
+    return layer.edges * layer.width_in / (PE_SIMD * card.clock_hz)
+
+
+def _multiplier_seconds(card: Card, layer: LayerSize) -> float:
+    """Return t_update (eq. 9) of one multiply-accumulate unit."""
+    return layer.rows * layer.num_weights / card.clock_hz

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gnnscale.core import ConfigError
 from gnnscale.plan.resources.design import DesignSize
 from gnnscale.plan.resources.processes import Processes
 from gnnscale.plan.resources.quantities import NAMES, Resources, total
@@ -12,23 +13,40 @@ from gnnscale.plan.resources.tool import VITIS_HLS, Tool
 
 @dataclass(frozen=True, kw_only=True)
 class Die:
-    """A die (SLR) of a card: what it has, and what the platform's shell takes of it."""
+    """A die (SLR) of a card.
+
+    Attributes:
+        name: as Vitis calls it, such as ``SLR0``.
+        has: all there is of it.
+        shell: what the platform's shell takes of that.
+        bank: the memory beside it, as Vitis calls it, such as ``DDR[0]`` or ``HBM[0:9]``.
+        bandwidth: bytes per second of ``bank``.
+    """
 
     name: str
     has: Resources
     shell: Resources
-    source: str
+    bank: str
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        if not self.bandwidth > 0:
+            raise ConfigError(f"die {self.name}: bandwidth={self.bandwidth:g}: must be above 0")
+        for name in NAMES:
+            has, shell = getattr(self.has, name), getattr(self.shell, name)
+            if not has > 0:
+                raise ConfigError(f"die {self.name}: has.{name}={has:g}: must be above 0")
+            if not 0 <= shell < has:
+                raise ConfigError(
+                    f"die {self.name}: shell.{name}={shell:g}: must be from 0 to has.{name}={has:g}"
+                )
+
+    @property
+    def left(self) -> Resources:
+        """What the shell leaves."""
+        return self.has + -1 * self.shell
 
 
-#: Each of the four dies. The shell is that of the platform xilinx_u250_xdma_201830_2, for which
-#: ThunderGP has what ``platforminfo`` leaves: 345,171 LUTs, 704,801 registers, 2,877 DSP slices,
-#: 500 BRAM and 320 URAM blocks.
-U250 = Die(
-    name="Alveo U250",
-    has=Resources(luts=432_000, registers=864_000, dsps=3_072, brams=672, urams=320),
-    shell=Resources(luts=86_829, registers=159_199, dsps=195, brams=172, urams=0),
-    source="data sheet DS962 over four; platforminfo of xilinx_u250_xdma_201830_2, by ThunderGP",
-)
 #: Of each resource, shell included: what is fuller is seldom placed at its clock.
 MAX_SHARE = 0.85
 

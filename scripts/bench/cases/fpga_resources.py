@@ -6,7 +6,8 @@ A model: no design was ever placed. ``python fpga/rtl`` holds parts of it agains
 import argparse
 from typing import Any
 
-from gnnscale.plan.resources import U250, DesignSize, fit
+from gnnscale.plan.board import board
+from gnnscale.plan.resources import DesignSize, fit
 from gnnscale.plan.resources.quantities import NAMES, Resources
 
 
@@ -20,13 +21,14 @@ def _row(name: str, taken: Resources) -> str:
 
 
 def run(options: argparse.Namespace) -> Any:
-    found = fit(DesignSize(n=options.n, m=options.m), U250)
+    die = board("u250").dies[0]
+    found = fit(DesignSize(n=options.n, m=options.m), die)
     print("| process | " + " | ".join(NAMES) + " |")
     print("|---" * (1 + len(NAMES)) + "|")
     for name, taken in found.taken.items():
         print(_row(name, taken))
-    print(_row("shell", U250.shell))
-    print(_row("a die has", U250.has))
+    print(_row("shell", die.shell))
+    print(_row("a die has", die.has))
     print("| taken | " + " | ".join(f"{found.shares[name]:.1%}" for name in NAMES) + " |")
     print("it fits" if found.fits else f"it does not fit: {found.limit}")
     return {"n": options.n, "m": options.m, "shares": found.shares}

@@ -2,9 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.plan.resources import U250, DesignSize, fit
+from gnnscale.plan.board import board
+from gnnscale.plan.resources import DesignSize, fit
 from gnnscale.plan.resources.die import MAX_SHARE
 from gnnscale.plan.resources.quantities import NAMES, total
+
+U250 = board("u250").dies[0]
 
 README = Path(__file__).parents[3] / "fpga" / "README.md"
 UNITS = {"luts": "LUTs", "registers": "registers", "dsps": "DSP slices", "brams": "BRAM blocks"}

@@ -1,0 +1,60 @@
+"""HitGNN's DSE engine: the design of a card, and all those that it was chosen from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from gnnscale.core import check_choice
+from gnnscale.plan.board import Board
+from gnnscale.plan.dse import hitgnn, parts
+from gnnscale.plan.dse.goal import Goal
+from gnnscale.plan.dse.points import Point, best_of, pareto
+
+#: Whose models: those of the paper, or those of our kernels.
+MODES = ("ours", "hitgnn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """What came of exploring the designs of a card."""
+
+    board: Board
+    mode: str  #: one of ``MODES``
+    best: Point
+    pareto: tuple[Point, ...]  #: by throughput and fullest resource
+    points: tuple[Point, ...]  #: all that fit
+    refused: tuple[parts.Refused, ...]  #: those that do not, none for ``hitgnn``
+    seconds: float  #: that it took
+
+    def at(self, n: int, m: int) -> Point | None:
+        """Return the fastest point of a die's n and m; None if it does not fit."""
+        found = [point for point in self.points if (point.n, point.m) == (n, m)]
+        return best_of(found) if found else None
+
+
+def explore(board: Board, goal: Goal, mode: str) -> Exploration:
+    """Explore the designs of ``board``.
+
+    Args:
+        mode: one of ``MODES``.
+
+    Raises:
+        ConfigError: no design fits, with the resource, the die, and by how much.
+    """
+    check_choice("mode", mode, MODES)
+    start = time.perf_counter()
+    refused: tuple[parts.Refused, ...] = ()
+    if mode == "hitgnn":
+        points = hitgnn.explore(board, goal)
+    else:
+        points, refused = parts.explore(board, goal)
+    return Exploration(
+        board=board,
+        mode=mode,
+        best=best_of(points),
+        pareto=pareto(points),
+        points=points,
+        refused=refused,
+        seconds=time.perf_counter() - start,
+    )

@@ -1,0 +1,111 @@
+"""Degrees of a graph in classes, and the mini-batches that neighbour sampling makes of them.
+
+A mean degree is not enough. Few vertices have most neighbours: many others have fewer than the
+fan-out, and samples meet the same ones again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnscale.core import Float64Array, IntArray
+from gnnscale.plan.perf.equations import BatchSize
+
+#: Classes of a lognormal distribution, and standard deviations from its median that they cover:
+#: beyond them are 4 of 100,000 vertices.
+_CLASSES, _LOWEST, _HIGHEST = 128, -4.0, 4.5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Degrees:
+    """Classes of vertices that are alike."""
+
+    counts: Float64Array  #: ``[classes]`` vertices of each
+    inward: Float64Array  #: ``[classes]`` in-neighbours of each of its vertices, that it samples
+    outward: Float64Array  #: ``[classes]`` vertices that sample it
+
+    @classmethod
+    def of_sequence(cls, inward: IntArray, outward: IntArray) -> Degrees:
+        """Return the classes of vertices whose degrees are known: ``[num_vertices]`` both."""
+        pairs, counts = np.unique(np.stack([inward, outward]), axis=1, return_counts=True)
+        columns = pairs.astype(np.float64)
+        return cls(counts=counts.astype(np.float64), inward=columns[0], outward=columns[1])
+
+    @classmethod
+    def lognormal(
+        cls, num_vertices: float, mean: float, skew: float, *, directed: bool = False
+    ) -> Degrees:
+        """Return degrees whose logarithms are normal variables.
+
+        Args:
+            mean: neighbours of a vertex.
+            skew: standard deviation of the logarithms. With ``c`` for the standard deviation of
+                degrees over their mean, it is sqrt(log(1 + c²)).
+            directed: whether in-neighbours and out-neighbours of a vertex are unrelated. Without,
+                they are the same.
+        """
+        normal = np.linspace(_LOWEST, _HIGHEST, _CLASSES)
+        shares = np.exp(-normal * normal / 2)
+        shares /= shares.sum()
+        degrees = np.exp(skew * normal)
+        degrees *= mean / (shares @ degrees)
+        if not directed:
+            return cls(counts=num_vertices * shares, inward=degrees, outward=degrees)
+        both = np.outer(shares, shares).ravel()
+        return cls(
+            counts=num_vertices * both,
+            inward=np.repeat(degrees, _CLASSES),
+            outward=np.tile(degrees, _CLASSES),
+        )
+
+    @property
+    def num_vertices(self) -> float:
+        """Vertices of all classes."""
+        return float(self.counts.sum())
+
+
+def expected_size(
+    degrees: Degrees, fanouts: Sequence[int], num_seeds: float
+) -> tuple[BatchSize, Float64Array]:
+    """Return the mini-batch to expect of ``num_seeds`` vertices, drawn from all of them.
+
+    Every vertex keeps min(degree, fan-out) neighbours. Each of these is one of all vertices, with
+    chances in proportion to their out-neighbours, so that of ``m`` draws a vertex of chance ``c``
+    is among them with 1 - exp(-cm). Communities, in which neighbours share neighbours, are left
+    out: they make three hops of a real graph smaller.
+
+    Args:
+        fanouts: from the seeds outwards; -1 for all neighbours.
+
+    Returns:
+        The size, and for each class the part of its vertices that are among the inputs.
+    """
+    counts = degrees.counts
+    chances = degrees.outward / (counts @ degrees.outward)
+    met = np.full(len(counts), min(num_seeds / degrees.num_vertices, 1.0))
+    vertices, edges = [float(num_seeds)], []
+    for fanout in fanouts:
+        kept = degrees.inward if fanout < 0 else np.minimum(degrees.inward, fanout)
+        edges.append(float((counts * met) @ kept))
+        met = 1 - (1 - met) * np.exp(-edges[-1] * chances)
+        vertices.append(float(counts @ met))
+    size = BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
+    return size, met
+
+
+def share_of_hottest(degrees: Degrees, met: Float64Array, part: float) -> float:
+    """Return the share of a mini-batch's inputs that are among the vertices most often sampled.
+
+    Args:
+        met: for each class the part of its vertices that are inputs, of ``expected_size``.
+        part: of all vertices, those with the most out-neighbours (PaGraph's static cache).
+    """
+    hottest = np.argsort(-degrees.outward, kind="stable")
+    counts = degrees.counts[hottest]
+    before = np.cumsum(counts) - counts
+    inside = np.clip((part * degrees.num_vertices - before) / counts, 0.0, 1.0)
+    inputs = counts * met[hottest]
+    return float(inside @ inputs / inputs.sum())

@@ -1,0 +1,27 @@
+"""Goals of design-space explorations."""
+
+from gnnscale.model import GCN
+from gnnscale.model.options import LayeredModel
+from gnnscale.plan.dse import Goal, goal_of
+from gnnscale.plan.graphs import PUBLISHED
+from gnnscale.plan.simulator.task import published_task
+from gnnscale.sampler import NeighborSampling
+
+HITGNN = ("reddit", "yelp", "amazon", "products")
+
+
+def goal(
+    graphs: tuple[str, ...] = ("products",),
+    *,
+    fanouts: tuple[int, ...] = (25, 10),
+    local: float = 1.0,
+    link: float = 12e9,
+    model: LayeredModel | None = None,
+) -> Goal:
+    sampler = NeighborSampling(fanouts=list(fanouts))
+    chosen = model or GCN(hidden=128)
+    tasks = [
+        (published_task(name, PUBLISHED[name], chosen, sampler, batch_size=1024), local)
+        for name in graphs
+    ]
+    return goal_of(tasks, batch_size=1024, link_bandwidth=link)
