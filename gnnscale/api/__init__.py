@@ -13,14 +13,16 @@ HitGNN                  here                      what it does
 ``Gather``              ``Layer.gather``          reduces the messages of a vertex
 ``Update``              ``Layer.update``          makes a vertex's new row
 ``GNN_Model``           ``gnn_model``             builds a model of computation and parameters
-``Platform_Metadata``   ``platform_metadata``     devices, their rates and links
+``FPGA_Metadata``       ``fpga_metadata``         resources of an FPGA's dies, and their memory
+``Platform_Metadata``   ``platform_metadata``     devices, their rates and links; or FPGAs
+``Generate_Design``     ``generate_design``       explores designs, and generates the best one
+``Init``                ``init``                  loads the design, or compiles its simulation
 ``Load_Input_Graph``    ``load_input_graph``      names the input graph
 ``Start_training``      ``start_training``        trains
 ``Save_model``          ``save_model``            writes the trained weights
 ======================  ========================  ==============================================
 
-``FPGA_Metadata``, ``Generate_Design`` and ``Init``, which make and load a hardware design, come
-with the FPGA backend. Where the paper's program hands part i to device i in a loop, a program here
+Where the paper's program hands part i to device i in a loop, a program here
 names the algorithm that makes all parts, or gives a function of its own.
 
 A run is what ``gnnscale train`` makes of the same options: one worker process for each device, the
@@ -37,23 +39,37 @@ from gnnscale.api.design import (
     gnn_model,
     gnn_parameters,
     graph_partition,
+)
+from gnnscale.api.hardware import (
+    Bitstream,
+    FpgaPlatform,
+    Runtime,
+    fpga_metadata,
+    generate_design,
+    init,
     platform_metadata,
 )
 from gnnscale.api.training import Training, load_input_graph, save_model, start_training
 from gnnscale.model.custom import ScatterGatherUpdate as Layer
 
 __all__ = [
+    "Bitstream",
     "Choice",
     "Computation",
+    "FpgaPlatform",
     "Layer",
     "Owners",
     "Parameters",
+    "Runtime",
     "Training",
     "feature_storing",
+    "fpga_metadata",
+    "generate_design",
     "gnn_computation",
     "gnn_model",
     "gnn_parameters",
     "graph_partition",
+    "init",
     "load_input_graph",
     "platform_metadata",
     "save_model",

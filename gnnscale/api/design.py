@@ -263,10 +263,10 @@ def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelC
     return replace(known, config=custom, values={**known.values, "_target_": name_of(layer)})
 
 
-def platform_metadata(
+def device_metadata(
     devices: str | Sequence[str | Mapping[str, Any]], **options: Any
 ) -> Choice[DevicePlanConfig]:
-    """Name the devices that train (``Platform_Metadata``).
+    """Name the devices that train; see ``platform_metadata``.
 
     Args:
         devices: a device plan that ships, as ``device_plan=`` on the command line; or for each

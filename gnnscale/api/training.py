@@ -13,6 +13,7 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale.api.design import Choice, Owners, check_made, choose, compose_run, name_of
+from gnnscale.api.hardware import Runtime
 from gnnscale.artifact.graph_store import ARRAYS, DEGREES, WEIGHTS
 from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
@@ -176,7 +177,7 @@ def load_input_graph(
 
 
 def start_training(
-    model: Choice[ModelConfig],
+    model: Choice[ModelConfig] | Runtime,
     graph: Choice[GraphSource],
     platform: Choice[DevicePlanConfig] | None = None,
     *,
@@ -191,9 +192,9 @@ def start_training(
     """Train as ``gnnscale train`` does (``Start_training``).
 
     Args:
-        model: of ``gnn_model``.
+        model: of ``gnn_model``; or the runtime of ``generate_design``, which has its platform.
         graph: of ``load_input_graph``.
-        platform: of ``platform_metadata``; None for one processor.
+        platform: of ``platform_metadata``; None for one processor, or that of the runtime.
         partition: of ``graph_partition``; None leaves the graph whole.
         features: of ``feature_storing``; None for host memory.
         epochs: passes over the training vertices; None for the default.
@@ -208,6 +209,12 @@ def start_training(
         GraphError: the graph cannot be read.
         WorkerError: a worker failed or died; the message says which and why.
     """
+    if isinstance(model, Runtime):
+        if platform is not None:
+            raise ConfigError("platform: is that of the runtime which generate_design returned")
+        options = {**model.options, **(options or {})}
+        platform = model.platform
+        model = model.model
     check_made("model", model, "model")
     check_made("graph", graph, "dataset")
     if platform is not None:

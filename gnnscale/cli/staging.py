@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -88,6 +88,8 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
         return ["calibrate=true"]
     if command == "train" and name == "config":
         return [_configs(value)]
+    if name == "board" and Path(value).suffix in (".yaml", ".yml"):
+        return [_board(Path(value))]
     if resumes and not value.startswith("{"):
         if name == "device_plan":
             return _device_plan(value)
@@ -154,6 +156,21 @@ def _packaged(name: str) -> Any:
     import yaml  # type: ignore[import-untyped]
 
     return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
+
+
+def _board(file: Path) -> str:
+    """Select the FPGA card that a user's own file describes."""
+    from gnnscale.plan.board import Board
+
+    try:
+        values = read_yaml(file)
+    except FileNotFoundError:
+        raise ConfigError(f"board={shown(str(file))}: no such file") from None
+    check_known(file, values, [each.name for each in fields(Board)])
+    check_references(file, values, allowed=False)
+    staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
+    _store(staged, values, group="board")
+    return f"board={staged}"
 
 
 def _configs(value: str) -> str:

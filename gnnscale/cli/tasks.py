@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from rich.console import Console
 
+    from gnnscale.generator import GenerateConfig
     from gnnscale.report.run import RunTraining
     from gnnscale.runtime.evaluation.evaluate import Evaluation
     from gnnscale.runtime.telemetry.records import TrainResult
@@ -244,9 +245,74 @@ def simulate(options: DictConfig) -> None:
     print(directory)
 
 
+def generate(options: DictConfig) -> None:
+    """Write a design's directory, or compare the vendor's reports with the design they are of."""
+    let_idle_threads_sleep()
+
+    from rich.console import Console
+
+    from gnnscale.core.files import write_atomically
+    from gnnscale.generator import GenerateConfig
+    from gnnscale.generator import generate as run_generator
+    from gnnscale.report import design as report
+    from gnnscale.report.summary import write_json
+
+    config = typed(options, GenerateConfig)
+    if config.report is not None:
+        _compare(options, config)
+        return
+    generated = run_generator(config)
+    report.print_design(generated, Console())
+    groups, chosen = _host_options(options)
+    with _run_directory(options, log=False) as directory:
+        generated.write(directory, groups=groups, options=chosen)
+        write_json(directory / "design.json", generated.design.plain())
+        write_json(directory / "estimate.json", report.describe(generated))
+        write_atomically(directory / "estimate.html", report.page(generated))
+    print(directory)
+
+
+def _compare(options: DictConfig, config: GenerateConfig) -> None:
+    """Compare the vendor's reports with the design that they are of."""
+    from rich.console import Console
+
+    from gnnscale.core.files import write_atomically
+    from gnnscale.generator.vendor import compare
+    from gnnscale.report import vendor
+    from gnnscale.report.summary import write_json
+
+    assert config.report is not None
+    comparison = compare(config.report, config.design)
+    vendor.print_comparison(comparison, Console())
+    with _run_directory(options, log=False) as directory:
+        write_json(directory / "comparison.json", vendor.describe(comparison))
+        write_atomically(directory / "comparison.html", vendor.page(comparison))
+    print(directory)
+
+
+def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the groups of a training run that were chosen, and the values of their options."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    chosen = HydraConfig.get().runtime.choices
+    groups = {name: str(chosen[name]) for name in ("model", "sampler")}
+    if options.get("dataset") is not None:
+        groups["dataset"] = str(chosen["dataset"])
+    values: dict[str, Any] = {"seed": options.seed, "batch_size": options.batch_size}
+    for name in groups:
+        plain: Any = OmegaConf.to_container(options[name], resolve=True)
+        values[name] = {key: value for key, value in plain.items() if key != "_target_"}
+    values["batch_size"] = options.batch_size * options.cards
+    return groups, values
+
+
 TASKS: dict[str, Callable[[Any], float | None]] = {
     task.__name__.replace("_", "-"): task
-    for task in (prepare, partition, plan_cache, train, evaluate, predict, export, simulate, doctor)
+    for task in (
+        *(prepare, partition, plan_cache, train, evaluate, predict, export),
+        *(simulate, generate, doctor),
+    )
 }
 
 

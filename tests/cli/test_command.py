@@ -78,8 +78,8 @@ def test_help_lists_the_commands_without_torch(gnnscale: Command) -> None:
 
 def test_an_unknown_command(at_once: Command) -> None:
     one_line(at_once("trian"), "trian: unknown command, did you mean 'train'?")
-    known = "prepare, partition, plan-cache, train, evaluate, predict, export, simulate, doctor"
-    one_line(at_once("xyz"), f"commands are {known}")
+    known = "prepare, partition, plan-cache, train, evaluate, predict, export, simulate, generate"
+    one_line(at_once("xyz"), f"commands are {known}, doctor")
 
 
 def test_help_and_configuration_of_a_command(at_once: Command) -> None:

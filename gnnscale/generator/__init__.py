@@ -1,0 +1,5 @@
+"""From a model and a board to a directory that Vitis can build (HitGNN, section IV)."""
+
+from gnnscale.generator.config import GenerateConfig
+from gnnscale.generator.design import GeneratedDesign
+from gnnscale.generator.generate import Generated, generate

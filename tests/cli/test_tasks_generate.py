@@ -1,0 +1,58 @@
+"""``gnnscale generate``, ``gnnscale train`` on its design, and the vendor's reports beside it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import vendor_reports
+
+pytestmark = pytest.mark.integration
+
+DATA = Path(os.environ["GNNSCALE_TEST_DATA"]) / "planetoid"
+CORA = (
+    *("dataset=planetoid", "dataset.name=cora", f"dataset.raw={DATA}"),
+    *("model=gcn", "model.hidden=16", "sampler.fanouts=[10,10]", "batch_size=140"),
+)
+
+
+def losses(run: Path) -> list[float]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["train_loss"] for line in lines]
+
+
+def test_a_generated_design_trains_cora_to_the_processors_losses(gnnscale, tmp_path) -> None:
+    if not DATA.is_dir():
+        pytest.skip("the graphs for tests are not here")
+    done = gnnscale("generate", *CORA, "output=design", "board=u50")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1].endswith("/design")
+    for run, more in (("card", ()), ("cpu", ("device_plan=cpu", "device_plan.devices=[cpu]"))):
+        trained = gnnscale("train", "config=design/train.yaml", "epochs=3", f"output={run}", *more)
+        assert trained.returncode == 0, trained.stderr
+    assert losses(tmp_path / "card") == pytest.approx(losses(tmp_path / "cpu"), abs=1e-4)
+    summary = json.loads((tmp_path / "card" / "summary.json").read_text())
+    assert summary["devices"][0]["figures"] == "csim"
+
+
+def test_the_vendors_reports_stand_beside_the_estimates(gnnscale, tmp_path: Path) -> None:
+    done = gnnscale("generate", "output=design", "model.hidden=32")
+    assert done.returncode == 0, done.stderr
+    assert gnnscale("generate", "report=design/build").returncode == 1
+    reports = tmp_path / "design" / "build"
+    vendor_reports.write(reports / "hw" / "csynth.xml", vendor_reports.csynth())
+    compared = gnnscale("generate", "report=design/build", "output=compared")
+    assert compared.returncode == 0, compared.stderr
+    assert "Vitis HLS" in compared.stdout
+    found = json.loads((tmp_path / "compared" / "comparison.json").read_text())
+    (luts,) = (each for each in found["figures"] if each["name"] == "luts")
+    assert luts["synthesized"] == 300_000
+    assert luts["routed"] is None
+    assert (tmp_path / "compared" / "comparison.html").is_file()
+
+
+def test_nothing_is_written_if_no_design_fits(gnnscale, tmp_path: Path) -> None:
+    done = gnnscale("generate", "output=design", "model=gat")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("model: GATLayer does not run")
+    assert not (tmp_path / "design").exists()

@@ -1,0 +1,39 @@
+"""A design as ``gnnscale generate`` records it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from gnnscale.generator.design import DESIGN_FILE, FORMAT, GeneratedDesign
+
+U250 = GeneratedDesign(
+    format=FORMAT,
+    version="1.0",
+    sources="0" * 64,
+    board="Alveo U250",
+    part="xcu250-figd2104-2L-e",
+    platform="xilinx_u250_gen3x16_xdma_4_1_202210_1",
+    mode="ours",
+    n=2,
+    m=256,
+    row_words=98304,
+    clock_hz=300_000_000,
+    dies=("SLR0", "SLR1", "SLR2", "SLR3"),
+    banks=("DDR[0]", "DDR[1]", "DDR[2]", "DDR[3]"),
+    resources={
+        "luts": 277_675.0,
+        "registers": 528_151.0,
+        "dsps": 2103.0,
+        "brams": 350.0,
+        "urams": 264.0,
+    },
+    has={},
+    estimated_cycles=1e6,
+)
+
+
+def write_design(directory: Path, **changes: object) -> GeneratedDesign:
+    design = replace(U250, **changes)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / DESIGN_FILE).write_text(json.dumps(design.plain()))
+    return design
