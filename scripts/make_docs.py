@@ -28,6 +28,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest brings it
 
+from gnnscale.generator import GenerateConfig
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
@@ -45,11 +46,13 @@ COMMANDS: dict[str, type[Any]] = {
     **{"prepare": command_options.PrepareConfig, "partition": command_options.PartitionConfig},
     **{"plan-cache": command_options.PlanCacheConfig, "train": TrainConfig},
     **{"evaluate": command_options.EvaluateConfig, "predict": PredictConfig},
-    **{"export": ExportConfig, "simulate": SimulateConfig, "doctor": DoctorConfig},
+    **{"export": ExportConfig, "simulate": SimulateConfig, "generate": GenerateConfig},
+    "doctor": DoctorConfig,
 }
 GROUPS = (
     *("dataset", "partitioner", "cache_planner", "features", "sampler", "model", "optimizer"),
-    *("loss", "task", "logger", "runtime", "device_plan", "platform", "experiment", "algorithm"),
+    *("loss", "task", "logger", "runtime", "device_plan", "platform", "board"),
+    *("experiment", "algorithm"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 #: Groups whose choices are of no class, and how one is selected.

@@ -1,0 +1,1 @@
+"""Published tables and figures, and their predictions."""

@@ -1,0 +1,44 @@
+"""Runs of the simulator by their options."""
+
+from functools import cache
+
+from hydra import compose, initialize_config_module
+
+from gnnscale.options.config import typed
+from gnnscale.plan.graphs import PublishedGraph
+from gnnscale.plan.simulator import Scaling, SimulateConfig, Simulated, simulate
+
+#: Rates as the papers' own models have them: peaks, and one processor's memory for all links.
+#: Sampling takes no time from the other stages.
+PEAK = (
+    "platform.efficiency.link=1",
+    "platform.efficiency.accelerator=1",
+    "platform.efficiency.memory=0.5",
+    "platform.processor.rates.sampled_edges_per_s=[1e15,1e15,1e15]",
+)
+
+
+@cache
+def options(overrides: tuple[str, ...]) -> SimulateConfig:
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        return typed(compose("simulate", list(overrides)), SimulateConfig)
+
+
+def scaling(*overrides: str, graph: PublishedGraph | None = None) -> Scaling:
+    return simulate(options(tuple(overrides)), graph=graph)
+
+
+def one(*overrides: str, graph: PublishedGraph | None = None) -> Simulated:
+    """Return the only result of a simulation."""
+    (found,) = scaling(*overrides, graph=graph).results
+    return found
+
+
+def of_model(model: str, hidden: int, fanouts: tuple[int, ...] = (25, 10)) -> tuple[str, ...]:
+    """Return the options of a model and its sampler; ``fanouts`` are from the seeds outwards."""
+    return (
+        f"model={model}",
+        f"model.hidden={hidden}",
+        f"model.num_layers={len(fanouts)}",
+        f"sampler.fanouts=[{','.join(map(str, fanouts))}]",
+    )

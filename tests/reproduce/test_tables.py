@@ -1,0 +1,93 @@
+"""The papers' tables, by the same code that makes the page."""
+
+import re
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from reproduce import hitgnn, hyscale, main, others, page
+from reproduce.rows import Row, Table
+from reproduce.sensitivity import CHANGES, Effect, effect
+
+pytestmark = pytest.mark.integration
+
+DOCS = Path(__file__).parents[2] / "docs" / "reproduced.md"
+
+
+def documented(name: str) -> float:
+    """Return the mean error that the page states, in percent."""
+    found = re.search(rf"^\| {re.escape(name)} \| \d+ \| ([\d.]+)% \|$", DOCS.read_text(), re.M)
+    assert found is not None
+    return float(found[1])
+
+
+def test_hyscales_table_vi_is_met_within_a_quarter() -> None:
+    table = hyscale.table_vi()
+    assert len(table.rows) == 10
+    assert table.mean_error < 0.25
+    assert documented(table.name) == pytest.approx(100 * table.mean_error, abs=0.06)
+
+
+def test_hitgnns_table_vi_is_met_within_a_quarter() -> None:
+    tables = hitgnn.table_vi()
+    assert [len(table.rows) for table in tables] == [24] * 4
+    assert fmean(table.mean_error for table in tables) < 0.25
+    for table in tables:
+        assert documented(table.name) == pytest.approx(100 * table.mean_error, abs=0.06)
+
+
+def test_table_v_and_the_order_of_its_designs() -> None:
+    table = hitgnn.table_v()
+    assert all(claim.holds for claim in table.claims)
+    by_cell = {row.cell: row for row in table.rows}
+    for name, published in (("(8, 2048) DSP slices", 90), ("(16, 1024) LUTs", 65)):
+        assert by_cell[name].predicted == pytest.approx(published, abs=1)
+    assert abs(by_cell["ratio of both"].error) < 0.05
+
+
+def test_every_step_has_the_sign_that_the_papers_give() -> None:
+    for table in (hitgnn.table_vii(), hitgnn.figure_8(), hyscale.figure_9(), hyscale.figure_11()):
+        assert table.claims
+        assert [claim.what for claim in table.claims if not claim.holds] == []
+
+
+def test_a_change_of_one_assumption_moves_its_cells() -> None:
+    by_name = {change.what: change for change in CHANGES}
+    usual = effect(by_name["as predicted"])
+    peak = effect(by_name["links at their peak, 16 GB/s"])
+    assert all(
+        now <= before + 1e-9 for now, before in zip(peak.hyscale, usual.hyscale, strict=True)
+    )
+    assert peak.hyscale[0] < usual.hyscale[0] - 0.1
+    assert usual.mean < 0.25
+
+
+def test_requests_of_misaligned_rows() -> None:
+    assert others.lines_of_row(128, 0) == others.aligned_lines(128, 0) == 1
+    # Rows of 132 bytes from byte 4 on: a warp's line lies across two.
+    assert others.lines_of_row(132, 4) == 3
+    assert others.aligned_lines(132, 4) == 2
+
+
+def test_the_page_shows_every_cell() -> None:
+    rows = [Row(cell=f"cell <{n}>", unit="s", published=1.0 + n, predicted=2.0) for n in range(9)]
+    table = Table(name="A table", rows=rows, assumptions=("an assumption",))
+    effects = [Effect(what="as predicted", hyscale=(0.1, -0.2), hitgnn=0.3)]
+    html = page.page([table], effects)
+    for n in range(9):
+        assert f"cell &lt;{n}&gt;" in html
+    assert "an assumption" in html
+    assert html.count("<circle") == 9
+    text = page.markdown([table], effects)
+    assert "| cell <0> | 1 | 2 | s | +100 % |  |" in text
+    assert "| as predicted | +10 % | -20 % | 15% | 30% |" in text
+
+
+def test_the_command_names_what_it_writes(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(main, "tables", lambda: (others.pagraph(),))
+    monkeypatch.setattr(
+        main.sensitivity, "effects", lambda: [Effect(what="a", hyscale=(0.1,), hitgnn=0.2)]
+    )
+    assert main.main(["--out", str(tmp_path / "a" / "page.html")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "a" / "page.html")
+    assert "PaGraph" in (tmp_path / "a" / "page.html").read_text()
