@@ -52,6 +52,9 @@ WHOLE = {
     "test_rtl.py": "fpga/rtl",
     "test_skips.py": "what tests may be skipped for",
     "test_words.py": "words of pages and code",
+    "reproduce/test_locality.py": "scripts/reproduce",
+    "reproduce/test_rows.py": "scripts/reproduce",
+    "reproduce/test_tables.py": "scripts/reproduce",
 }
 
 

@@ -17,7 +17,7 @@ from gnnscale.model import GNN, ModelConfig
 from gnnscale.plan.board import Board
 from gnnscale.plan.dse import Goal, Point
 from gnnscale.plan.dse.goal import MiniBatch
-from gnnscale.plan.dse.parts import in_words, num_groups, unit_bandwidth
+from gnnscale.plan.dse.parts import groups_of, unit_bandwidth
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.hitgnn import (
     FEATURE_BYTES,
@@ -96,8 +96,7 @@ def estimate(board: Board, goal: Goal, point: Point, csim: Compared) -> Estimate
     row_words = point.row_words or DesignSize.row_words
     size = DesignSize(n=point.n, m=point.m, row_words=row_words)
     whole = goal.batches[0]
-    groups = num_groups([in_words(goal.slices(units)[0])], row_words)
-    part = in_words(goal.slices(units * groups)[0])
+    groups, (part, *_) = groups_of(goal, units, row_words)
     card = Card(
         clock_hz=board.clock_hz,
         bandwidth=unit_bandwidth(board, dies),

@@ -96,9 +96,13 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
             continue
         record = config.record_of(hints[each.name])
         if record is not None:
-            for entry in value if isinstance(value, list) else [value]:
-                if isinstance(entry, Mapping):
-                    yield from named_in(entry, record, f"{prefix}{each.name}.")
+            if isinstance(value, Mapping):
+                yield from named_in(value, record, f"{prefix}{each.name}.")
+            for entry in value if isinstance(value, list) else ():
+                # Nothing types a single record of a list again: the list is the option.
+                for inner in named_in(entry, record) if isinstance(entry, Mapping) else ():
+                    option = f"{prefix}{each.name}"
+                    yield Named(option=option, what=inner.what, texts=inner.texts, value=value)
             continue
         how = _declaration(each, hints[each.name])
         yield from _named(how, f"{prefix}{each.name}", value, prefix)

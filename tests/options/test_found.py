@@ -123,9 +123,8 @@ def test_what_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found({"data": {"arguments": arguments}}) == expected
     assert found({"listed": [{"image": "i"}]}) == {"listed": ("program", ("i",))}
     # Records in a list name what each of them names.
-    assert found({"several": [{"column": "c"}, {"image": "i"}]}) == {
-        "several.image": ("program", ("i",))
-    }
+    several = [{"column": "c"}, {"image": "i"}]
+    assert found({"several": several}) == {"several": ("program", ("i",))}
     # A group may be of another class than its base.
     monkeypatch.setattr(gnnscale, "Data", Data, raising=False)
     monkeypatch.setitem(sys.modules, "gnnscale.elsewhere", gnnscale)

@@ -38,20 +38,20 @@ def luts(n: Any, m: Any, *, ways: Any) -> Any:
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
     """Return all designs of powers of two that fit, by Algorithm 4.
 
-    Dies that are alike get the same design; if they differ, the design has to fit on each that
-    has a compute unit, and every set of dies is tried that begins with the one with the most LUTs.
+    Dies that are alike get the same design; if they differ, the design has to fit on each that has
+    a compute unit. Those with the most LUTs come first.
 
     Raises:
         ConfigError: not even the smallest design fits on any die.
     """
     points = []
-    by_room = sorted(board.dies, key=lambda die: -die.left.luts)
-    for count in range(1, len(by_room) + 1):
-        dies = by_room[:count]
-        for n in SIZES_N:
-            for m in SIZES_M:
-                if all(_fits(die, n, m, count) for die in dies):
-                    points.append(_point(board, goal, dies, n, m))
+    for n in SIZES_N:
+        for m in SIZES_M:
+            for count in range(1, len(board.dies) + 1):
+                having = [die for die in board.dies if _fits(die, n, m, count)]
+                having.sort(key=lambda die: -die.left.luts)
+                if len(having) >= count:
+                    points.append(_point(board, goal, having[:count], n, m))
     if not points:
         raise ConfigError(_why_none(board))
     return tuple(points)
@@ -65,8 +65,13 @@ def sweep(die: Die, goal: Goal, *, dies: int, clock_hz: float) -> tuple[int, int
 
     Args:
         dies: of the card; each works on an equal part of a mini-batch.
+
+    Raises:
+        ConfigError: not even n = 1 and m = 1 fits.
     """
     left = die.left
+    if dsps(1, 1) > left.dsps or luts(1, 1, ways=dies) > left.luts:
+        raise ConfigError(f"die {die.name}: no design fits, not even n=1, m=1")
     n_max = int(min(left.dsps // DSPS_OF_PE, left.luts // LUTS_OF_PE))
     m_max = int(min(left.dsps // DSPS_OF_MULTIPLIER, left.luts // LUTS_OF_MULTIPLIER))
     n, m = np.arange(1, n_max + 1)[:, None], np.arange(1, m_max + 1)[None, :]
@@ -121,14 +126,17 @@ def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Poi
 
 
 def _why_none(board: Board) -> str:
+    """Name what is missing on the die that is nearest to the smallest design."""
     n, m = SIZES_N[0], SIZES_M[0]
-    needs = {"dsps": dsps(n, m), "luts": luts(n, m, ways=n)}
-    die, name = max(
-        ((die, name) for die in board.dies for name in needs),
-        key=lambda pair: -getattr(pair[0].left, pair[1]) / needs[pair[1]],
-    )
-    left = getattr(die.left, name)
+    needs = {"dsps": float(dsps(n, m)), "luts": float(luts(n, m, ways=n))}
+
+    def missing(die: Die) -> tuple[float, str]:
+        return max((needs[name] / getattr(die.left, name), name) for name in needs)
+
+    die = min(board.dies, key=missing)
+    _, name = missing(die)
+    over = needs[name] - getattr(die.left, name)
     return (
         f"board {board.name}: no design fits: n={n}, m={m} takes {needs[name]:,.0f} {name}, "
-        f"{needs[name] - left:,.0f} more than {die.name} has left"
+        f"{over:,.0f} more than {die.name} has left"
     )

@@ -88,18 +88,23 @@ def _roomiest(board: Board, size: DesignSize) -> tuple[str, Fit]:
     return name, fits[name]
 
 
-def num_groups(batches: Sequence[MiniBatch], row_words: int) -> int:
-    """Return the groups of seeds that a compute unit trains one after the other.
+def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[MiniBatch]]:
+    """Return the groups of seeds that a unit trains one after the other, and one of them.
 
-    The output rows of all layers of a group have to fit on the chip.
+    Seeds are halved until the output rows of all layers of a group fit on the chip. Groups share
+    neighbours, so that each is more than its part of the whole.
     """
-    words = max(
-        sum(layer.rows * layer.width_out / PE_SIMD for layer in batch.layers) for batch in batches
-    )
-    groups = 1
-    while words > row_words * groups:
+    groups, max_groups = 1, goal.batches[0].size.num_seeds / units
+    while True:
+        found = [in_words(batch) for batch in goal.slices(units * groups)]
+        words = max(_row_words(batch) for batch in found)
+        if words <= row_words or groups >= max_groups:
+            return groups, found
         groups *= 2
-    return groups
+
+
+def _row_words(batch: MiniBatch) -> float:
+    return sum(layer.rows * layer.width_out / PE_SIMD for layer in batch.layers)
 
 
 def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:
@@ -117,10 +122,7 @@ def _point(
     board: Board, goal: Goal, dies: Sequence[Die], size: DesignSize, fits: dict[str, Fit]
 ) -> Point:
     units = len(dies)
-    slices = [in_words(batch) for batch in goal.slices(units)]
-    groups = num_groups(slices, size.row_words)
-    if groups > 1:
-        slices = [in_words(batch) for batch in goal.slices(units * groups)]
+    groups, slices = groups_of(goal, units, size.row_words)
     passes = goal.passes(
         slices,
         clock_hz=board.clock_hz,

@@ -79,14 +79,17 @@ def expected_size(
 
     Args:
         fanouts: from the seeds outwards; -1 for all neighbours.
+        num_seeds: at most all vertices.
 
     Returns:
         The size, and for each class the part of its vertices that are among the inputs.
     """
     counts = degrees.counts
-    chances = degrees.outward / (counts @ degrees.outward)
-    met = np.full(len(counts), min(num_seeds / degrees.num_vertices, 1.0))
-    vertices, edges = [float(num_seeds)], []
+    # Without edges there is nothing to draw.
+    chances = degrees.outward / max(float(counts @ degrees.outward), 1.0)
+    seeds = min(float(num_seeds), degrees.num_vertices)
+    met = np.full(len(counts), seeds / degrees.num_vertices)
+    vertices, edges = [seeds], []
     for fanout in fanouts:
         kept = degrees.inward if fanout < 0 else np.minimum(degrees.inward, fanout)
         edges.append(float((counts * met) @ kept))

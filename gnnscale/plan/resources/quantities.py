@@ -8,13 +8,21 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """How much of each there is, or is taken."""
+    """How much of each there is, or is taken.
 
-    luts: float = 0  #: look-up tables of six inputs, those used as memory included
-    registers: float = 0  #: of a bit
-    dsps: float = 0  #: DSP slices
-    brams: float = 0  #: blocks of 36 Kbit
-    urams: float = 0  #: blocks of 288 Kbit
+    Attributes:
+        luts: look-up tables of six inputs, those used as memory included.
+        registers: of a bit.
+        dsps: DSP slices.
+        brams: blocks of 36 Kbit.
+        urams: blocks of 288 Kbit.
+    """
+
+    luts: float = 0
+    registers: float = 0
+    dsps: float = 0
+    brams: float = 0
+    urams: float = 0
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(**{each: getattr(self, each) + getattr(other, each) for each in NAMES})

@@ -217,20 +217,23 @@ def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
     one of its part. Then those that are left fill the steps in turn: idle cards get them if the
     workload is balanced (WB); without, the card of their part trains them one after the other.
     """
-    left, taken, steps = list(counts), 0, 0
+    if balanced or len(counts) == 1:
+        return math.ceil(sum(counts) / len(counts))
+    steps = min(counts)
+    left, taken = [count - steps for count in counts], 0
     while any(left):
         available = [card for card, count in enumerate(left) if count]
         load = [0] * len(left)
         for card in available:
             left[card] -= 1
             load[card] += 1
-        for idle in (card for card in range(len(left)) if card not in available):
+        for _ in range(len(left) - len(available)):
             having = [card for card in available if left[card]]
             if not having:
                 break
             source = having[taken % len(having)]
             taken += 1
             left[source] -= 1
-            load[idle if balanced else source] += 1
+            load[source] += 1
         steps += max(load)
     return steps

@@ -88,3 +88,33 @@ def test_a_card_without_room_says_what_is_missing() -> None:
     assert str(error.value) == (
         "board made up: no design fits: n=1, m=16 takes 192 dsps, 92 more than SLR0 has left"
     )
+
+
+def mixed(*dies: tuple[str, float, float]) -> Board:
+    made = [
+        Die(
+            name=name,
+            has=Resources(luts=luts, registers=1, dsps=dsps, brams=1, urams=1),
+            shell=Resources(),
+            bank="DDR[0]",
+            bandwidth=19.25e9,
+        )
+        for name, luts, dsps in dies
+    ]
+    return replace(U250, name="made up", dies=made)
+
+
+def test_a_die_that_fits_is_found_whatever_the_others_lack() -> None:
+    found = hitgnn.explore(mixed(("LUTS", 9e5, 100), ("BOTH", 3e5, 3000)), goal())
+    assert {point.dies for point in found} == {("BOTH",)}
+
+
+def test_the_die_that_is_nearest_to_a_design_is_named() -> None:
+    with pytest.raises(ConfigError, match="2 more than LARGE has left"):
+        hitgnn.explore(mixed(("SMALL", 1e6, 20), ("LARGE", 1e6, 190)), goal())
+
+
+def test_a_die_that_is_too_small_to_sweep() -> None:
+    (die,) = mixed(("SLR0", 20_000, 100)).dies
+    with pytest.raises(ConfigError, match="die SLR0: no design fits, not even n=1, m=1"):
+        hitgnn.sweep(die, goal(), dies=1, clock_hz=3e8)

@@ -84,11 +84,21 @@ def test_a_port_takes_a_word_a_cycle_however_fast_the_memory_is() -> None:
 
 
 def test_seeds_are_halved_until_their_rows_fit() -> None:
-    slices = [parts.in_words(batch) for batch in goal().slices(4)]
-    words = sum(layer.rows * layer.width_out / 16 for layer in slices[0].layers)
-    assert parts.num_groups(slices, int(words) + 1) == 1
-    assert parts.num_groups(slices, int(words / 2) + 1) == 2
-    assert parts.num_groups(slices, int(words / 5)) == 8
+    wanted = goal()
+
+    def words(parts_of_it: int) -> float:
+        (batch,) = (parts.in_words(each) for each in wanted.slices(parts_of_it))
+        return sum(layer.rows * layer.width_out / 16 for layer in batch.layers)
+
+    assert parts.groups_of(wanted, 4, int(words(4)) + 1)[0] == 1
+    # Half of the seeds take more than half of the rows.
+    assert parts.groups_of(wanted, 4, int(words(4) / 2) + 1)[0] == 4
+    for row_words in (30_000, 5_000, 500):
+        groups, (group,) = parts.groups_of(wanted, 4, row_words)
+        assert sum(layer.rows * layer.width_out / 16 for layer in group.layers) <= row_words
+        assert words(2 * groups) > row_words
+    # No group is less than a seed.
+    assert parts.groups_of(wanted, 4, 1)[0] == 256
 
 
 def test_a_unit_has_as_much_memory_as_its_dies_have_room_for() -> None:

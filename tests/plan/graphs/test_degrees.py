@@ -166,3 +166,11 @@ def test_sizes_beside_those_of_sampling(
     assert expected.vertices[1:] == pytest.approx(vertices[1:], rel=others)
     low, high = inputs
     assert low < expected.vertices[0] / vertices[0] < high
+
+
+def test_a_graph_without_edges_and_more_seeds_than_vertices() -> None:
+    size, met = expected_size(regular(10, 0), [5, 5], 4)
+    assert (size.vertices, size.edges) == ((4, 4, 4), (0, 0))
+    assert share_of_hottest(regular(10, 0), met, 0.5) == pytest.approx(0.5)
+    size, _ = expected_size(regular(10, 3), [2], 99)
+    assert size.vertices == (10, 10)
