@@ -157,7 +157,9 @@ def test_files_that_are_named_exist(page: Path) -> None:
     known = "\n".join(f"/{path.relative_to(ROOT).as_posix()}\n" for path in CODE)
     for token in re.findall(r"`([^`\n]+)`", prose(page)):
         for name in re.findall(r"(?<![\w.])[\w./-]*\w\.(?:py|hpp|cpp|sh)(?![\w.])", token):
-            assert name in ("mine.py", "FILE.py", "gnnscale_design.hpp") or f"/{name}\n" in known, name
+            assert name in ("mine.py", "FILE.py", "gnnscale_design.hpp") or f"/{name}\n" in known, (
+                name
+            )
         folder = re.fullmatch(r"(?:gnnscale|tests|scripts|native)/[\w/]*", token)
         assert not folder or (ROOT / token).exists(), token
 

@@ -1,5 +1,5 @@
-// A step of training with the vectors of C simulation: for csim_design and cosim_design of Vitis HLS,
-// and, by `make testbench`, for our own simulation.
+// A step of training with the vectors of C simulation: for csim_design and cosim_design of Vitis
+// HLS, and, by `make testbench`, for our own simulation.
 //
 // usage: testbench [FOLDER]; the vectors are in `vectors` otherwise. Returns 0 if all bits agree.
 #include <cstdint>
@@ -110,10 +110,10 @@ int main(int count, char** texts) {
     return 1;
   }
 #endif
-  const int wrong = differences(given.buffers["gradients"],
-                                content(folder + "/expected_gradients.bin"), "gradients") +
-                    differences(given.buffers["result"], content(folder + "/expected_result.bin"),
-                                "result");
+  const int wrong =
+      differences(given.buffers["gradients"], content(folder + "/expected_gradients.bin"),
+                  "gradients") +
+      differences(given.buffers["result"], content(folder + "/expected_result.bin"), "result");
   std::printf(wrong == 0 ? "all bits agree\n" : "%d words differ\n", wrong);
   return wrong == 0 ? 0 : 1;
 }

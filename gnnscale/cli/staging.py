@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -63,7 +63,7 @@ def translate(command: str, arguments: Sequence[str]) -> Translated:
     translated = Translated(arguments=(), config=command, sweep=sweep)
     typed: list[str] = []
     outputs = [each for each in outputs if not each.startswith("hydra.run.dir=")]
-    special = {*configs, *resumes, *outputs}
+    special = {*configs, *resumes, *outputs, *filter(_is_board_file, arguments)}
     value_of_flag = False
     for argument in arguments:
         is_value = value_of_flag and "=" not in argument
@@ -88,7 +88,7 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
         return ["calibrate=true"]
     if command == "train" and name == "config":
         return [_configs(value)]
-    if name == "board" and Path(value).suffix in (".yaml", ".yml"):
+    if _is_board_file(argument):
         return [_board(Path(value))]
     if resumes and not value.startswith("{"):
         if name == "device_plan":
@@ -158,18 +158,18 @@ def _packaged(name: str) -> Any:
     return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
 
 
+def _is_board_file(argument: str) -> bool:
+    """Whether an argument names a file that describes an FPGA card."""
+    name, _, value = argument.partition("=")
+    return name == "board" and Path(value).suffix in (".yaml", ".yml")
+
+
 def _board(file: Path) -> str:
     """Select the FPGA card that a user's own file describes."""
-    from gnnscale.plan.board import Board
+    from gnnscale.plan.board import board_values
 
-    try:
-        values = read_yaml(file)
-    except FileNotFoundError:
-        raise ConfigError(f"board={shown(str(file))}: no such file") from None
-    check_known(file, values, [each.name for each in fields(Board)])
-    check_references(file, values, allowed=False)
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
-    _store(staged, values, group="board")
+    _store(staged, board_values(file), group="board")
     return f"board={staged}"
 
 

@@ -22,6 +22,17 @@ Amount = Annotated[float, Meta(ge=0, le=1e18)]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Taken:
+    """Resources of a compute unit by the model of the parts."""
+
+    luts: Amount
+    registers: Amount
+    dsps: Amount
+    brams: Amount
+    urams: Amount
+
+
+@dataclass(frozen=True, kw_only=True)
 class GeneratedDesign:
     """What was generated, and what was reckoned with."""
 
@@ -38,10 +49,7 @@ class GeneratedDesign:
     clock_hz: Count
     dies: tuple[Name, ...]  #: those that have a compute unit
     banks: tuple[Name, ...]  #: the memory of each
-    #: resources of a compute unit by the model of the parts: LUTs, registers and so on
-    resources: dict[Name, Amount]
-    #: resources of each compute unit's die
-    has: dict[Name, dict[Name, Amount]]
+    resources: Taken  #: of a compute unit
     estimated_cycles: Amount  #: of a step on one compute unit
 
     @property

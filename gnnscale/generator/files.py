@@ -20,6 +20,8 @@ TEMPLATES = ("README.md", "hls.tcl", "testbench.cpp")
 PORTS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 KERNEL = "gnnscale_step"
 _MHZ = 1_000_000
+#: Memory of a Versal part, which is one die.
+_ONE_DIE = "MC_NOC"
 
 
 def constants(design: GeneratedDesign) -> str:
@@ -46,8 +48,8 @@ def connectivity(design: GeneratedDesign) -> str:
         f"nk={KERNEL}:{design.compute_units}:{'.'.join(units)}",
         "",
     ]
-    # A part with one die has no names of dies.
-    if design.compute_units > 1 or len(design.has) > 1:
+    # A part that is one die has no names of dies.
+    if not design.banks[0].startswith(_ONE_DIE):
         lines += [f"slr={unit}:{die}" for unit, die in zip(units, design.dies, strict=True)]
         lines.append("")
     for unit, bank in zip(units, design.banks, strict=True):

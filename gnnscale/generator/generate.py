@@ -16,7 +16,7 @@ from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.core import ConfigError
 from gnnscale.generator import files
 from gnnscale.generator.config import GenerateConfig
-from gnnscale.generator.design import FORMAT, GeneratedDesign
+from gnnscale.generator.design import FORMAT, GeneratedDesign, Taken
 from gnnscale.generator.estimate import Estimate, compare_with_csim, estimate
 from gnnscale.generator.vectors import Vectors, make_vectors
 from gnnscale.graph import Graph
@@ -208,7 +208,6 @@ def _record(
         clock_hz=board.clock_hz,
         dies=tuple(die.name for die in dies),
         banks=tuple(die.bank for die in dies),
-        resources=vars(total(estimated.processes.values())),
-        has={die.name: vars(die.has) for die in dies},
+        resources=Taken(**vars(total(estimated.processes.values()))),
         estimated_cycles=estimated.cycles,
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
-from gnnscale.core import ConfigError, check_choice, check_range
+from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.options.config import typed
+from gnnscale.options.file import check_known, check_references, read_yaml
 from gnnscale.options.found import names
 from gnnscale.plan.resources.die import Die
 
@@ -65,6 +68,21 @@ class Board:
     def bandwidth(self) -> float:
         """Bytes per second of all its memory."""
         return sum(die.bandwidth for die in self.dies)
+
+
+def board_values(file: Path) -> dict[str, Any]:
+    """Return the options of a board that a user's file gives; they are not checked any further.
+
+    Raises:
+        ConfigError: it cannot be read, or gives what is no option of a board.
+    """
+    try:
+        values = read_yaml(file)
+    except FileNotFoundError:
+        raise ConfigError(f"board={shown(str(file))}: no such file") from None
+    check_known(file, values, [each.name for each in fields(Board)])
+    check_references(file, values, allowed=False)
+    return values
 
 
 def boards() -> tuple[str, ...]:

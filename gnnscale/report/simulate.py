@@ -71,8 +71,10 @@ def print_scaling(scaling: Scaling, console: Console) -> None:
     table = Table(title=f"{what} (simulated)")
     for column in ("accelerators", "epoch s", "step ms", "MTEPS", "M NVTPS", "speed-up"):
         table.add_column(column, justify="right")
-    table.add_column("bottleneck")
     rows = [_row(scaling, result) for result in scaling.results]
+    if all(result.energy_j is not None for result in scaling.results):
+        table.add_column("kJ", justify="right")
+    table.add_column("bottleneck")
     if scaling.beside is not None:
         table.add_column(f"epoch s, {scaling.beside.platform}", justify="right")
         for row, other in zip(rows, scaling.beside.results, strict=True):
@@ -116,6 +118,7 @@ def _row(scaling: Scaling, result: Simulated) -> list[str]:
         f"{result.mteps:,.1f}",
         f"{result.nvtps / 1e6:,.1f}",
         f"{scaling.speedup(result):.2f}",
+        *([] if result.energy_j is None else [f"{result.energy_j / 1e3:.3f}"]),
         result.bottleneck,
     ]
 

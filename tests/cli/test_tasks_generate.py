@@ -56,3 +56,17 @@ def test_nothing_is_written_if_no_design_fits(gnnscale, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("model: GATLayer does not run")
     assert not (tmp_path / "design").exists()
+
+
+def test_a_card_of_ones_own(gnnscale, tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "gnnscale" / "configs" / "board" / "u50.yaml"
+    text = shipped.read_text().replace("_target_: gnnscale.plan.board.Board\n", "")
+    (tmp_path / "mine.yaml").write_text(text.replace("name: Alveo U50", "name: my card"))
+    done = gnnscale("generate", "board=mine.yaml", "output=design", "model.hidden=16")
+    assert done.returncode == 0, done.stderr
+    assert "on the my card" in done.stdout
+    (tmp_path / "mine.yaml").write_text(text.replace("power_w: 50", ""))
+    done = gnnscale("generate", "board=mine.yaml", "output=other")
+    assert done.returncode == 1
+    assert "board.power_w: required, and not given" in done.stderr
+    assert not (tmp_path / "other").exists()

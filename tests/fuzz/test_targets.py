@@ -42,6 +42,7 @@ READ = {
 #: The modules and packages that read what a target damages.
 READERS = {
     "bitstream": "backend.fpga.csim",
+    "board": "plan.board",
     "cache_plan": "cache.stored_plan",
     "checkpoint": "runtime.checkpoint",
     "commands": "cli.staging",
@@ -55,6 +56,7 @@ READERS = {
     "report.steps report.sweep options.run_directory",
     "store": "artifact dataset.tables.ids dataset.storage",
     "tables": "dataset.tables",
+    "vendor": "generator.design generator.vendor",
 }
 DAMAGED_BY = {f"gnnscale.{each}": name for name, all_ in READERS.items() for each in all_.split()}
 #: Modules that read what this program, its installation or the system has written.

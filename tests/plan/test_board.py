@@ -1,4 +1,6 @@
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,7 +8,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.options.config import typed
-from gnnscale.plan.board import SOURCED, Board, board, boards
+from gnnscale.plan.board import SOURCED, Board, board, board_values, boards
 
 DIE: dict[str, Any] = {
     "name": "SLR0",
@@ -95,3 +97,20 @@ def test_an_unknown_board_is_named() -> None:
 
 def test_boards_are_values() -> None:
     assert board("u250") == board("u250") != replace(board("u250"), clock_hz=200_000_000)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(BOARD))
+    assert typed(OmegaConf.create(board_values(file)), Board, group="board") == of()
+    for content, message in (
+        ({"watts": 3}, "watts"),
+        ({"defaults": []}, "defaults: a file gives values to options alone"),
+        ({"name": "${oc.env:HOME}"}, "not allowed in this file"),
+    ):
+        file.write_text(json.dumps(content))
+        with pytest.raises(ConfigError, match=message) as error:
+            board_values(file)
+        assert str(error.value).startswith(str(file))
+    with pytest.raises(ConfigError, match=r"board=nowhere.yaml: no such file"):
+        board_values(Path("nowhere.yaml"))

@@ -54,25 +54,34 @@ def compare(reports: Path, design: Path | None) -> Comparison:
     if not reports.is_dir():
         raise ConfigError(f"report={reports}: no such folder")
     record = read_design(_design_above(reports) if design is None else design)
-    csynth, utilization, timing = _found(reports)
-    if csynth is None and utilization is None and timing is None:
+    files = _found(reports)
+    if files == (None, None, None):
         raise ConfigError(
             f"report={reports}: neither csynth.xml nor *_{' nor *_'.join(_ROUTED)} is in there"
         )
+    try:
+        return _compared(record, *files)
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+
+
+def _compared(
+    design: GeneratedDesign, csynth: Path | None, utilization: Path | None, timing: Path | None
+) -> Comparison:
     synthesis = None if csynth is None else read_csynth(csynth)
     if synthesis is not None and csynth is not None:
-        _check_same(synthesis, record, csynth)
+        _check_same(synthesis, design, csynth)
     units = None if utilization is None else read_utilization(utilization, KERNEL)
-    if units is not None and len(units) != record.compute_units:
+    if units is not None and len(units) != design.compute_units:
         raise ConfigError(
             f"{utilization}: {len(units)} compute units, and the design has "
-            f"{record.compute_units}; it is of another design"
+            f"{design.compute_units}; it is of another design"
         )
     slack = None if timing is None else read_slack(timing)
     return Comparison(
-        design=record,
+        design=design,
         files=tuple(each for each in (csynth, utilization, timing) if each is not None),
-        figures=(*_resources(record, synthesis, units), _clock(record, synthesis, slack)),
+        figures=(*_resources(design, synthesis, units), _clock(design, synthesis, slack)),
     )
 
 
@@ -134,7 +143,7 @@ def _resources(
             Figure(
                 name=name,
                 unit="of a compute unit",
-                estimated=design.resources[name],
+                estimated=getattr(design.resources, name),
                 synthesized=None if synthesis is None else getattr(synthesis.resources, name),
                 routed=routed,
             )

@@ -10,6 +10,7 @@ from gnnscale.options.file import read_regular
 from gnnscale.plan.resources import Resources
 
 _MAX_BYTES = 16 << 20
+_MAX_AMOUNT = 1e12
 #: Columns of the table, and the resource that each is.
 _COLUMNS = {
     "LUT": "luts",
@@ -55,7 +56,8 @@ def _resources(row: list[str], heads: list[str], file: Path) -> Resources:
     for column, name in _COLUMNS.items():
         cell = row[heads.index(column)]
         match = _CELL.fullmatch(cell)
-        if match is None:
+        value = -1.0 if match is None else float(match[1])
+        if not 0 <= value < _MAX_AMOUNT:
             raise ConfigError(f"{file}: {row[0]}: {column}={cell[:40]!r}: must be a number")
-        values[name] = float(match[1])
+        values[name] = value
     return Resources(**values)

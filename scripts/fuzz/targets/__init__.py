@@ -12,6 +12,7 @@ _CLASSES = {
     **{"preaggregated": ("graphs", "Preaggregated"), "checkpoint": ("runs", "Checkpoints")},
     **{"run": ("runs", "RunDirectories"), "nvlink": ("hardware", "NvlinkMatrices")},
     **{"platform": ("hardware", "Platforms"), "bitstream": ("hardware", "Bitstreams")},
+    **{"board": ("designs", "Boards"), "vendor": ("designs", "VendorReports")},
     **{"ops": ("ops", "Ops"), "commands": ("commands", "Commands")},
 }
 #: Those that can be asked for one part of what they fuzz.

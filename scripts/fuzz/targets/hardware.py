@@ -19,6 +19,8 @@ from gnnscale.backend.fpga.csim.build import Design, library, load_csim
 from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.model import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
+from gnnscale.plan.board import board
+from gnnscale.plan.perf.hitgnn import Design as DesignSizes
 from gnnscale.plan.platform import Identity, ThisMachine
 from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
 from gnnscale.report import simulate as report
@@ -124,6 +126,8 @@ class Platforms(Artefact):
         run = {"graph": "products", "model": GCN(hidden=8, num_layers=2), "batch_size": 64}
         run |= {"sampler": NeighborSampling(fanouts=[3, 2]), "fused": False, "prefetch": "auto"}
         how = {"accelerators": counts, "hybrid": made.kind == "hybrid", "seed": 0}
+        how |= {"system": "hyscale", "epoch": "auto", "balance": True, "direct": True}
+        how |= {"board": board("u250"), "design": DesignSizes(n=8, m=2048)}
         _show(simulate(SimulateConfig(platform=machine, **run, **how)))
 
 
@@ -131,7 +135,7 @@ def _show(scaling: Scaling) -> None:
     check_shown(partial(report.draw, scaling), partial(report.print_scaling, scaling))
     json.dumps(report.describe(scaling))
     for result in scaling.results:
-        figures: Any = (result.epoch_s, result.mteps, result.predicted.step_s)
+        figures: Any = (result.epoch_s, result.mteps, result.step_s)
         if not all(each >= 0 for each in figures) or math.isinf(result.epoch_s):
             raise WrongResultError("figures of a run that cannot be")
 

@@ -91,3 +91,12 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     write_design(tmp_path)
     with pytest.raises(ConfigError, match=r"neither csynth.xml nor \*_kernel_util_routed.rpt"):
         compare(tmp_path, None)
+
+
+def test_a_report_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    reports = built(tmp_path)
+    file = next(reports.rglob("*kernel_util_routed.rpt"))
+    file.unlink()
+    file.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"kernel_util_routed.rpt: No such file"):
+        compare(reports, None)

@@ -1,0 +1,130 @@
+"""Files about FPGA designs: damaged boards, records of designs, the vendor's reports."""
+
+import json
+import math
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+
+from gnnscale.generator.design import FORMAT, GeneratedDesign, Taken
+from gnnscale.generator.vendor import compare
+from gnnscale.model import GCN
+from gnnscale.options.config import typed
+from gnnscale.plan.board import Board, board_values, boards
+from gnnscale.plan.dse import MODES, Goal, explore, goal_of
+from gnnscale.plan.graphs import PUBLISHED
+from gnnscale.plan.simulator.task import published_task
+from gnnscale.report import vendor
+from gnnscale.sampler import NeighborSampling
+
+from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
+from .folders import Artefact, Valid, check_shown, odd_values
+from .hostile import hostile_yaml
+
+_BOARD = "board.yaml"
+
+
+@cache
+def _goal() -> Goal:
+    sampler = NeighborSampling(fanouts=[5, 5])
+    model = GCN(hidden=32)
+    task = published_task("yelp", PUBLISHED["yelp"], model, sampler, batch_size=256)
+    return goal_of([(task, 0.5)], batch_size=256, link_bandwidth=1e10)
+
+
+class Boards(Artefact):
+    """``board=FILE.yaml``, and the designs that are explored for it."""
+
+    name = "board"
+    names = ("board", "die ")
+
+    def valid(self, folder: Path) -> list[Valid]:
+        shipped = resources.files("gnnscale.configs") / "board"
+        found = [yaml.safe_load((shipped / f"{name}.yaml").read_text()) for name in boards()]
+        for values in found:
+            del values["_target_"]
+        return [Valid({_BOARD: yaml.safe_dump(each).encode()}) for each in found]
+
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
+        rng = case_rng(key, number, "kind")
+        kind = rng.random()
+        if kind < 0.6:
+            values = yaml.safe_load(files[_BOARD])
+            values, edits = odd_values(values, _BOARD, key, number, keep)
+            return {_BOARD: yaml.safe_dump(values).encode()}, edits
+        if kind < 0.8:
+            return {_BOARD: hostile_yaml(rng, files[_BOARD])}, []
+        return super().spoiled(files, key, number, keep)
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        values = board_values(path / _BOARD)
+        board = typed(OmegaConf.create(values), Board, group="board")
+        for mode in MODES:
+            found = explore(board, _goal(), mode)
+            rates = [point.nvtps for point in found.points]
+            if not all(math.isfinite(each) and each > 0 for each in rates):
+                raise WrongResultError("throughputs that cannot be")
+            if any(point.fullest > 1 for point in found.points):
+                raise WrongResultError("a design takes more than there is")
+
+
+_CSYNTH = """<profile><ReportVersion><Version>2022.1</Version></ReportVersion><UserAssignments>
+<Part>xcu250-figd2104-2L-e</Part><TopModelName>gnnscale_step</TopModelName>
+<TargetClockPeriod>3.33</TargetClockPeriod></UserAssignments><PerformanceEstimates>
+<SummaryOfTimingAnalysis><EstimatedClockPeriod>2.4</EstimatedClockPeriod></SummaryOfTimingAnalysis>
+</PerformanceEstimates><AreaEstimates><Resources><BRAM_18K>700</BRAM_18K><DSP>2103</DSP>
+<FF>528151</FF><LUT>277675</LUT><URAM>264</URAM></Resources></AreaEstimates></profile>"""
+_UTILIZATION = """
+| Name | LUT | LUTAsMem | REG | BRAM | URAM | DSP |
+| Platform | 120401 [ 13.83%] | 1 [ 1%] | 186047 [ 10%] | 133 [ 9.90%] | 0 [ 0%] | 4 [ 0%] |
+|    gnnscale_step_1 | 277675 [ 20%] | 1 [ 1%] | 528151 [ 1%] | 350 [ 1%] | 264 [ 1%] | 2103 [ 1%] |
+"""
+_TIMING = """
+| Design Timing Summary
+| ---------------------
+
+    WNS(ns)      TNS(ns)
+    -------      -------
+     -0.103       -2.000
+"""
+
+
+class VendorReports(Artefact):
+    """``gnnscale generate report=DIR``: the record of a design, and the vendor's reports."""
+
+    name = "vendor"
+
+    def valid(self, folder: Path) -> list[Valid]:
+        design = GeneratedDesign(
+            format=FORMAT,
+            version="1",
+            sources="0",
+            board="Alveo U250",
+            part="xcu250-figd2104-2L-e",
+            platform="p",
+            mode="ours",
+            n=2,
+            m=256,
+            row_words=98304,
+            clock_hz=300_000_000,
+            dies=("SLR0",),
+            banks=("DDR[0]",),
+            resources=Taken(luts=1e5, registers=1e5, dsps=100.0, brams=10.0, urams=10.0),
+            estimated_cycles=1e6,
+        )
+        files = {
+            "design.json": json.dumps(design.plain()),
+            "build/csynth.xml": _CSYNTH,
+            "build/a_kernel_util_routed.rpt": _UTILIZATION,
+            "build/a_timing_summary_routed.rpt": _TIMING,
+        }
+        return [Valid({name: text.encode() for name, text in files.items()})]
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        found = compare(path / "build", None)
+        json.dumps(vendor.describe(found), allow_nan=False)
+        vendor.page(found)
+        check_shown(lambda: "", lambda console: vendor.print_comparison(found, console))
