@@ -50,6 +50,10 @@ def describe(generated: Generated) -> dict[str, Any]:
         "num_fitting": len(exploration.points),
         "pareto": [_plain(point) for point in exploration.pareto],
         "refused": [asdict(each) for each in exploration.refused],
+        "sweeps": {
+            die: {"n": n, "m": m, "nvtps": nvtps}
+            for die, (n, m, nvtps) in exploration.sweeps.items()
+        },
     }
 
 
@@ -71,6 +75,10 @@ def summary(generated: Generated) -> list[str]:
     """Return what a reader wants to know first, a sentence each."""
     design, estimate, point = generated.design, generated.estimate, generated.exploration.best
     n, m = point.card
+    swept = [
+        f"{die}: n={best_n}, m={best_m}"
+        for die, (best_n, best_m, _) in generated.exploration.sweeps.items()
+    ]
     return [
         f"design: ({n}, {m}) on the {design.board}, ({design.n}, {design.m}) on each of "
         f"{', '.join(design.dies)}",
@@ -79,6 +87,11 @@ def summary(generated: Generated) -> list[str]:
         f"{estimate.bottleneck}; fullest: {point.limit}, {percent(point.fullest)}",
         f"C simulation of {estimate.csim.num_seeds} seeds: {count(estimate.csim.csim_cycles)} "
         f"cycles, {estimate.csim.ratio:.2f} x the equations'",
+        *(
+            [f"Algorithm 4, whatever sizes there are templates of: {'; '.join(swept)}"]
+            if swept
+            else []
+        ),
     ]
 
 

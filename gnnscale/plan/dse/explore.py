@@ -24,7 +24,10 @@ class Exploration:
     best: Point
     pareto: tuple[Point, ...]  #: by throughput and fullest resource
     points: tuple[Point, ...]  #: all that fit
-    refused: tuple[parts.Refused, ...]  #: those that do not, none for ``hitgnn``
+    refused: tuple[parts.Refused, ...]  #: those that do not fit, of ``ours``
+    #: by die, n, m and NVTPS of Algorithm 4 to the letter: the best of all sizes, whether there are
+    #: templates of them or not; of ``hitgnn``
+    sweeps: dict[str, tuple[int, int, float]]
     seconds: float  #: that it took
 
     def at(self, n: int, m: int) -> Point | None:
@@ -45,8 +48,12 @@ def explore(board: Board, goal: Goal, mode: str) -> Exploration:
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[parts.Refused, ...] = ()
+    sweeps: dict[str, tuple[int, int, float]] = {}
     if mode == "hitgnn":
         points = hitgnn.explore(board, goal)
+        used = {name for point in points for name in point.dies}
+        how = {"dies": len(used), "clock_hz": board.clock_hz}
+        sweeps = {d.name: hitgnn.sweep(d, goal, **how) for d in board.dies if d.name in used}
     else:
         points, refused = parts.explore(board, goal)
     return Exploration(
@@ -56,5 +63,6 @@ def explore(board: Board, goal: Goal, mode: str) -> Exploration:
         pareto=pareto(points),
         points=points,
         refused=refused,
+        sweeps=sweeps,
         seconds=time.perf_counter() - start,
     )

@@ -25,3 +25,12 @@ def test_a_design_that_does_not_fit_is_no_point() -> None:
 def test_there_are_two_modes() -> None:
     with pytest.raises(ConfigError, match="mode=theirs: allowed are ours, hitgnn"):
         explore(board("u250"), goal(), "theirs")
+
+
+def test_algorithm_4_is_no_slower_than_the_templates() -> None:
+    found = explore(board("u250"), goal(("reddit", "products"), local=0.4), "hitgnn")
+    assert list(found.sweeps) == ["SLR0", "SLR1", "SLR2", "SLR3"]
+    n, m, nvtps = found.sweeps["SLR0"]
+    assert 5 * m + 112 * n <= board("u250").dies[0].left.dsps
+    assert nvtps >= found.best.nvtps
+    assert explore(board("u250"), goal(), "ours").sweeps == {}
