@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from gnnscale.core import Float64Array, IntArray
+from gnnscale.artifact.arrays import map_npy
+from gnnscale.core import ConfigError, Float64Array, IntArray
 from gnnscale.plan.perf.equations import BatchSize
 
 #: Classes of a lognormal distribution, and standard deviations from its median that they cover:
@@ -30,9 +32,37 @@ class Degrees:
     @classmethod
     def of_sequence(cls, inward: IntArray, outward: IntArray) -> Degrees:
         """Return the classes of vertices whose degrees are known: ``[num_vertices]`` both."""
-        pairs, counts = np.unique(np.stack([inward, outward]), axis=1, return_counts=True)
-        columns = pairs.astype(np.float64)
-        return cls(counts=counts.astype(np.float64), inward=columns[0], outward=columns[1])
+        # One number for both is sorted in a tenth of the time that pairs take.
+        base = int(outward.max(initial=0)) + 1
+        pairs, counts = np.unique(inward.astype(np.int64) * base + outward, return_counts=True)
+        return cls(
+            counts=counts.astype(np.float64),
+            inward=(pairs // base).astype(np.float64),
+            outward=(pairs % base).astype(np.float64),
+        )
+
+    @classmethod
+    def of_file(cls, file: Path, num_vertices: int) -> Degrees:
+        """Return the classes of the vertices whose degrees a .npy file has.
+
+        Args:
+            file: ``[num_vertices]`` integers, of neighbours; or ``[2, num_vertices]``, of
+                in-neighbours and of out-neighbours.
+
+        Raises:
+            ConfigError: it holds nothing of that.
+            GraphError: it cannot be read.
+        """
+        found = np.asarray(map_npy(file))
+        if found.dtype.kind not in "iu" or found.shape not in ((num_vertices,), (2, num_vertices)):
+            raise ConfigError(
+                f"degrees={file}: {found.dtype} of shape {list(found.shape)}, must be an integer "
+                f"for each of {num_vertices:,} vertices, or two rows of them"
+            )
+        if found.size and found.min() < 0:
+            raise ConfigError(f"degrees={file}: {found.min()} neighbours, must be 0 at least")
+        inward, outward = (found, found) if found.ndim == 1 else found
+        return cls.of_sequence(inward, outward)
 
     @classmethod
     def lognormal(

@@ -24,10 +24,13 @@ class PublishedGraph:
     directed: bool = False  #: whether in-neighbours and out-neighbours differ
     #: vertices that mini-batches of training vertices meet at all; None for all vertices
     num_reached: int | None = None
+    known: Degrees | None = None  #: the degrees of all vertices, if they are here
 
     @cached_property
     def degrees(self) -> Degrees:
         """Of the vertices that mini-batches meet."""
+        if self.known is not None:
+            return self.known
         mean = self.num_edges / self.num_vertices
         count = self.num_reached or self.num_vertices
         return Degrees.lognormal(count, mean, self.skew, directed=self.directed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, mteps, shown
 from gnnscale.dataset import GraphSource
 from gnnscale.model import ModelConfig
 from gnnscale.plan import device_plan
 from gnnscale.plan.board import Board
-from gnnscale.plan.graphs import PUBLISHED, PublishedGraph
+from gnnscale.plan.graphs import PUBLISHED, Degrees, PublishedGraph
 from gnnscale.plan.perf.hitgnn import Design
 from gnnscale.plan.platform import (
     Platform,
@@ -49,6 +50,8 @@ class SimulateConfig:
         board: the FPGA card of HitGNN's systems.
         design: what a card computes with, of HitGNN's systems.
         graph: one of ``PUBLISHED``, if no dataset is given.
+        degrees: a .npy file of the degrees of that graph: ``[num_vertices]`` integers, or two rows
+            of them, in-neighbours and out-neighbours; None for a skew with its source.
         model: options of the model.
         sampler: options of the sampler.
         batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
@@ -83,6 +86,7 @@ class SimulateConfig:
     prefetch: str
     balance: bool
     direct: bool
+    degrees: Path | None = None
     beside: str | None = None
     dataset: GraphSource | None = None
 
@@ -165,7 +169,7 @@ def _task(config: SimulateConfig, platform: Platform, graph: PublishedGraph | No
     if config.dataset is None:
         return published_task(
             config.graph,
-            graph or PUBLISHED[config.graph],
+            graph or _published(config),
             config.model,
             config.sampler,
             batch_size=config.batch_size,
@@ -179,6 +183,13 @@ def _task(config: SimulateConfig, platform: Platform, graph: PublishedGraph | No
         cores=platform.processor.cores,
         here=platform.accelerator is None,
     )
+
+
+def _published(config: SimulateConfig) -> PublishedGraph:
+    graph = PUBLISHED[config.graph]
+    if config.degrees is None:
+        return graph
+    return replace(graph, known=Degrees.of_file(config.degrees, graph.num_vertices))
 
 
 def _by_hyscale(config: SimulateConfig, known: Platform, task: Task, count: int) -> Simulated:

@@ -55,7 +55,7 @@ def published_task(
         name=name,
         num_vertices=graph.num_vertices,
         num_train=graph.num_train,
-        degrees=None,
+        degrees=graph.known,
         workload=published_workload(graph, model, sampler.fanouts, batch_size=batch_size),
     )
 

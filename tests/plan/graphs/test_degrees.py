@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.plan.graphs.degrees import Degrees, expected_size, share_of_hottest
@@ -174,3 +175,35 @@ def test_a_graph_without_edges_and_more_seeds_than_vertices() -> None:
     assert share_of_hottest(regular(10, 0), met, 0.5) == pytest.approx(0.5)
     size, _ = expected_size(regular(10, 3), [2], 99)
     assert size.vertices == (10, 10)
+
+
+def test_degrees_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "degrees.npy"
+    np.save(file, np.array([3, 1, 3, 0]))
+    found = Degrees.of_file(file, 4)
+    assert found.counts.tolist() == [1, 1, 2]
+    assert (found.inward == found.outward).all()
+    np.save(file, np.array([[3, 1, 3, 0], [0, 5, 0, 2]], np.int32))
+    found = Degrees.of_file(file, 4)
+    classes = sorted(zip(found.counts, found.inward, found.outward, strict=True))
+    assert classes == [(1, 0, 2), (1, 1, 5), (2, 3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(3, np.int64), "int64 of shape [3], must be an integer for each of 4 vertices"),
+        (np.zeros(4), "float64 of shape [4], must be an integer"),
+        (np.array([1, 2, -3, 4]), "-3 neighbours, must be 0 at least"),
+    ],
+)
+def test_a_file_of_other_numbers_is_refused(tmp_path: Path, array, message: str) -> None:
+    np.save(tmp_path / "d.npy", array)
+    with pytest.raises(ConfigError) as error:
+        Degrees.of_file(tmp_path / "d.npy", 4)
+    assert str(error.value).startswith(f"degrees={tmp_path / 'd.npy'}: {message}")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"d\.npy: missing"):
+        Degrees.of_file(tmp_path / "d.npy", 4)

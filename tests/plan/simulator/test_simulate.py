@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from card_figures import RATES
 from hydra import compose, initialize_config_module
@@ -178,6 +179,16 @@ def test_an_epoch_is_the_systems_own_unless_it_is_given() -> None:
     assert every / trained == pytest.approx(232_965 / 153_932, rel=0.02)
     assert one("system=distdgl").epoch_s == every
     assert one("epoch=all").epoch_s / one().epoch_s == pytest.approx(232_965 / 153_932)
+
+
+def test_degrees_that_are_here_take_the_place_of_the_skew(tmp_path: Path) -> None:
+    file = tmp_path / "degrees.npy"
+    # A hundred neighbours of each vertex, none of them hot: mini-batches are larger.
+    np.save(file, np.full(232_965, 100))
+    even = one("system=pagraph", f"degrees={file}")
+    assert even.step_s > 1.5 * one("system=pagraph").step_s
+    with pytest.raises(ConfigError, match=r"must be an integer for each of 716,847 vertices"):
+        simulate(config("graph=yelp", f"degrees={file}"))
 
 
 def test_hitgnns_cards_are_at_least_one() -> None:
