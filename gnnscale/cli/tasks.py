@@ -295,12 +295,17 @@ def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
+    from gnnscale.generator.config import PARTITIONERS
+
     chosen = HydraConfig.get().runtime.choices
     groups = {name: str(chosen[name]) for name in ("model", "sampler")}
+    partitioner = PARTITIONERS.get(options.system)
+    if options.cards > 1 and partitioner is not None:
+        groups["partitioner"] = partitioner
     if options.get("dataset") is not None:
         groups["dataset"] = str(chosen["dataset"])
     values: dict[str, Any] = {"seed": options.seed, "batch_size": options.batch_size}
-    for name in groups:
+    for name in groups.keys() & options.keys():
         plain: Any = OmegaConf.to_container(options[name], resolve=True)
         values[name] = {key: value for key, value in plain.items() if key != "_target_"}
     values["batch_size"] = options.batch_size * options.cards

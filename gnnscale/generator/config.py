@@ -14,6 +14,8 @@ from gnnscale.plan.graphs import PUBLISHED
 from gnnscale.plan.simulator.hitgnn import ALGORITHMS
 from gnnscale.sampler import SamplerConfig
 
+#: Partitioners of HitGNN's Table I, for several cards. P3's columns are on no FPGA here.
+PARTITIONERS = {"distdgl": "edge_cut", "pagraph": "pagraph"}
 _MAX_CARDS = 256
 _MAX_BATCH = 1 << 20
 

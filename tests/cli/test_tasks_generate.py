@@ -70,3 +70,17 @@ def test_a_card_of_ones_own(gnnscale, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "board.power_w: required, and not given" in done.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_several_cards_have_the_parts_of_their_system(gnnscale, tmp_path: Path) -> None:
+    sizes = ("dataset.num_vertices=600", "dataset.num_edges=4000", "dataset.num_classes=3")
+    graph = ("dataset=planted_partition", *sizes, "sampler.fanouts=[4,4]", "batch_size=64")
+    done = gnnscale("generate", *graph, "cards=2", "model.hidden=16", "output=design")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "design" / "train.yaml").read_text()
+    assert "override /partitioner: edge_cut" in text
+    trained = gnnscale("train", "config=design/train.yaml", "epochs=1", "output=run")
+    assert trained.returncode == 0, trained.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [each["kind"] for each in summary["devices"]] == ["fpga", "fpga"]
+    assert summary["partition"] is not None
