@@ -24,6 +24,7 @@ def options(overrides: tuple[str, ...]) -> SimulateConfig:
         return typed(compose("simulate", list(overrides)), SimulateConfig)
 
 
+@cache  # tables share cells
 def scaling(*overrides: str, graph: PublishedGraph | None = None) -> Scaling:
     return simulate(options(tuple(overrides)), graph=graph)
 
