@@ -12,12 +12,14 @@ from gnnscale.cache import CachePlannerConfig
 from gnnscale.core.hardware import usable_cores
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig
+from gnnscale.generator import GenerateConfig
 from gnnscale.model import ModelConfig
 from gnnscale.model.losses import LossConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.config import typed
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig, device_plan
+from gnnscale.plan.board import Board
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
@@ -37,7 +39,7 @@ GROUPS: dict[str, type[Any]] = {
     **{"device_plan": DevicePlanConfig, "features": FeatureStoreConfig, "loss": LossConfig},
     **{"model": ModelConfig, "optimizer": OptimizerConfig, "partitioner": PartitionerConfig},
     **{"platform": PlatformConfig, "runtime": RuntimeConfig, "sampler": SamplerConfig},
-    "task": TaskConfig,
+    **{"task": TaskConfig, "board": Board},
 }
 #: Where the test data has an experiment's graph.
 DATA = {
@@ -79,7 +81,8 @@ def test_every_option_is_instantiated(
     group: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_plan, "find_all_gpus", lambda: 2)
-    command = {"platform": "simulate", "partitioner": "partition"}.get(group, "train")
+    commands = {"platform": "simulate", "board": "generate", "partitioner": "partition"}
+    command = commands.get(group, "train")
     options = compose(command, [f"{group}={name}"])
     for key in OmegaConf.missing_keys(options):
         OmegaConf.update(options, key, "some/path.py:Name")
@@ -97,6 +100,7 @@ def test_commands_are_instantiated() -> None:
     assert typed(compose("partition"), PartitionConfig).num_parts == 4
     assert typed(compose("doctor"), DoctorConfig).calibrate is False
     assert typed(compose("simulate"), SimulateConfig).dataset is None
+    assert typed(compose("generate"), GenerateConfig).report is None
 
 
 def composed(experiment: str, *overrides: str) -> DictConfig:

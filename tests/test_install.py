@@ -85,7 +85,7 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
     # What other designs of the FPGA kernels are compiled from.
     kernels = {
         f"gnnscale/{path.relative_to(ROOT).as_posix()}"
-        for pattern in ("*.cpp", "*.hpp", "Makefile", "*.cfg", "README.md")
+        for pattern in ("*.cpp", "*.hpp", "*.tcl", "Makefile", "*.cfg", "README.md")
         for path in (ROOT / "fpga").rglob(pattern)
         if not {"test", "rtl"} & set(path.relative_to(ROOT).parts)
     }

@@ -1,6 +1,8 @@
 """HitGNN's Listing 1: FPGAs, a platform, a design, and training on it."""
 
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +128,19 @@ def test_training_starts_on_the_design(designed, tmp_path: Path) -> None:
     assert {share.device.m for share in shares} == {bitstream.design.m}
     with pytest.raises(ConfigError, match="platform: is that of the runtime"):
         api.start_training(runtime, graph, api.platform_metadata("cpu"))
+
+
+@pytest.mark.integration
+def test_a_layer_of_ones_own_brings_its_header(tmp_path: Path, monkeypatch) -> None:
+    folder = Path(__file__).parents[2] / "examples" / "fpga"
+    monkeypatch.syspath_prepend(str(folder))
+    layer = import_module("max_pool").MaxPool
+    own = api.gnn_model(api.gnn_computation("customize", layer), api.gnn_parameters(2, 16))
+    bitstream, _ = api.generate_design(
+        own, {"fanouts": [4, 4]}, platform(), batch_size=64, directory=tmp_path / "design"
+    )
+    assert bitstream.header == folder / "max_pool.hpp"
+    copied = tmp_path / "design" / "layer.hpp"
+    assert copied.read_bytes() == (folder / "max_pool.hpp").read_bytes()
+    assert "HEADER := layer.hpp" in (tmp_path / "design" / "design.mk").read_text()
+    sys.modules.pop("max_pool")

@@ -35,12 +35,12 @@ struct Design {
   // On-chip memory, in words of 64 bytes. Of the 320 blocks of URAM of a U250's die, 8 side by
   // side and 4,096 words deep, rows take 192, half of the sums 32 and edges 40: 82.5 %.
   static constexpr int kRowWords = GNNSCALE_ROW_WORDS;  // output and aggregated rows, all stages
-  static constexpr int kGatherRows = 16384;  // sums of all gather PEs, in each half
-  static constexpr int kEdgeWords = 20480;   // words of 8 edges, read once if they fit
+  static constexpr int kGatherRows = 16384;             // sums of all gather PEs, in each half
+  static constexpr int kEdgeWords = 20480;              // words of 8 edges, read once if they fit
 
   static constexpr int kMaxWordsOut = 32;  // widest output row of a layer: 512 floats
   static_assert(kRowWords % 16384 == 0, "row words: a multiple of 16,384, whole blocks of URAM");
-  static constexpr int kMaxStages = 16;    // products of a model
+  static constexpr int kMaxStages = 16;  // products of a model
 
   // Words of rows that go to the array together.
   static constexpr int kLefts = min_of(min_of(kBanks, kRows), kLanes);

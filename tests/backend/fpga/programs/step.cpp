@@ -17,6 +17,9 @@ inline float added() { return 0; }
 #ifndef GNNSCALE_M
 #define GNNSCALE_M 512
 #endif
+#ifndef GNNSCALE_ROW_WORDS
+#define GNNSCALE_ROW_WORDS 98304
+#endif
 #ifndef GNNSCALE_COMPUTE_UNITS
 #define GNNSCALE_COMPUTE_UNITS 4
 #endif
@@ -88,7 +91,8 @@ const char *gnnscale_csim_design() {
       "," + argument("scratch", "buffer") + "," + argument("result", "buffer") +
       "," + argument("count", "int") + "," + argument("scale", "int") + "," +
       argument("mode", "int") + R"(],"n":)" + std::to_string(own_size()) +
-      R"(,"m":)" + std::to_string(GNNSCALE_M) + R"(,"compute_units":)" +
+      R"(,"m":)" + std::to_string(GNNSCALE_M) + R"(,"row_words":)" +
+      std::to_string(GNNSCALE_ROW_WORDS) + R"(,"compute_units":)" +
       std::to_string(GNNSCALE_COMPUTE_UNITS) + R"(,"bank_bytes":)" +
       std::to_string(BANK_BYTES) + R"(,"clock_hz":)" +
       std::to_string(GNNSCALE_CLOCK_HZ) + R"(,"sources":")" GNNSCALE_SOURCES
