@@ -6,7 +6,7 @@ A layer states amounts: rows read, multiply-accumulates, bytes streamed. A devic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 #: S_feat: hidden features, activations and gradients are float32.
 BYTES_PER_FEATURE = 4
@@ -29,8 +29,13 @@ class LayerWork:
     operations: float = 0.0  #: how many operations are launched, in layers
 
     def __add__(self, other: LayerWork) -> LayerWork:
-        names = (field.name for field in fields(self))
-        return LayerWork(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return LayerWork(
+            read_bytes=self.read_bytes + other.read_bytes,
+            macs=self.macs + other.macs,
+            stream_bytes=self.stream_bytes + other.stream_bytes,
+            attention=self.attention + other.attention,
+            operations=self.operations + other.operations,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

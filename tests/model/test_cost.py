@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 
 import own_layers
 import pytest
@@ -24,6 +24,13 @@ def test_every_architecture_states_its_products(model, products) -> None:
     assert [(cost.width_in, cost.width_out) for cost in costs] == [(20, 8), (8, 3)]
     assert [cost.attention for cost in costs] == ([8, 8] if model is GAT else [0, 0])
     assert all(cost.aggregates_on_load == (model is not GAT) for cost in costs)
+
+
+def test_every_amount_is_added() -> None:
+    names = [field.name for field in fields(LayerWork)]
+    first = LayerWork(**dict(zip(names, range(1, 9), strict=False)))
+    second = LayerWork(**dict.fromkeys(names, 10))
+    assert asdict(first + second) == {name: number + 11 for number, name in enumerate(names)}
 
 
 AMOUNTS = {"edges": 120, "targets": 10, "sources": 100}
