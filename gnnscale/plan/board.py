@@ -73,6 +73,8 @@ class Board:
 def board_values(file: Path) -> dict[str, Any]:
     """Return the options of a board that a user's file gives; they are not checked any further.
 
+    A copy of a file that ships may keep its ``_target_``.
+
     Raises:
         ConfigError: it cannot be read, or gives what is no option of a board.
     """
@@ -80,6 +82,8 @@ def board_values(file: Path) -> dict[str, Any]:
         values = read_yaml(file)
     except FileNotFoundError:
         raise ConfigError(f"board={shown(str(file))}: no such file") from None
+    if values.get("_target_") == f"{Board.__module__}.{Board.__qualname__}":
+        del values["_target_"]
     check_known(file, values, [each.name for each in fields(Board)])
     check_references(file, values, allowed=False)
     return values

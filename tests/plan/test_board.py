@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,13 @@ def test_boards_are_values() -> None:
     assert board("u250") == board("u250") != replace(board("u250"), clock_hz=200_000_000)
 
 
+@pytest.mark.parametrize("name", boards())
+def test_a_copy_of_a_board_that_ships(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text((resources.files("gnnscale.configs") / "board" / f"{name}.yaml").read_text())
+    assert typed(OmegaConf.create(board_values(file)), Board) == board(name)
+
+
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps(BOARD))
@@ -112,5 +120,8 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message) as error:
             board_values(file)
         assert str(error.value).startswith(str(file))
+    file.write_text(json.dumps({"_target_": "gnnscale.plan.board.Die", **BOARD}))
+    with pytest.raises(ConfigError, match="_target_: unknown option"):
+        board_values(file)
     with pytest.raises(ConfigError, match=r"board=nowhere.yaml: no such file"):
         board_values(Path("nowhere.yaml"))
