@@ -5,14 +5,17 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 
 from gnnscale.core import ConfigError, GraphError, errors, hardware, home, shown, unfinished_folder
 
 _MAX_BYTES = 2 << 30
+#: Longer than the two renames take by which a directory takes the place of another.
+_PUBLISHING_S = 0.05
 
 
 def file_bytes(path: Path) -> int:
@@ -109,7 +112,7 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if _stays(path, replace):
+        if _stays_unlocked(path, replace):
             yield None
             return
         lock = _lock(partial)
@@ -163,17 +166,31 @@ def store_place(store: str, *, option: str = "dataset.store") -> Path:
 
 def _stays(path: Path, replace: Callable[[], bool] | None) -> bool:
     """Whether ``path`` exists and is to be left as it is."""
-    if not path.exists():
+    try:  # one call: between two of them another process may put a new directory there
+        empty = not os.listdir(path)
+    except FileNotFoundError:
         return False
-    if not path.is_dir():
-        raise GraphError(f"{path}: is no directory")
-    return any(path.iterdir()) and (replace is None or not replace())
+    except NotADirectoryError:
+        raise GraphError(f"{path}: is no directory") from None
+    return not empty and (replace is None or not replace())
+
+
+def _stays_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
+    """Whether ``path`` stays as it is, which needs no lock, and no right to write beside it."""
+    try:
+        return _stays(path, replace)
+    except GraphError:
+        # Another process may have put a new directory there while this one looked.
+        time.sleep(_PUBLISHING_S)
+        return _stays(path, replace)
 
 
 def _lock(partial: Path) -> int:
     """Make ``partial`` an empty directory that this process holds."""
     while True:
-        partial.mkdir(exist_ok=True)
+        # Not exist_ok: it raises if another process renames the directory at this moment.
+        with suppress(FileExistsError):
+            partial.mkdir()
         try:
             # Not through a link, which somebody else may have laid: the directory is emptied.
             lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
