@@ -75,7 +75,7 @@ def npy_header(data: bytes, rng: random.Random) -> bytes:
 def npy_element(data: bytes, rng: random.Random) -> bytes:
     """Overwrite one element of a .npy file, its size unchanged."""
     found = _HEADER.match(data)
-    size = re.search(rb"'descr': '[<|][a-z](\d)'", data[:128])
+    size = re.search(rb"'descr': '[<|][a-z]([1-9])'", data[:128])
     if not found or not size or len(data) <= found.end():
         return rng.choice(BYTES)(data, rng)
     width = int(size[1])

@@ -46,6 +46,7 @@ READERS = {
     "cache_plan": "cache.stored_plan",
     "checkpoint": "runtime.checkpoint",
     "commands": "cli.staging",
+    "degrees": "plan.graphs.degrees",
     "links": "runtime.task.split",
     "nvlink": "partition.nvlink",
     "partition": "partition.by_id partition.store",

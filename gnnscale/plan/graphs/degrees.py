@@ -19,6 +19,8 @@ from gnnscale.plan.perf.equations import BatchSize
 #: Classes of a lognormal distribution, and standard deviations from its median that they cover:
 #: beyond them are 4 of 100,000 vertices.
 _CLASSES, _LOWEST, _HIGHEST = 128, -4.0, 4.5
+#: Two degrees fit into one number of 64 bits.
+_MAX_DEGREE = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,8 +61,11 @@ class Degrees:
                 f"degrees={file}: {found.dtype} of shape {list(found.shape)}, must be an integer "
                 f"for each of {num_vertices:,} vertices, or two rows of them"
             )
-        if found.size and found.min() < 0:
-            raise ConfigError(f"degrees={file}: {found.min()} neighbours, must be 0 at least")
+        for odd in (found.min(initial=0), found.max(initial=0)):
+            if not 0 <= odd <= _MAX_DEGREE:
+                raise ConfigError(
+                    f"degrees={file}: {odd} neighbours of a vertex, allowed are 0 to {_MAX_DEGREE}"
+                )
         inward, outward = (found, found) if found.ndim == 1 else found
         return cls.of_sequence(inward, outward)
 

@@ -1,5 +1,6 @@
-"""Files about hardware: damaged NVLink matrices, platforms, bitstreams of a simulated card."""
+"""Damaged files about hardware: NVLink matrices, platforms, degrees, bitstreams of csim."""
 
+import io
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.model import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
 from gnnscale.plan.board import board
+from gnnscale.plan.graphs.degrees import Degrees, expected_size
 from gnnscale.plan.perf.hitgnn import Design as DesignSizes
 from gnnscale.plan.platform import Identity, ThisMachine
 from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
@@ -29,7 +31,7 @@ from gnnscale.sampler import NeighborSampling
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import json_value
 from ..mutate import BYTES, INTEGERS
-from .folders import Artefact, Valid, check_shown, odd_values
+from .folders import Artefact, Valid, check_shown, odd_values, overwritten
 from .hostile import hostile_yaml
 
 _LINKS = "links.csv"
@@ -138,6 +140,39 @@ def _show(scaling: Scaling) -> None:
         figures: Any = (result.epoch_s, result.mteps, result.step_s)
         if not all(each >= 0 for each in figures) or math.isinf(result.epoch_s):
             raise WrongResultError("figures of a run that cannot be")
+
+
+_DEGREES, _VERTICES = "degrees.npy", 200
+
+
+class DegreeFiles(Artefact):
+    """``degrees=FILE.npy`` of a published graph: its classes, and the mini-batches they give."""
+
+    name = "degrees"
+
+    def valid(self, folder: Path) -> list[Valid]:
+        rng = np.random.default_rng(0)
+        found = (rng.integers(0, 50, _VERTICES), rng.integers(0, 50, (2, _VERTICES), np.int32))
+        return [Valid({_DEGREES: _npy(each)}) for each in found]
+
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
+        if case_rng(key, number, "kind").random() < 0.5:
+            return overwritten(files, key, number, keep)
+        return super().spoiled(files, key, number, keep)
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        degrees = Degrees.of_file(path / _DEGREES, _VERTICES)
+        if degrees.counts.sum() != _VERTICES:
+            raise WrongResultError("not a class for each vertex")
+        size, met = expected_size(degrees, [5, 3], 20)
+        if not np.isfinite(np.concatenate([size.vertices, size.edges, met])).all():
+            raise WrongResultError("sizes of a mini-batch that cannot be")
+
+
+def _npy(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
 
 
 _BITSTREAM = "kernel.xclbin"
