@@ -124,9 +124,11 @@ def test_a_killed_worker_of_a_gpu_and_resumption(
     runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str
 ) -> None:
     whole, part = tmp_path / "whole", tmp_path / "run"
-    options = ("epochs=6", "model.dropout=0.5", "runtime.checkpoint_every_s=0")
-    kill_a_worker(runs, part, *options, plan=plan, rank=rank, stage=stage)
-    runs.finish(part, "resume")
+    options = ("model.dropout=0.5", "runtime.checkpoint_every_s=0")
+    kill_a_worker(runs, part, *options, ENDLESS, plan=plan, rank=rank, stage=stage)
+    # It resumes for two epochs, however far it came.
+    options = (*options, f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}")
+    launched(part, *runs.options(plan), *options, f"resume={part}")
     launched(whole, *runs.options(plan), *options)
     assert same(weights(whole), weights(part))
 
