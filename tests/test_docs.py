@@ -18,6 +18,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from gnnscale.artifact import graph_store
+from gnnscale.cli import tasks
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
 from gnnscale.options.config import typed
@@ -346,6 +347,8 @@ def _compose(command: str, words: list[str]) -> None:
         return
     of_a_run = command in ("evaluate", "predict", "export")
     node = compose(command, [*options, *(["run=DIR"] if of_a_run else [])])
+    if command == "predict":
+        tasks.take_graph(node)
     typed(node, make_docs.COMMANDS[command])
 
 

@@ -13,19 +13,22 @@ import numpy as np
 import torch
 
 from gnnscale.api.design import Choice, check_made, own_module
-from gnnscale.api.training import as_dataset, run
+from gnnscale.api.training import as_dataset, as_graph, run
 from gnnscale.core import Array, ConfigError, Float32Array, check_choice
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel, user_module
+from gnnscale.model import ModelConfig, user_module
+from gnnscale.model.options import CustomModel
 from gnnscale.options.file import read_regular
+from gnnscale.options.user_code import name_of_code
 from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.saved_run import read_history
-from gnnscale.runtime.evaluation.evaluate import Evaluation, load_best, load_run, open_run_task
+from gnnscale.runtime.evaluation.evaluate import Evaluation
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
+from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
 
@@ -91,29 +94,37 @@ class Result:
 
         Raises:
             ConfigError: the run has no such checkpoint.
-            GraphError: its graph store is not usable.
         """
-        model = self._best[1]
+        model = self._trained.model
         return model.module if isinstance(model, user_module.UserModel) else model
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
-        """The graph of the run.
+        """The graph that the run samples.
 
         Raises:
-            ConfigError: as ``model`` does.
-            GraphError: likewise.
+            ConfigError: as ``model`` does, or its store is gone or has changed.
+            GraphError: it is not usable.
         """
-        return self._best[0]
+        graph = open_run_task(self.config, self.directory).graph
+        self._trained.check_own(graph)
+        return graph
 
     def predict(
-        self, vertices: Any = None, *, what: str | None = None, inference: str = "exact"
+        self,
+        vertices: Any = None,
+        *,
+        graph: Any = None,
+        what: str | None = None,
+        inference: str = "exact",
     ) -> Array:
         """Return what the model says of ``vertices``, in their order.
 
         Args:
             vertices: distinct ids, the user's own if the graph has such; ``train``, ``valid`` or
                 ``test``; a ``.npy`` file of ids; None for all.
+            graph: whose vertices they are, of any kind that ``train`` takes; None for the run's
+                own. Its features have to be those that the model was trained on.
             what: ``classes``, ``probabilities`` or ``logits``; None for classes, or for values
                 if labels are values.
             inference: ``exact``, over all neighbours; or ``sampled``, as the run's sampler does.
@@ -123,18 +134,23 @@ class Result:
             classes, they are ``[n, num_classes]`` uint8 zeros and ones.
 
         Raises:
-            ConfigError: an id is no vertex, or an option is none of those above.
-            GraphError: the graph store, or a file of ids, is not usable.
+            ConfigError: an id is no vertex, an option is not one of those above, or the
+                features of ``graph`` are others.
+            GraphError: the graph, or a file of ids, is not usable.
         """
-        answers.check_labels(what, self.graph)
-        what = answers.VALUES if self.graph.regression else what or "classes"
-        return self._rows(vertices, layer=-1, what=what, inference=inference)
+        signature = self._trained.signature
+        answers.check_labels(what, signature)
+        what = answers.VALUES if signature.regression else what or "classes"
+        return self._rows(vertices, graph, layer=-1, what=what, inference=inference)
 
-    def embeddings(self, vertices: Any = None, *, layer: int = -2) -> Float32Array:
+    def embeddings(
+        self, vertices: Any = None, *, graph: Any = None, layer: int = -2
+    ) -> Float32Array:
         """Return the rows of a hidden layer, over all neighbours, as the next layer sees them.
 
         Args:
             vertices: as in ``predict``.
+            graph: likewise.
             layer: counted from the end: -2 is the layer before the last.
 
         Returns:
@@ -144,7 +160,8 @@ class Result:
             ConfigError: an id is no vertex, or the model has no such layer.
             GraphError: as ``predict`` does.
         """
-        return self._rows(vertices, layer=layer, what=answers.EMBEDDINGS, inference="exact")
+        what = answers.EMBEDDINGS
+        return self._rows(vertices, graph, layer=layer, what=what, inference="exact")
 
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False
@@ -167,11 +184,14 @@ class Result:
         config = weights.ExportConfig(
             run=self.directory, format=format, out=Path(file), force=force
         )
-        return weights.export_model(config, self.config.model, self._best[1])
+        return weights.export_model(config, self.config.model, self._trained.model)
 
-    def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> Array:
+    def _rows(self, vertices: Any, given: Any, *, layer: int, what: str, inference: str) -> Array:
         check_choice("inference", inference, settings.INFERENCE)
-        graph, model = self._best
+        model, signature = self._trained.model, self._trained.signature
+        graph = self.graph if given is None else as_graph(given)
+        if given is not None:
+            signature.check(graph)
         asked = None if what in (answers.EMBEDDINGS, answers.VALUES) else what
         num_layers = answers.check_layer(
             layer, answers.num_layers_of(model), inference=inference, what=asked
@@ -180,17 +200,18 @@ class Result:
         predictor = Predictor(model, graph, config, num_layers=num_layers)
         wanted = find_vertices(vertices, graph, read_ids(graph))
         made = [
-            answers.answer(what, rows, multilabel=graph.multilabel)
+            answers.answer(what, rows, multilabel=signature.multilabel)
             for rows in predictor.rows(wanted)
         ]
         return np.concatenate(made)
 
     @cached_property
-    def _best(self) -> tuple[Graph, TrainableModel]:
+    def _trained(self) -> Trained:
         # Building a model draws weights, and the program's random numbers are its own.
         with torch.random.fork_rng(devices=[]):
-            graph, model, _ = load_best(self.directory, self.config)
-        return graph, model.eval()
+            trained = load_trained(self.directory, self.config)
+        trained.model.eval()
+        return trained
 
 
 def train(
@@ -277,14 +298,18 @@ def _choices(
 def load(
     run_directory: str | Path,
     *,
-    module: str | None = None,
+    module: str | type[torch.nn.Module] | torch.nn.Module | None = None,
+    arguments: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Result:
     """Return what came of a run, whether a command or a program started it.
 
     Args:
         run_directory: of the run.
-        module: the code of its model if the run names some, named again: it is imported.
+        module: the code of its model if the run names some, given again: a class or its name,
+            which is imported; or a module that is built as the trained one was, whose weights are
+            replaced in a copy.
+        arguments: of the class's constructor, by name, in place of those that the run was given.
         options: paths that the run names outside of its directory and ``GNNSCALE_HOME``, named
             again, as in ``{"dataset.store": "stores/mine"}``; docs/security.md says when.
 
@@ -293,12 +318,20 @@ def load(
             what no run wrote.
     """
     folder = Path(run_directory).absolute()
-    code = {} if module is None else {"model.module": module}
-    places = {option: _plain(value) for option, value in (options or {}).items()}
-    config = load_run(folder, places | code, command="evaluate")
-    said = _test_metric(folder)
+    given = {option: _plain(value) for option, value in (options or {}).items()}
+    if module is not None:
+        given["model.module"] = module if isinstance(module, str) else name_of_code(module)
+    named = {f"model.arguments.{name}": each for name, each in (arguments or {}).items()}
+    # Others than plain values have no place among options, and are put in afterwards.
+    given |= {option: _plain(each) for option, each in named.items() if _is_plain(each)}
+    config = load_run(folder, given, command="evaluate")
+    if module is not None:
+        config = replace(config, model=_with_module(config.model, module, arguments or {}))
+    summary = _test_metric(folder)
     # A run that was killed has no summary.
-    metric, found = (open_run_task(config).measures[0], None) if said is None else said
+    if summary is None:
+        summary = open_run_task(config, folder).measures[0], None
+    metric, found = summary
     return Result(
         directory=folder,
         config=config,
@@ -306,6 +339,18 @@ def load(
         test_metric=found,
         metric=metric,
     )
+
+
+def _with_module(
+    model: ModelConfig,
+    module: str | type[torch.nn.Module] | torch.nn.Module,
+    arguments: Mapping[str, Any],
+) -> ModelConfig:
+    assert isinstance(model, CustomModel)
+    if isinstance(module, torch.nn.Module):
+        # The arguments have gone into a module that is built, and build_user_model refuses others.
+        return replace(model, module=module, arguments=dict(arguments))
+    return replace(model, module=module, arguments={**model.arguments, **arguments})
 
 
 def evaluate(
@@ -333,6 +378,10 @@ def evaluate(
             return evaluate_run(config, found.config)
     finally:
         torch.set_num_threads(before)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float, Path, list, tuple, dict))
 
 
 def _plain(value: Any) -> Any:

@@ -26,7 +26,7 @@ from gnnscale.partition import Given, PartitionerConfig, by_id
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.report.figures import least_real
 from gnnscale.report.run import train_and_report
-from gnnscale.runtime.evaluation.evaluate import load_best
+from gnnscale.runtime.evaluation.load import load_trained
 from gnnscale.runtime.processes.by_name import refuse_while_imported
 from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
@@ -57,6 +57,25 @@ def as_dataset(graph: Any) -> Choice[GraphSource]:
         return graph
     if isinstance(graph, (str, Path)):
         return _of_store(Path(graph))
+    graph = _in_memory(graph)
+    if graph.path is not None and _is_store(graph, graph.path):
+        return _of_store(graph.path)
+    return _of_store(_saved(graph))
+
+
+def as_graph(graph: Any) -> Graph:
+    """Return ``graph``, of any kind that ``as_dataset`` takes, opened; nothing is written of it.
+
+    Raises:
+        ConfigError: it is nothing of that.
+        GraphError: it cannot be made a graph, or opened.
+    """
+    if isinstance(graph, (Choice, str, Path)):
+        return as_dataset(graph).config.open()
+    return _in_memory(graph)
+
+
+def _in_memory(graph: Any) -> Graph:
     library = type(graph).__module__.partition(".")[0]
     if library == "torch_geometric":
         graph = from_pyg(graph)
@@ -67,9 +86,7 @@ def as_dataset(graph: Any) -> Choice[GraphSource]:
             f"graph={shown(graph)}: must be a gnnscale.Graph, a PyG Data, a DGL graph, the folder "
             "of a store, or what api.load_input_graph returns"
         )
-    if graph.path is not None and _is_store(graph, graph.path):
-        return _of_store(graph.path)
-    return _of_store(_saved(graph))
+    return graph
 
 
 def _of_store(path: Path) -> Choice[GraphSource]:
@@ -235,8 +252,8 @@ def start_training(
         chosen, asked, directory=directory, resume=resume, observers=observers
     )
     with torch.random.fork_rng(devices=[]):
-        _, trained, _ = load_best(folder, config)
-    return Training(model=trained.eval(), directory=folder, result=result)
+        trained = load_trained(folder, config)
+    return Training(model=trained.model.eval(), directory=folder, result=result)
 
 
 def run(

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from rich.console import Console
 
+    from gnnscale.dataset import GraphSource
     from gnnscale.generator import GenerateConfig
     from gnnscale.report.run import RunTraining
     from gnnscale.runtime.evaluation.evaluate import Evaluation
@@ -171,7 +172,26 @@ def predict(options: DictConfig) -> None:
 
     from gnnscale.report.export import predict as task
 
-    print(task.predict(typed(options, task.PredictConfig)))
+    graph = take_graph(options)
+    print(task.predict(replace(typed(options, task.PredictConfig), graph=graph)))
+
+
+def take_graph(options: DictConfig) -> GraphSource | None:
+    """Take the dataset out of ``options`` if it is another graph, not the places of a run's own."""
+    from omegaconf import open_dict
+
+    from gnnscale.dataset import GraphSource
+
+    if "_target_" not in options.dataset:
+        return None
+    with open_dict(options):
+        dataset = options.pop("dataset")
+        for place in ("store", "raw"):  # which not every dataset has
+            if dataset[place] is None:
+                del dataset[place]
+    base: type[Any] = GraphSource  # abstract; the dataset names one of its classes
+    graph: GraphSource = typed(dataset, base, group="dataset")
+    return graph
 
 
 def export(options: DictConfig) -> None:

@@ -156,6 +156,8 @@ class Custom(options.LayeredModel):
         functions: the class of its layers. Workers import it by name.
     """
 
+    only_in_programs: ClassVar[bool] = True
+
     functions: type[ScatterGatherUpdate]
 
     def __post_init__(self) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from gnnscale.core import ConfigError
 from gnnscale.feature import Aggregation, FeatureStore
-from gnnscale.model import functional, trainable
+from gnnscale.model import functional, trainable, whole_graph
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
 from gnnscale.sampler import Block, MiniBatch
@@ -85,8 +86,31 @@ class GNN(trainable.TrainableModel):
             x, traffic = store.gather(vertices, dtype=dtype, num_threads=num_threads)
         return trainable.Inputs(x=x, aggregated=aggregated, degrees=degrees, traffic=traffic)
 
-    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
-        """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
+    def forward(
+        self,
+        batch: MiniBatch | torch.Tensor,
+        inputs: trainable.Inputs | torch.Tensor,
+        edge_weight: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
+
+        ``model(x, edge_index)`` takes a whole graph in plain tensors, of which all vertices are
+        seeds: ``x`` ``[n, num_features]``, ``edge_index`` ``[2, num_edges]``, and ``edge_weight``
+        ``[num_edges]``.
+
+        Raises:
+            ConfigError: plain tensors have other shapes, or an edge has no such vertex.
+        """
+        if isinstance(batch, torch.Tensor):
+            if not isinstance(inputs, torch.Tensor) or batch.shape[1:] != self.widths[:1]:
+                raise ConfigError(
+                    f"x: has shape {list(batch.shape)}, must be [vertices, {self.widths[0]}], and "
+                    "edge_index a tensor"
+                )
+            batch, inputs = whole_graph.whole_batch(
+                batch, inputs, edge_weight, num_layers=len(self.layers)
+            )
+        assert isinstance(inputs, trainable.Inputs)
         h = self.first(batch.blocks[0], inputs)
         for index in range(1, len(self.layers)):
             h = self.normalise(index - 1, h)

@@ -69,10 +69,15 @@ class LinkGNN(GNN):
         super().__init__(layers, norms, gnn.dropout, gnn.widths)
         self.decoder = decoder
 
-    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> Tensor:
-        """Return the edges' scores, float32."""
-        rows = super().forward(batch, inputs)
-        links = batch.links
+    def forward(
+        self,
+        batch: MiniBatch | Tensor,
+        inputs: trainable.Inputs | Tensor,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the edges' scores, float32; of a whole graph in plain tensors the output rows."""
+        rows = super().forward(batch, inputs, edge_weight)
+        links = None if isinstance(batch, Tensor) else batch.links
         if links is None:
             return rows
         sources = segments.take(rows, links.sources)

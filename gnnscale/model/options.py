@@ -42,6 +42,8 @@ class ModelConfig(ABC):
     aggregates_on_load: ClassVar[bool] = False
     #: Whether rows may be of another type than float32; see ``runtime.compute_dtype``.
     takes_bfloat16: ClassVar[bool] = True
+    #: Whether a field holds a class of a program, so that no file can name these options.
+    only_in_programs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_range("model.num_layers", self.num_layers, 1, _MAX_LAYERS)

@@ -7,6 +7,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -194,6 +195,7 @@ def _built(
     if isinstance(code, nn.Module):
         if arguments:
             raise ConfigError(f"model.arguments={arguments}: {said} is built already")
+        _say_unless_built_again(code, known, named)
         # Whoever gave it keeps its own.
         return copy.deepcopy(code)
     arguments = _arguments(code, arguments, known, said)
@@ -206,6 +208,31 @@ def _built(
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
     return module
+
+
+@cache
+def _say(message: str) -> None:
+    """Warn once in a process."""
+    _LOG.warning(message)
+
+
+def _say_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: str) -> None:
+    """Warn if the name of the module's class does not give the module back after the run."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            again = _built(named, {}, known, named).state_dict()
+    except ConfigError as error:
+        reason = str(error).removeprefix(f"model.module={named}: ")
+    else:
+        shapes = {name: each.shape for name, each in module.state_dict().items()}
+        if {name: each.shape for name, each in again.items()} == shapes:
+            return
+        reason = "without arguments it has other weights"
+    _say(
+        f"model.module={named}: is built already, and its name does not build it again ({reason}); "
+        "after the run give gnnscale.load(run, module=...) such a module, or commands its "
+        "constructor's model.arguments.NAME=VALUE"
+    )
 
 
 def _arguments(

@@ -107,6 +107,8 @@ def options_class(target: object, base: type[T], *, group: str) -> type[T]:
         raise ConfigError(f"{option}: not a {base.__name__}")
     if inspect.isabstract(cls):
         raise ConfigError(f"{option}: a base of others, name one of those")
+    if getattr(cls, "only_in_programs", False):
+        raise ConfigError(f"{option}: has a class of a program, which no option names")
     return cast("type[T]", cls)
 
 

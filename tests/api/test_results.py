@@ -161,14 +161,58 @@ def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     assert (np.load(some) == done.predict(["v7", "v100"])).all()
     with pytest.raises(ConfigError, match="v120 is no id of a vertex"):
         done.predict(["v120"])
+    # New vertices, without labels: classes keep their names.
+    (raw / "vertices.csv").write_text("id,x,y\nn1,0,1\nn2,1,1\nn3,1,1\n")
+    (raw / "edges.csv").write_text("source,target\nn1,n2\nn2,n1\n")
+    new = api.load_input_graph("tables", raw, label=None)
+    assert done.predict(["n2"], graph=new).shape == (1,)
+    given = {"run": done.directory, "num_threads": 1, "graph": new.config}
+    table = parquet.read_table(predict(PredictConfig(out=tmp_path / "n.parquet", **given)))
+    assert table["id"].to_pylist() == ["n1", "n2", "n3"]
+    assert set(table["class"].to_pylist()) <= {"cat", "dog"}
+    (raw / "vertices.csv").write_text("id,y,x\nn1,0,1\nn2,1,1\n")
+    turned = api.load_input_graph("tables", raw, label=None)
+    with pytest.raises(ConfigError, match=r"have another order.*set dataset.features=\[x,y\]"):
+        done.predict(graph=turned)
 
 
 def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
+    """Its model is there all the same, for other graphs of the same features."""
     planted.save(tmp_path / "store")
     done = gnnscale.train(tmp_path / "store", **SMALL | {"epochs": 1})
+    expected = done.predict()
     (tmp_path / "store").rename(tmp_path / "moved")
+    loaded = gnnscale.load(done.directory)
     with pytest.raises((ConfigError, GraphError), match="no such graph store"):
-        gnnscale.load(done.directory)
+        loaded.predict()
+    assert (loaded.predict(graph=tmp_path / "moved") == expected).all()
+    assert loaded.export(tmp_path / "w.safetensors").file.is_file()
+    (done.directory / "checkpoints" / "signature.json").unlink()
+    with pytest.raises((ConfigError, GraphError), match="no such graph store"):
+        gnnscale.load(done.directory).predict(graph=tmp_path / "moved")
+
+
+def test_vertices_of_another_graph(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL | {"epochs": 1})
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((50, 8), np.float32)
+    edges = rng.integers(0, 50, (2, 300))
+    other = gnnscale.from_arrays(tuple(edges), rows, np.zeros(50, np.int64))
+    classes = done.predict(graph=other)
+    logits = done.predict(graph=other, what="logits")
+    assert classes.shape == (50,)
+    assert (classes == logits.argmax(axis=1)).all()
+    # Plain tensors say the same, and nothing is written of the graph.
+    with torch.no_grad():
+        plain = done.model(torch.from_numpy(rows), torch.from_numpy(edges))
+    assert np.allclose(plain, logits, atol=1e-5)
+    assert done.embeddings([3, 1], graph=other).shape == (2, 8)
+    assert done.predict([49], graph=other) == classes[49]
+    wide = gnnscale.from_arrays(tuple(edges), np.ones((50, 9), np.float32), np.zeros(50, np.int64))
+    with pytest.raises(ConfigError, match=r"has 9 features, .* trained on 8 of planted"):
+        done.predict(graph=wide)
+    with pytest.raises(ConfigError, match="50 is no vertex"):
+        done.predict([50], graph=other)
 
 
 @pytest.mark.parametrize("built", [False, True])
@@ -185,9 +229,35 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
     # A directory that was found imports nothing.
     with pytest.raises(ConfigError, match=r"model\.module: names code"):
         gnnscale.load(done.directory)
+    again: list[dict[str, Any]] = [
+        {"module": OwnBlocks(8, 8, 4, 2)},
+        {"module": OwnBlocks, "arguments": {"hidden": 8}},
+        {"module": "own_modules:OwnBlocks", "arguments": {"hidden": 8}},
+    ]
     if not built:  # the arguments of one that was built are nowhere
-        named = gnnscale.load(done.directory, module="own_modules:OwnBlocks")
-        assert np.array_equal(named.predict(), done.predict())
+        again += [{"module": OwnBlocks}, {"module": "own_modules:OwnBlocks"}]
+    else:
+        with pytest.raises(ConfigError, match=r"model\.hidden: is needed, .* takes hidden"):
+            gnnscale.load(done.directory, module=OwnBlocks).predict()
+    for each in again:
+        assert np.array_equal(gnnscale.load(done.directory, **each).predict(), done.predict())
+    with pytest.raises(ConfigError, match="not weights of this model"):
+        gnnscale.load(done.directory, module=OwnBlocks(8, 9, 4, 2)).predict()
+
+
+def test_a_module_that_its_name_does_not_build_again(
+    planted: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    gnnscale.train(planted, OwnBlocks(8, 8, 4, 2), **FEW | {"epochs": 1})
+    (warning,) = [each for each in caplog.messages if "does not build it again" in each]
+    assert "model.hidden: is needed" in warning
+    assert "gnnscale.load(run, module=...)" in warning
+
+
+def test_a_module_of_a_run_of_ours(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL | {"epochs": 1})
+    with pytest.raises(ConfigError, match="trained a model of gnnscale, and needs no module"):
+        gnnscale.load(done.directory, module=OwnBlocks(8, 8, 4, 2))
 
 
 def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.cli.staging import translate
 from gnnscale.core.errors import ConfigError
-from gnnscale.runtime.evaluation.evaluate import load_run
+from gnnscale.runtime.evaluation.load import load_run
 
 TINY = {"seed": 0, "epochs": 1, "batch_size": 64, "num_threads": 1, "resume": None}
 RAN = "ran"

@@ -40,7 +40,8 @@ from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.report.export.weights import ExportConfig, export
 from gnnscale.runtime import command_options
-from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
+from gnnscale.runtime.evaluation.evaluate import evaluate
+from gnnscale.runtime.evaluation.load import load_run
 from gnnscale.runtime.settings import TrainConfig
 
 COMMANDS = (

@@ -125,6 +125,7 @@ class Tables(Dataset):
         """Push the vertices, then the edges."""
         vertices, edges = self._table("vertices", self.vertices), self._table("edges", self.edges)
         columns = self._feature_columns(vertices)
+        writer.notes["columns"] = columns.described()
         edge_columns = self._edge_columns(edges)
         expected = vertices.num_rows()
         if expected is not None:  # else told when they are decompressed

@@ -2,15 +2,56 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
-from gnnscale.artifact.graph_store import MAX_CLASSES, has_label
+from gnnscale.artifact.graph_store import (
+    GRAPH_STORE,
+    MAX_CLASSES,
+    MAX_FEATURES,
+    has_label,
+    read_meta,
+)
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_text, plain, refuse_nulls
 from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.dataset.tables.table import Table
+from gnnscale.graph import Graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table whose numbers are features."""
+
+    name: str
+    width: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]  #: features; 1 unless it holds lists
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithColumns:
+    """The entry of ``meta.json`` that names the columns."""
+
+    columns: tuple[Column, ...] | None = None
+
+
+def read_columns(graph: Graph) -> tuple[Column, ...] | None:
+    """Return the columns of the table whose numbers are the features; None without a table.
+
+    Raises:
+        GraphError: ``meta.json`` holds something else.
+    """
+    if graph.path is None:
+        return None
+    entries = read_meta(graph.path).entries
+    columns = GRAPH_STORE.record(_WithColumns, entries, graph.path).columns
+    width = sum(each.width for each in columns or ())
+    if columns is not None and width != graph.num_features:
+        problem = f"columns have {width} features, the graph has {graph.num_features}"
+        raise GRAPH_STORE.refused(graph.path, problem)
+    return columns
 
 
 class FeatureColumns:
@@ -42,6 +83,21 @@ class FeatureColumns:
     def num_features(self) -> int:
         """Length of a row."""
         return sum(self._widths)
+
+    def described(self) -> list[dict[str, Any]]:
+        """Return name and width of each column, for ``meta.json``.
+
+        Raises:
+            GraphError: the names take over 1 MiB.
+        """
+        pairs = zip(self._columns, self._widths, strict=True)
+        found = [asdict(Column(name=name, width=width)) for name, width in pairs]
+        if len(json.dumps(found)) > _MAX_NAME_BYTES:
+            raise GraphError(
+                f"{self._table.path}: the names of {len(found)} columns of features take over "
+                f"{_MAX_NAME_BYTES} bytes; a column may hold a list of numbers"
+            )
+        return found
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns as they are."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice
-from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
+from gnnscale.runtime.checkpoint.signature import Signature
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,15 +47,15 @@ def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
     return rows
 
 
-def check_labels(what: str | None, graph: Graph) -> None:
-    """Refuse classes of a graph whose labels are values.
+def check_labels(what: str | None, signature: Signature) -> None:
+    """Refuse classes of a model whose labels are values.
 
     Raises:
         ConfigError: ``what`` is asked for, and there are none.
     """
-    if what is not None and graph.regression:
+    if what is not None and signature.regression:
         raise ConfigError(
-            f"what={what}: labels of {graph.name} are values, not classes; leave it out"
+            f"what={what}: labels of {signature.graph} are values, not classes; leave it out"
         )
 
 
@@ -96,10 +96,10 @@ def num_layers_of(model: TrainableModel) -> int:
     return len(model.layers) if model.infers_by_layer else 1
 
 
-def width_of(model: TrainableModel, graph: Graph, num_layers: int | None) -> int:
+def width_of(model: TrainableModel, signature: Signature, num_layers: int | None) -> int:
     """Return the length of a row of the first ``num_layers`` layers, of all if None."""
     if not model.widths:
-        return graph.num_classes
+        return signature.num_classes
     return model.widths[len(model.layers) if num_layers is None else num_layers]
 
 

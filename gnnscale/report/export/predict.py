@@ -13,7 +13,8 @@ import torch
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.files import check_space
 from gnnscale.core import Array, ConfigError, IntArray, check_choice, check_range, shown
-from gnnscale.dataset.tables.ids import read_classes, read_ids
+from gnnscale.dataset import GraphSource
+from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.plan import MAX_THREADS
@@ -29,7 +30,8 @@ from gnnscale.report.export.answers import (
 )
 from gnnscale.report.export.tables import Layout, check_file, check_ids, open_table, row_bytes
 from gnnscale.runtime import command_options, settings
-from gnnscale.runtime.evaluation.evaluate import load_best, load_run
+from gnnscale.runtime.checkpoint.signature import Signature
+from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
 from gnnscale.runtime.evaluation.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -150,10 +152,12 @@ class PredictConfig(command_options.FoundRun):
             be met, these are written, and ``what`` is not given.
         inference: exact, over all neighbours, or sampled, over those that the run's sampler picks.
         force: overwrite ``out`` if it exists.
+        graph: whose vertices are predicted; None for the graph that the run was trained on.
     """
 
     out: Path
     num_threads: int
+    graph: GraphSource | None = None
     vertices: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
@@ -168,11 +172,11 @@ class PredictConfig(command_options.FoundRun):
         if self.what is not None:
             check_choice("what", self.what, ANSWERS)
 
-    def answers(self, graph: Graph, *, links: bool) -> tuple[str, ...]:
+    def answers(self, signature: Signature, *, links: bool) -> tuple[str, ...]:
         """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
-        if graph.regression:
+        if signature.regression:
             return (VALUES,)
         if self.what is not None:
             return (self.what,)
@@ -192,27 +196,29 @@ def predict(config: PredictConfig) -> Path:
         OSError: the file cannot be written.
     """
     check_file(config.out, force=config.force)
-    run = load_run(config.run, config.given, command="predict")
+    own_graph = config.graph is None
+    run = load_run(config.run, config.given, command="predict", own_graph=own_graph)
     run = replace(
         run,
         num_threads=config.num_threads,
         runtime=replace(run.runtime, inference=config.inference),
     )
     torch.set_num_threads(config.num_threads)
-    graph, model, _ = load_best(config.run, run)
+    graph, trained = _opened(config, run)
+    model, signature = trained.model, trained.signature
     num_layers = check_layer(
         config.layer, num_layers_of(model), inference=config.inference, what=config.what
     )
-    check_labels(config.what, graph)
+    check_labels(config.what, signature)
     own = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, own)
     layout = Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
-        width=width_of(model, graph, num_layers),
-        answers=config.answers(graph, links=run.task.divides_edges),
-        multilabel=graph.multilabel,
+        width=width_of(model, signature, num_layers),
+        answers=config.answers(signature, links=run.task.divides_edges),
+        multilabel=signature.multilabel,
         ids=RowIds(vertices=vertices, own=own),
-        classes=read_classes(graph),
+        classes=signature.classes,
     )
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
@@ -223,3 +229,19 @@ def predict(config: PredictConfig) -> Path:
         for rows in predictor.rows(vertices):
             table.write(rows)
     return config.out
+
+
+def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Trained]:
+    """Return the graph to predict on, and the model.
+
+    Raises:
+        ConfigError: features of another graph are not those of the run.
+        GraphError: the graph is not usable.
+    """
+    if config.graph is None:
+        graph = open_run_task(run, config.run).graph
+        return graph, load_trained(config.run, run, graph)
+    trained = load_trained(config.run, run)
+    graph = config.graph.open()
+    trained.signature.check(graph)
+    return graph, trained

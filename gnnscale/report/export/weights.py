@@ -13,7 +13,7 @@ from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
 from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.runtime.command_options import FoundRun
-from gnnscale.runtime.evaluation.evaluate import load_best, load_run
+from gnnscale.runtime.evaluation.load import load_run, load_trained
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.
@@ -81,8 +81,7 @@ def export(config: ExportConfig) -> Exported:
         raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
     run = load_run(config.run, config.given, command="export")
     _check_file(config)
-    _, model, _ = load_best(config.run, run)
-    return export_model(config, run.model, model)
+    return export_model(config, run.model, load_trained(config.run, run).model)
 
 
 def export_model(config: ExportConfig, options: ModelConfig, model: TrainableModel) -> Exported:

@@ -25,6 +25,7 @@ from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint import saved_run
 from gnnscale.runtime.checkpoint.file import BEST, LAST, save_checkpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
+from gnnscale.runtime.checkpoint.signature import SIGNATURE, Signature, write_signature
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -221,6 +222,8 @@ class RunCheckpoint:
     def _write_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         if epoch == self.saved_best:
             return
+        if self.saved_best is None:
+            write_signature(self.directory, Signature.of(self.graph))
         save_checkpoint(
             self.directory / BEST,
             {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.graph)},
@@ -229,7 +232,7 @@ class RunCheckpoint:
 
     def begin(self) -> None:
         """Remove what another run has left in the directory: this one could not resume from it."""
-        for file in (LAST, BEST):
+        for file in (LAST, BEST, SIGNATURE):
             (self.directory / file).unlink(missing_ok=True)
 
     def resume(

@@ -4,37 +4,28 @@ A run is measured by labels of vertices, or by ranks of edges among candidates.
 """
 
 import math
-import os
-import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 
 from gnnscale import ops
 from gnnscale.backend import Inferring
-from gnnscale.core import ConfigError, arrays, shown, track
+from gnnscale.core import arrays, track
 from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
-from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
-from gnnscale.options import found, run_directory
-from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint import file as files
-from gnnscale.runtime.checkpoint import run_checkpoint, saved_run
 from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.evaluation.load import load_run, load_trained, open_run_task
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task import base, links
-from gnnscale.runtime.task.base import Task, ceiling
+from gnnscale.runtime.task.base import ceiling
 from gnnscale.sampler.seed_order import labelled_vertices
 
 #: Rows that are compared at once take about so many bytes.
@@ -218,10 +209,6 @@ class Validator:
             torch.set_num_threads(before)
 
 
-#: Groups of a run's options that are used after it. Losses and observers stay what they are, names.
-_USED = ("dataset.", "model.", "task.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Metrics of a trained model on each split; None if a metric is not defined.
@@ -242,83 +229,11 @@ class Evaluation:
     metrics: dict[str, dict[str, float | None]]
 
 
-def load_run(
-    run: Path, given: Mapping[str, Any] | None = None, *, command: str = "evaluate"
-) -> TrainConfig:
-    """Read the options that the run in directory ``run`` was started with.
-
-    Args:
-        command: of ``gnnscale``, by which the user gave ``run``, for errors.
-
-    Raises:
-        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
-            or names code or a place that it may not, and that ``given`` does not name again.
-    """
-    file = run / run_directory.CONFIG_FILE
-    known = {field.name for field in fields(TrainConfig)}
-    given = given or {}
-    values = run_directory.read_run(run, known, option="run")
-    found.check_found(
-        values,
-        TrainConfig,
-        directory=run,
-        given=given,
-        command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
-        used=_USED,
-    )
-    options = OmegaConf.create(values)
-    for option, value in given.items():
-        OmegaConf.update(options, option, value)
-    try:
-        config = typed(options, TrainConfig)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    run_directory.check_store_of_run(file, config.dataset.store)
-    return config
-
-
-def open_run_task(run: TrainConfig) -> Task:
-    """Open what a run predicts; what it needs of its graph is made if it is gone.
-
-    Raises:
-        GraphError: the run's graph store is not usable.
-    """
-    graph = run.dataset.open()
-    return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
-
-
-def load_best(
-    directory: Path, run: TrainConfig, task: Task | None = None
-) -> tuple[Graph, TrainableModel, int]:
-    """Return the graph that a run samples, its model with the best weights, and their epoch.
-
-    Raises:
-        ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
-        GraphError: the run's graph store is not usable.
-    """
-    file = directory / files.BEST
-    if not os.path.lexists(file):
-        raise ConfigError(f"{file}: no such checkpoint")
-    task = open_run_task(run) if task is None else task
-    graph, model = task.graph, task.build(run.model)
-    best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
-    epoch = best.get("epoch")
-    if type(epoch) is not int:
-        raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
-    trained_on = best.get("graph")
-    if not isinstance(trained_on, dict):
-        raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
-    identity = run_checkpoint.graph_identity(graph)
-    files.check_same_graph(file, trained_on, graph=identity, option="run")
-    model.load_state_dict(saved_run.check_weights(file, best.get("model"), model))
-    return graph, model, epoch
-
-
 def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluation:
     """Measure the best checkpoint of a run on what it trains, validates and tests.
 
     Raises:
-        ConfigError: the directory holds no run; or what ``load_best`` raises.
+        ConfigError: the directory holds no run; or what ``load_trained`` raises.
         GraphError: the run's graph store is not usable.
     """
     run = load_run(config.run, config.given) if run is None else run
@@ -327,23 +242,23 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
         run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)
     )
     torch.set_num_threads(config.num_threads)
-    task = open_run_task(run)
-    graph, model, epoch = load_best(config.run, run, task)
+    task = open_run_task(run, config.run)
+    trained = load_trained(config.run, run, task.graph)
     splits = ("train", "valid", "test")
-    predictor = Predictor(model, graph, run)
-    examiner = open_examiner(task, model, predictor)
+    predictor = Predictor(trained.model, task.graph, run)
+    examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
     metrics = dict(zip(splits, examiner.measure(splits), strict=True))
     metric = task.measures[0]
     return Evaluation(
-        dataset=graph.name,
+        dataset=task.graph.name,
         model=run.model.name,
         metric=metric,
         inference=predictor.inference,
-        epoch=epoch,
+        epoch=trained.epoch,
         train_metric=metrics["train"][metric],
         valid_metric=metrics["valid"][metric],
         test_metric=metrics["test"][metric],
-        ceiling=ceiling(graph, metric),
+        ceiling=ceiling(task.graph, metric),
         metrics=metrics,
     )

@@ -43,6 +43,14 @@ def hits_at(found: Float64Array, k: int) -> float:
     return float(np.mean(found <= k))
 
 
+def build_model(model: ModelConfig, decoder: str, *, num_features: int) -> links.LinkGNN:
+    """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
+    assert isinstance(model, options.LayeredModel)
+    gnn = model.build(num_features=num_features, num_classes=model.hidden)
+    links.initialise_rows(gnn)
+    return links.LinkGNN(gnn, links.make_decoder(decoder, gnn.widths[-1]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkTask:
     """Edges are predicted.
@@ -90,7 +98,4 @@ class LinkTask:
 
     def build(self, model: ModelConfig) -> GNN:
         """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
-        assert isinstance(model, options.LayeredModel)
-        gnn = model.build(num_features=self.graph.num_features, num_classes=model.hidden)
-        links.initialise_rows(gnn)
-        return links.LinkGNN(gnn, links.make_decoder(self.decoder, gnn.widths[-1]))
+        return build_model(model, self.decoder, num_features=self.graph.num_features)

@@ -13,6 +13,7 @@ from gnnscale.graph import Graph
 from gnnscale.model.losses import LossConfig
 
 if TYPE_CHECKING:
+    from gnnscale.model import ModelConfig, TrainableModel
     from gnnscale.runtime.task.base import Task
 
 
@@ -52,6 +53,10 @@ class TaskConfig(ABC):
             GraphError: that is damaged.
         """
 
+    @abstractmethod
+    def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
+        """Build the model that the task trains; weights come from torch's global generator."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VertexPrediction(TaskConfig):
@@ -64,6 +69,10 @@ class VertexPrediction(TaskConfig):
         from gnnscale.runtime.task.base import VertexTask
 
         return VertexTask(graph=graph, loss=loss, metrics=metrics)
+
+    def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
+        """Build a model with an output for each class."""
+        return model.build(num_features=num_features, num_classes=num_classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,3 +147,9 @@ class LinkPrediction(TaskConfig):
             num_candidates=self.num_candidates,
             seed=self.split_seed,
         )
+
+    def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
+        """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
+        from gnnscale.runtime.task.links import build_model
+
+        return build_model(model, self.decoder, num_features=num_features)

@@ -17,7 +17,8 @@ from bench.cases.accuracy import Best, train_gnnscale
 from bench.peers import DglSage, csc, features
 from bench.runner import composed, data_folder, show, take, tell
 from gnnscale.model.links import DotProduct
-from gnnscale.runtime.evaluation.evaluate import LinkExaminer, open_run_task
+from gnnscale.runtime.evaluation.evaluate import LinkExaminer
+from gnnscale.runtime.evaluation.load import open_run_task
 
 #: Options of each row, and the folder of its raw files.
 _CORA = "dataset=planetoid dataset.name=cora sampler.fanouts=[15,10] batch_size=512 epochs=40"

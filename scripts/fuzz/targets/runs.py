@@ -1,6 +1,7 @@
 """Run directories and checkpoints from somebody else: gone on with, evaluated, reported."""
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from gnnscale.api import results
 from gnnscale.api.design import compose_run
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import SPAN, STAGES, Access, StageTimes, Traffic
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Origin
 from gnnscale.model import TrainableModel
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.options.config import typed
@@ -288,6 +289,7 @@ def _command(path: Path) -> None:
 
 
 _CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
+_SIGNATURE = "checkpoints/signature.json"
 _JOB = {".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n"}
 _JOB |= {".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n"}
 _VERTICES = "vertices.npy"
@@ -298,7 +300,7 @@ class RunDirectories(Artefact):
 
     name = place = "run"
     #: A graph that is generated may be larger than this machine takes.
-    names = ("dataset.",)
+    names = ("dataset.", "dataset:")
     leaves = frozenset(
         {"home", "rows.npy", "rows.ids.npy", "rows.parquet", "model.safetensors"}
         | {f"results.{kind}" for kind in ("json", "csv", "svg")}
@@ -331,6 +333,10 @@ class RunDirectories(Artefact):
             return {**files, _CONFIG: yaml.safe_dump(values).encode()}, edits
         if kind < 0.7:
             return {**files, _BEST: packed_value(files[_BEST], rng)}, []
+        if kind < 0.8:
+            values = json.loads(files[_SIGNATURE])
+            values, edits = odd_values(values, _SIGNATURE, key, number, keep)
+            return {**files, _SIGNATURE: json.dumps(values).encode()}, edits
         return damaged(files, key, number, rng.choice((1, 1, 2, 3)), keep)
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
@@ -350,6 +356,13 @@ def _predict(path: Path, run: TinyRun, suffix: str, *, some: bool = False) -> No
     chosen = {"vertices": str(path / _VERTICES)} if some else {}
     out = path.parent / f"rows{suffix}"
     predict.predict(predict.PredictConfig(run=path, out=out, num_threads=1, **chosen))
+
+
+def _predict_other(path: Path, run: TinyRun) -> None:
+    """Predict vertices of a graph in memory; the run's own is not looked at."""
+    graph = replace(run.graph, origin=Origin())
+    if len(results.load(path).predict(graph=graph)) != graph.num_vertices:
+        raise WrongResultError("a vertex is not predicted")
 
 
 def _export(path: Path, run: TinyRun, names: str) -> None:
@@ -396,6 +409,7 @@ def _sweep(path: Path, run: TinyRun) -> None:
 _USES: dict[str, Callable[[Path, TinyRun], None]] = {
     **{"evaluate": _evaluate, "load": _load, "report": _report, "sweep": _sweep},
     **{f"predict {kind}": partial(_predict, suffix=f".{kind}") for kind in ("npy", "parquet")},
+    "predict other": _predict_other,
     "predict some": partial(_predict, suffix=".npy", some=True),
     "export": partial(_export, names="safetensors"),
     "export pyg": partial(_export, names="pyg"),

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loaded_run import loaded
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.metrics import score
 from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.runtime.command_options import EvaluateConfig
-from gnnscale.runtime.evaluation.evaluate import evaluate, load_best, load_run
+from gnnscale.runtime.evaluation.evaluate import evaluate
 
 Trained = Callable[..., Path]
 
@@ -26,7 +27,7 @@ def test_predictions_are_what_was_scored(trained: Trained, tmp_path: Path, infer
     run = trained()
     file = predicted(run, tmp_path / "p.parquet", inference=inference)
     table = parquet.read_table(file)
-    graph, *_ = load_best(run, load_run(run))
+    graph, _ = loaded(run)
     assert table["id"].to_pylist() == list(range(600))
     classes = table["class"].to_numpy()
     probabilities = np.array(table["probabilities"].to_pylist())
@@ -45,7 +46,7 @@ def test_some_vertices_in_their_order(trained: Trained, tmp_path: Path) -> None:
     assert some == pytest.approx(every[[500, 3, 7]], abs=1e-5)
     default = np.load(predicted(run, tmp_path / "default.npy", vertices="test"))
     assert default.sum(axis=1) == pytest.approx(1)
-    graph, *_ = load_best(run, load_run(run))
+    graph, _ = loaded(run)
     ids = np.load(tmp_path / "default.ids.npy")
     assert (ids == graph.test_idx).all()
     measured = evaluate(EvaluateConfig(run=run, num_threads=1))
@@ -57,7 +58,7 @@ def test_embeddings_are_what_the_last_layer_sees(trained: Trained, tmp_path: Pat
     rows = np.load(predicted(run, tmp_path / "e.npy", layer=-2))
     assert rows.shape == (600, 8)
     assert (rows >= 0).all()
-    graph, model, _ = load_best(run, load_run(run))
+    graph, model = loaded(run)
     # GIN's last layer by hand: the sum over in-neighbours and the vertex, then two products.
     dst = np.repeat(np.arange(600), np.diff(graph.indptr))
     sums = rows.astype(np.float64)

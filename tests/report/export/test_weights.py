@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loaded_run import loaded
 from safetensors.torch import load_file, save_file
 
 from gnnscale.core.errors import ConfigError
@@ -13,8 +14,8 @@ from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.report.export.weights import ExportConfig, export
-from gnnscale.runtime.evaluation.evaluate import load_best, load_run
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.evaluation.load import load_run
 
 Trained = Callable[..., Path]
 EACH_MODEL = pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin"])
@@ -40,7 +41,7 @@ def ran(snippet: str, **given: Any) -> torch.Tensor:
 
 
 def expected(run: Path) -> tuple[Graph, torch.Tensor]:
-    graph, model, _ = load_best(run, load_run(run))
+    graph, model = loaded(run)
     return graph, LayerwiseInference(model, graph, num_threads=1).logits()
 
 
@@ -93,7 +94,7 @@ def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_p
     run = trained("model=gcn")
     done = export(ExportConfig(run=run, format="dgl", out=tmp_path / "m.safetensors"))
     assert "GraphConv(a, b), whose norm is both" in done.note
-    graph, model, _ = load_best(run, load_run(run))
+    graph, model = loaded(run)
     src, dst = (each.numpy() for each in edges(graph))
     both = np.unique(np.concatenate([[src, dst], [dst, src]], axis=1), axis=1)
     graph = from_arrays((both[0], both[1]), graph.features, graph.labels, num_classes=4)
@@ -108,12 +109,12 @@ def test_our_own_names(trained: Trained, model: str) -> None:
     run = trained(f"model={model}")
     done = export(ExportConfig(run=run, force=True))
     assert done.file == run / "model.safetensors"
-    _, loaded, _ = load_best(run, load_run(run))
+    _, best = loaded(run)
     given: dict[str, Any] = {}
     exec(done.snippet, given)
-    for name, each in loaded.state_dict().items():
+    for name, each in best.state_dict().items():
         assert torch.equal(given["model"].state_dict()[name], each)
-    assert set(load_file(done.file)) == set(loaded.state_dict())
+    assert set(load_file(done.file)) == set(best.state_dict())
     # A run directory with it is still one.
     load_run(run)
 

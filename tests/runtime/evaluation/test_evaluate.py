@@ -11,7 +11,8 @@ from one_line import one_line
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import BEST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
-from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
+from gnnscale.runtime.evaluation.evaluate import evaluate
+from gnnscale.runtime.evaluation.load import load_run
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult

@@ -167,7 +167,7 @@ def test_a_stage_that_raises_ends_the_run(
     assert shared_memory() == before
     # Epochs of six steps are done, and so are their checkpoints.
     files = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
-    assert files == ["best.safetensors", "last.safetensors"]
+    assert files == ["best.safetensors", "last.safetensors", "signature.json"]
 
 
 @pytest.mark.parametrize("prefetch", [pytest.param("none", marks=pytest.mark.long), "two_stage"])

@@ -1,0 +1,154 @@
+"""What a model reads of a graph and says of its vertices: sizes, and the names of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from msgspec import Meta
+
+from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
+from gnnscale.core import ConfigError, decode, shown, write_atomically
+from gnnscale.dataset.tables.columns import Column, read_columns
+from gnnscale.dataset.tables.ids import read_classes
+from gnnscale.graph import Graph
+from gnnscale.model.losses import label_kind
+from gnnscale.options.file import read_regular
+
+#: The file of a run directory, beside the weights that it is about.
+SIGNATURE = Path("checkpoints", "signature.json")
+
+_LABELS = Literal["classes", "multilabel", "regression"]
+#: Names of columns and of classes take at most 1 MiB each.
+_MAX_BYTES = 16 << 20
+#: Columns that an error lists.
+_MAX_LISTED = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The inputs and the outputs of models that are trained on a graph.
+
+    Attributes:
+        graph: name of the graph.
+        num_features: length of a row of features.
+        num_classes: classes, or targets of regression; 0 if nothing was labelled.
+        labels: ``classes``, ``multilabel`` or ``regression``.
+        columns: the features, in order; None without names.
+        classes: names of the classes, in the order of their numbers; None without names.
+    """
+
+    graph: str
+    num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
+    num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]
+    labels: _LABELS
+    columns: tuple[Column, ...] | None = None
+    classes: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and len(self.classes) != self.num_classes:
+            raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
+
+    @classmethod
+    def of(cls, graph: Graph) -> Signature:
+        """Return the signature of models that are trained on ``graph``.
+
+        Raises:
+            GraphError: its store holds names that this program has not written.
+        """
+        return cls(
+            graph=graph.name,
+            num_features=graph.num_features,
+            num_classes=graph.num_classes,
+            labels=cast(_LABELS, label_kind(graph.labels)),
+            columns=read_columns(graph),
+            classes=read_classes(graph),
+        )
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a vertex may have several classes."""
+        return self.labels == "multilabel"
+
+    @property
+    def regression(self) -> bool:
+        """Whether labels are numbers, not classes."""
+        return self.labels == "regression"
+
+    def check(self, graph: Graph) -> None:
+        """Refuse ``graph`` unless its features are those that the model was trained on.
+
+        Raises:
+            ConfigError: their number differs, or names or order of their columns.
+            GraphError: as ``of`` does.
+        """
+        found = read_columns(graph)
+        if found is not None and self.columns is not None:
+            self._check_columns(graph.name, found)
+        if graph.num_features != self.num_features:
+            raise ConfigError(
+                f"dataset: {graph.name} has {graph.num_features} features, and the run was trained "
+                f"on {self.num_features} of {self.graph}"
+            )
+
+    def _check_columns(self, name: str, found: tuple[Column, ...]) -> None:
+        own = {each.name: each.width for each in self.columns or ()}
+        for each in found:
+            if each.name not in own:
+                raise ConfigError(
+                    f"dataset: {name} has features {shown(repr(each.name))}, which the run was not "
+                    f"trained on; set dataset.features=[{_listed(own)}]"
+                )
+            if each.width != own[each.name]:
+                raise ConfigError(
+                    f"dataset: {name} has {each.width} numbers in each {shown(repr(each.name))}, "
+                    f"and the run was trained on {own[each.name]}"
+                )
+        missing = own.keys() - {each.name for each in found}
+        if missing:
+            raise ConfigError(
+                f"dataset: {name} has no features {shown(repr(min(missing)))}, which the run was "
+                f"trained on; it has {_listed(each.name for each in found)}"
+            )
+        if [each.name for each in found] != [*own]:
+            raise ConfigError(
+                f"dataset: the columns of features of {name} have another order than those that "
+                f"the run was trained on; set dataset.features=[{_listed(own)}]"
+            )
+
+
+def write_signature(directory: Path, signature: Signature) -> None:
+    """Write ``signature`` into a run directory, beside the checkpoints.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file = directory / SIGNATURE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps(asdict(signature), indent=1) + "\n")
+
+
+def read_signature(directory: Path) -> Signature | None:
+    """Return the signature in a run directory, which is not trusted; None without one.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no signature.
+    """
+    file = directory / SIGNATURE
+    try:
+        return decode(Signature, read_regular(file, limit=_MAX_BYTES), source="signature")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [shown(each) for each in names]
+    more = len(found) - _MAX_LISTED
+    return ",".join(found[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,162 @@
+"""What is left of a run: its options, its task, and its model with the best weights."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from gnnscale.core import ConfigError, shown
+from gnnscale.graph import Graph
+from gnnscale.model import ModelConfig, TrainableModel
+from gnnscale.model.options import LayeredModel
+from gnnscale.options import found, run_directory
+from gnnscale.options.config import typed
+from gnnscale.runtime.checkpoint import file as files
+from gnnscale.runtime.checkpoint import saved_run
+from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
+from gnnscale.runtime.checkpoint.signature import Signature, read_signature
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.task.base import Task
+
+#: Groups of a run's options that are used after it, the last only with the run's own graph. Losses
+#: and observers stay what they are, names.
+_USED = ("model.", "task.", "dataset.")
+
+
+def load_run(
+    run: Path,
+    given: Mapping[str, Any] | None = None,
+    *,
+    command: str = "evaluate",
+    own_graph: bool = True,
+) -> TrainConfig:
+    """Read the options that the run in directory ``run`` was started with.
+
+    Args:
+        given: options that the user named again, by their dotted names.
+        command: of ``gnnscale``, by which the user gave ``run``, for errors.
+        own_graph: whether the run's own graph may be opened, so that its places are checked.
+
+    Raises:
+        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
+            or names code or a place that it may not, and that ``given`` does not name again.
+    """
+    file = run / run_directory.CONFIG_FILE
+    known = {field.name for field in fields(TrainConfig)}
+    given = given or {}
+    values = run_directory.read_run(run, known, option="run")
+    found.check_found(
+        values,
+        TrainConfig,
+        directory=run,
+        given=given,
+        command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
+        used=_USED if own_graph else _USED[:-1],
+    )
+    if "model.module" in given and "module" not in values.get("model", {}):
+        raise ConfigError("model.module: the run trained a model of gnnscale, and needs no module")
+    options = OmegaConf.create(values)
+    for option, value in given.items():
+        OmegaConf.update(options, option, value)
+    try:
+        return typed(options, TrainConfig)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
+    """Open what a run predicts; what it needs of its graph is made if it is gone.
+
+    Args:
+        directory: of the run, if its options were read there.
+
+    Raises:
+        ConfigError: the graph store that they name is gone.
+        GraphError: it is not usable.
+    """
+    if directory is not None:
+        file = directory / run_directory.CONFIG_FILE
+        run_directory.check_store_of_run(file, run.dataset.store)
+    graph = run.dataset.open()
+    return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """The model of a run."""
+
+    model: TrainableModel  #: with the weights of ``epoch``
+    signature: Signature  #: of the graph that it was trained on
+    epoch: int  #: the best, from 1
+    file: Path  #: the checkpoint
+    trained_on: Mapping[str, Any]  #: the graph, as ``graph_identity`` returns it
+
+    def check_own(self, graph: Graph) -> None:
+        """Refuse ``graph`` unless it is the one that the model was trained on.
+
+        Raises:
+            ConfigError: it differs; names in what.
+        """
+        files.check_same_graph(
+            self.file, self.trained_on, graph=graph_identity(graph), option="run"
+        )
+
+
+def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) -> Trained:
+    """Return the model of the run in ``directory``, with its best weights.
+
+    Args:
+        run: the run's options.
+        graph: that the run samples, if it is open. Without, no graph is needed, unless the run
+            was trained by a release that wrote no signature.
+
+    Raises:
+        ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
+        GraphError: the run's graph store is needed, and not usable.
+    """
+    file = directory / files.BEST
+    if not os.path.lexists(file):
+        raise ConfigError(f"{file}: no such checkpoint")
+    signature = read_signature(directory) if graph is None else None
+    if signature is None:
+        graph = open_run_task(run, directory).graph if graph is None else graph
+        signature = Signature.of(graph)
+    model = _build(run, signature)
+    best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
+    epoch = best.get("epoch")
+    if type(epoch) is not int:
+        raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
+    trained_on = best.get("graph")
+    if not isinstance(trained_on, dict):
+        raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
+    trained = Trained(
+        model=model, signature=signature, epoch=epoch, file=file, trained_on=trained_on
+    )
+    if graph is not None:
+        trained.check_own(graph)
+    weights = saved_run.check_weights(file, best.get("model"), model)
+    model.load_state_dict(weights, assign=_is_ours(run.model))
+    return trained
+
+
+def _build(run: TrainConfig, signature: Signature) -> TrainableModel:
+    """Build the run's model, of ours without memory for its weights."""
+    # A file that was found says how large they are: nothing is allocated before they are seen.
+    place = torch.device("meta") if _is_ours(run.model) else nullcontext()
+    with place:
+        return run.task.build(
+            run.model, num_features=signature.num_features, num_classes=signature.num_classes
+        )
+
+
+def _is_ours(model: ModelConfig) -> bool:
+    """Whether no code of a user's builds the model."""
+    return isinstance(model, LayeredModel) and not model.only_in_programs

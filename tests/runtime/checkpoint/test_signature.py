@@ -1,0 +1,100 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from one_line import one_line
+
+from gnnscale.dataset import from_arrays
+from gnnscale.dataset.tables.columns import Column
+from gnnscale.graph import Graph
+from gnnscale.runtime.checkpoint.signature import (
+    SIGNATURE,
+    Signature,
+    read_signature,
+    write_signature,
+)
+
+EDGES = (np.array([0, 1]), np.array([1, 2]))
+COLUMNS = (Column(name="age", width=1), Column(name="text", width=3))
+TRAINED = Signature(
+    graph="mine",
+    num_features=4,
+    num_classes=2,
+    labels="classes",
+    columns=COLUMNS,
+    classes=["a", "b"],
+)
+
+
+def graph_of(num_features: int, labels: np.ndarray) -> Graph:
+    return from_arrays(EDGES, np.ones((3, num_features), np.float32), labels)
+
+
+def test_what_a_graph_says_of_its_models() -> None:
+    one = Signature.of(graph_of(4, np.array([0, 1, 2])))
+    assert (one.num_features, one.num_classes, one.labels) == (4, 3, "classes")
+    assert (one.columns, one.classes) == (None, None)
+    assert (one.multilabel, one.regression) == (False, False)
+    assert Signature.of(graph_of(1, np.array([0.5, 1, 2], np.float32))).regression
+    assert Signature.of(graph_of(1, np.array([[0, 1], [1, 0], [1, 1]]))).multilabel
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    assert read_signature(tmp_path) is None
+    write_signature(tmp_path, TRAINED)
+    assert read_signature(tmp_path) == TRAINED
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_features": 0}, "signature.num_features"),
+        ({"num_classes": 10**9}, "signature.num_classes"),
+        ({"labels": "x"}, "signature.labels"),
+        ({"classes": ["a"]}, "1 names of 2 classes"),
+        ({"columns": [{"name": "a", "width": -1}]}, "signature.columns"),
+    ],
+)
+def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
+    write_signature(tmp_path, TRAINED)
+    file = tmp_path / SIGNATURE
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with one_line("signature.json: signature", message):
+        read_signature(tmp_path)
+    file.write_text("[")
+    with one_line("signature.json: signature"):
+        read_signature(tmp_path)
+
+
+def test_features_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    TRAINED.check(graph_of(4, np.zeros(3, np.int64)))
+    with one_line("has 5 features, and the run was trained on 4 of mine"):
+        TRAINED.check(graph_of(5, np.zeros(3, np.int64)))
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ((COLUMNS[0],), "has no features 'text', which the run was trained on; it has age"),
+        (
+            (*COLUMNS, Column(name="id2", width=1)),
+            "has features 'id2', which the run was not trained on; set dataset.features=[age,text]",
+        ),
+        ((COLUMNS[0], replace(COLUMNS[1], width=2)), "has 2 numbers in each 'text', and the run"),
+        (COLUMNS[::-1], "have another order than those that the run was trained on"),
+    ],
+)
+def test_columns_of_other_names(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[Column, ...], message: str
+) -> None:
+    read = "gnnscale.runtime.checkpoint.signature.read_columns"
+    monkeypatch.setattr(read, lambda graph: found)
+    with one_line(message):
+        TRAINED.check(graph_of(4, np.zeros(3, np.int64)))
+
+
+def test_columns_without_names_count() -> None:
+    """What was trained on arrays is applied to a table, and the other way round."""
+    replace(TRAINED, columns=None).check(graph_of(4, np.zeros(3, np.int64)))

@@ -1,0 +1,14 @@
+"""What a finished run left, opened as the commands that read it do."""
+
+from pathlib import Path
+
+from gnnscale.graph import Graph
+from gnnscale.model import TrainableModel
+from gnnscale.runtime.evaluation.load import load_run, load_trained, open_run_task
+
+
+def loaded(run: Path) -> tuple[Graph, TrainableModel]:
+    """Return the graph that a run samples, and its model with the best weights."""
+    config = load_run(run)
+    graph = open_run_task(config, run).graph
+    return graph, load_trained(run, config, graph).model
