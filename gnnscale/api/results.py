@@ -14,21 +14,24 @@ import torch
 
 from gnnscale.api.design import Choice, check_made, own_module
 from gnnscale.api.training import as_dataset, as_graph, run
-from gnnscale.core import Array, ConfigError, Float32Array, check_choice
+from gnnscale.core import Array, ConfigError, Float32Array, check_choice, check_range
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, user_module
+from gnnscale.model.links import LinkGNN
 from gnnscale.model.options import CustomModel
 from gnnscale.options.file import read_regular
 from gnnscale.options.user_code import name_of_code
 from gnnscale.report.export import answers, weights
-from gnnscale.report.export.predict import find_vertices
+from gnnscale.report.export.predict import find_candidates
+from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.saved_run import read_history
 from gnnscale.runtime.evaluation.evaluate import Evaluation
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
+from gnnscale.runtime.evaluation.pairs import PairScorer
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
 
@@ -163,6 +166,72 @@ class Result:
         what = answers.EMBEDDINGS
         return self._rows(vertices, graph, layer=layer, what=what, inference="exact")
 
+    def scores(self, pairs: Any, *, graph: Any = None) -> Float32Array:
+        """Return the scores of edges that might be, of a run that predicts edges.
+
+        Args:
+            pairs: ids of sources and targets ``[n, 2]``, or a file of them, as ``pairs`` of
+                ``gnnscale predict``.
+            graph: as in ``predict``.
+
+        Returns:
+            ``[n]`` float32; the higher, the likelier.
+
+        Raises:
+            ConfigError: the run predicts vertices, or an id is no vertex.
+            GraphError: as ``predict`` does.
+        """
+        graph, scorer = self._scorer("scores", graph)
+        found = find_pairs(pairs, graph, read_ids(graph))
+        return np.concatenate(list(scorer.scores(found)))
+
+    def partners(
+        self, vertices: Any = None, k: int = 10, *, candidates: Any = None, graph: Any = None
+    ) -> tuple[Array, Float32Array]:
+        """Return the ``k`` vertices that an edge most likely leads to, of each of ``vertices``.
+
+        Every candidate is compared, but a vertex with itself.
+
+        Args:
+            vertices: as in ``predict``.
+            k: how many.
+            candidates: as ``vertices``, those that may be partners.
+            graph: as in ``predict``.
+
+        Returns:
+            Ids ``[n, k]``, best first, and their scores ``[n, k]`` float32.
+
+        Raises:
+            ConfigError: the run predicts vertices, an id is no vertex, or there are fewer
+                candidates.
+            GraphError: as ``predict`` does.
+        """
+        check_range("k", k, 1, 1 << 16)
+        graph, scorer = self._scorer("partners", graph)
+        own = read_ids(graph)
+        wanted = find_vertices(vertices, graph, own)
+        others = find_candidates(candidates, graph, own, top=k)
+        if wanted is None:
+            wanted = np.arange(graph.num_vertices)
+        parts, scores = zip(*scorer.partners(wanted, others, k), strict=True)
+        flat = answers.RowIds(vertices=np.concatenate(parts).reshape(-1), own=own)
+        return flat.array(0, len(wanted) * k).reshape(-1, k), np.concatenate(scores)
+
+    def _scorer(self, what: str, given: Any) -> tuple[Graph, PairScorer]:
+        model = self._trained.model
+        if not isinstance(model, LinkGNN):
+            raise ConfigError(f"{what}: the run predicts vertices; edges are those of task=links")
+        graph = self._opened(given)
+        return graph, PairScorer(model, Predictor(model, graph, self.config), graph)
+
+    def _opened(self, given: Any) -> Graph:
+        """Return another graph that is given, whose features fit; or the run's own."""
+        if given is None:
+            return self.graph
+        graph = as_graph(given)
+        self._trained.signature.check(graph)
+        return graph
+
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False
     ) -> weights.Exported:
@@ -189,9 +258,7 @@ class Result:
     def _rows(self, vertices: Any, given: Any, *, layer: int, what: str, inference: str) -> Array:
         check_choice("inference", inference, settings.INFERENCE)
         model, signature = self._trained.model, self._trained.signature
-        graph = self.graph if given is None else as_graph(given)
-        if given is not None:
-            signature.check(graph)
+        graph = self._opened(given)
         asked = None if what in (answers.EMBEDDINGS, answers.VALUES) else what
         num_layers = answers.check_layer(
             layer, answers.num_layers_of(model), inference=inference, what=asked

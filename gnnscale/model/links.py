@@ -1,5 +1,7 @@
 """Scores of edges: a graph neural network whose output rows are compared pair by pair."""
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,9 +15,16 @@ from gnnscale.sampler import MiniBatch
 class DotProduct(nn.Module):
     """The score of an edge is the dot product of its ends' rows."""
 
+    #: Floats that a pair takes while it is scored, beside its score.
+    hidden_width = 0
+
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
         """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
         return (source * destination).sum(-1)
+
+    def every_pair(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """Return scores ``[s, d]`` from each of rows ``[s, f]`` to each of rows ``[d, f]``."""
+        return sources @ destinations.T
 
 
 class PairNetwork(nn.Module):
@@ -32,8 +41,22 @@ class PairNetwork(nn.Module):
         scores: Tensor = self.score(self.hidden(source * destination).relu())
         return scores.squeeze(-1)
 
+    @property
+    def hidden_width(self) -> int:
+        """Floats that a pair takes while it is scored, beside its score."""
+        return 3 * self.hidden.in_features
 
-def make_decoder(kind: str, width: int) -> nn.Module:
+    def every_pair(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """Return scores ``[s, d]`` from each of rows ``[s, f]`` to each of rows ``[d, f]``."""
+        scores: Tensor = self(sources[:, None], destinations[None])
+        return scores
+
+
+#: What makes a score of two rows.
+Decoder: TypeAlias = DotProduct | PairNetwork
+
+
+def make_decoder(kind: str, width: int) -> Decoder:
     """Build the decoder ``kind``, one of ``DECODERS``, of rows of ``width`` features."""
     return DotProduct() if kind == "dot" else PairNetwork(width)
 
@@ -62,7 +85,7 @@ class LinkGNN(GNN):
     without them, the output rows of the seeds.
     """
 
-    def __init__(self, gnn: GNN, decoder: nn.Module) -> None:
+    def __init__(self, gnn: GNN, decoder: Decoder) -> None:
         """Take the layers of ``gnn``, and ``decoder``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]

@@ -267,6 +267,16 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     found = np.load(rows)
     assert found.shape == (planted.num_vertices, 8)
     assert np.allclose(found, done.embeddings(layer=-1), atol=1e-6)
+    ids, scores = done.partners([4, 2], 3)
+    assert ids.shape == scores.shape == (2, 3)
+    pairs = [[4, ids[0, 0]], [2, ids[1, 0]]]
+    assert np.allclose(done.scores(pairs), scores[:, 0], atol=1e-5)
+    few, _ = done.partners([4], 1, candidates=[4, 5], graph=planted)
+    assert few.tolist() == [[5]]
+    with pytest.raises(ConfigError, match="k=0"):
+        done.partners([4], 0)
+    with pytest.raises(ConfigError, match="no pair"):
+        done.scores([])
 
 
 def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> None:

@@ -162,7 +162,7 @@ def test_train_then_evaluate(at_once: Command, trained: tuple[Path, Answer]) -> 
     assert f"test accuracy {summary['test_metric']:.4f} of" in answer.stdout
     assert "epoch 2/2" in (directory / "train.log").read_text()
     assert len((directory / "metrics.jsonl").read_text().splitlines()) == 2
-    kept = {"best.safetensors", "last.safetensors"}
+    kept = {"best.safetensors", "last.safetensors", "signature.json"}
     assert set(os.listdir(directory / "checkpoints")) == kept
     file = path_written(at_once("evaluate", f"run={directory}"))
     assert file == directory / "evaluation.json"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.files import check_space
-from gnnscale.core import Array, ConfigError, IntArray, check_choice, check_range, shown
+from gnnscale.core import ConfigError, IntArray, check_choice, check_range, shown
 from gnnscale.dataset import GraphSource
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
+from gnnscale.model.links import LinkGNN
 from gnnscale.options.found import names
 from gnnscale.plan import MAX_THREADS
 from gnnscale.report.export.answers import (
@@ -28,112 +27,17 @@ from gnnscale.report.export.answers import (
     num_layers_of,
     width_of,
 )
+from gnnscale.report.export.links import write_partners, write_scores
 from gnnscale.report.export.tables import Layout, check_file, check_ids, open_table, row_bytes
+from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.signature import Signature
 from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
+from gnnscale.runtime.evaluation.pairs import PairScorer
 from gnnscale.runtime.evaluation.predictor import Predictor
 
-if TYPE_CHECKING:
-    import pyarrow
-
-
-_SPLITS = ("train", "valid", "test")
-
-
-def find_vertices(given: Any, graph: Graph, own: pyarrow.Array | None = None) -> IntArray | None:
-    """Return the vertices that are meant, in their order; None for all.
-
-    Args:
-        given: None or ``all``; ``train``, ``valid`` or ``test``; a ``.npy`` file of ids, by its
-            path; or ids.
-        own: ``[num_vertices]`` the user's ids, which are then meant; None for numbers from 0 on.
-
-    Returns:
-        ``[n]`` distinct numbers of vertices, of the graph's type.
-
-    Raises:
-        ConfigError: an id is none of the graph's or given twice, or there is none at all.
-        GraphError: the file is missing, or holds something else than ids.
-    """
-    if given is None or (isinstance(given, str) and given == "all"):
-        return None
-    option = "vertices"
-    if isinstance(given, str) and given in _SPLITS:
-        ids: Array = getattr(graph, f"{given}_idx")
-        option = f"vertices={given}"
-    elif isinstance(given, (str, Path)):
-        if Path(given).suffix != ".npy":
-            raise ConfigError(
-                f"vertices={shown(given)}: allowed are all, {', '.join(_SPLITS)}, a file of ids "
-                "FILE.npy, or a list of ids such as [1,2,3]"
-            )
-        option = f"vertices={shown(given)}"
-        ids = map_npy(Path(given), axes=1, kinds="iu")
-    else:
-        ids = _ids(given, texts=own is not None and not _is_integer(own))
-    if own is not None and not (isinstance(given, str) and given in _SPLITS):
-        ids = _numbers(ids, own, graph, option)
-    if not len(ids):
-        raise ConfigError(f"{option}: {graph.name} has no such vertex, nothing is to be predicted")
-    _check(ids, graph, option, own)
-    return np.ascontiguousarray(ids, graph.indices.dtype)
-
-
-def _ids(given: Any, *, texts: bool) -> Array:
-    values = given if isinstance(given, (Sequence, np.ndarray)) else _listed(given)
-    if texts:
-        return np.array([str(each) for each in values], np.object_)
-    try:
-        ids = np.asarray(values)
-    except (ValueError, OverflowError):  # a ragged list; a number of many digits
-        ids = np.empty(0, np.object_)
-    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and len(values)):
-        raise ConfigError(f"vertices={shown(given)}: must be whole numbers in one list")
-    return ids
-
-
-def _listed(given: Any) -> Any:
-    # A tensor, or one id.
-    return given.numpy() if hasattr(given, "numpy") else [given]
-
-
-def _is_integer(own: pyarrow.Array) -> bool:
-    return str(own.type) in ("int64", "uint64")
-
-
-def _numbers(ids: Array, own: pyarrow.Array, graph: Graph, option: str) -> IntArray:
-    """Return the number of the vertex that each id of the user's names."""
-    import pyarrow
-    from pyarrow import compute
-
-    try:
-        wanted = pyarrow.array(ids).cast(own.type)
-    except (pyarrow.ArrowInvalid, UnicodeError):  # one does not fit the type, or is not UTF-8
-        raise ConfigError(
-            f"{option}: ids of {graph.name} are {own.type}, and not all of these are"
-        ) from None
-    found = compute.index_in(wanted, value_set=own)
-    if found.null_count:
-        missing = wanted.filter(compute.is_null(found))[0].as_py()
-        raise ConfigError(f"{option}: {shown(missing)} is no id of a vertex of {graph.name}")
-    return np.asarray(found.to_numpy())
-
-
-def _check(ids: Array, graph: Graph, option: str, own: pyarrow.Array | None) -> None:
-    wrong = (ids < 0) | (ids >= graph.num_vertices)
-    if wrong.any():
-        raise ConfigError(
-            f"{option}: {ids[wrong.argmax()]} is no vertex of {graph.name}, whose ids are 0 to "
-            f"{graph.num_vertices - 1}"
-        )
-    seen = np.zeros(graph.num_vertices, np.bool_)
-    seen[ids] = True
-    if np.count_nonzero(seen) < len(ids):
-        ordered = np.sort(ids)
-        twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
-        name = twice if own is None else own[int(twice)].as_py()
-        raise ConfigError(f"{option}: {shown(name)} is given twice")
+#: Partners of a vertex that are listed.
+_MAX_TOP = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +48,12 @@ class PredictConfig(command_options.FoundRun):
         out: the file to write, ``.parquet`` or ``.npy``; beside the latter ``.ids.npy`` has the
             rows' ids, if these are not those of all vertices in order.
         num_threads: threads of the native code and of torch.
-        vertices: ``all``, ``train``, ``valid`` or ``test``; a file ``.npy`` of ids; or ids.
+        vertices: ``all``, ``train``, ``valid`` or ``test``; a file of ids, ``.npy``, or a ``.csv``
+            or ``.parquet`` table with a column ``id``; or ids.
+        pairs: of a link run, the edges to score: a file, ``.npy`` of ids ``[n, 2]``, or a ``.csv``
+            or ``.parquet`` table with columns ``source`` and ``target``; or pairs of ids.
+        top: of a link run, how many partners of each of ``vertices`` to list, by their score.
+        candidates: the vertices to compare them with, named as ``vertices`` are.
         layer: whose rows are taken, counted from the end: -1 gives logits, -2 embeddings, the rows
             that the last layer sees.
         what: ``classes``, ``probabilities`` or ``logits``; None writes classes and probabilities
@@ -161,6 +70,11 @@ class PredictConfig(command_options.FoundRun):
     vertices: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
+    pairs: Any = field(default=None, metadata=names("place"))
+    top: int | None = None
+    candidates: Any = field(
+        default="all", metadata=names("place", known=("all", "train", "valid", "test"))
+    )
     layer: int = -1
     what: str | None = None
     inference: str = "exact"
@@ -171,6 +85,21 @@ class PredictConfig(command_options.FoundRun):
         check_choice("inference", self.inference, settings.INFERENCE)
         if self.what is not None:
             check_choice("what", self.what, ANSWERS)
+        if self.top is not None:
+            check_range("top", self.top, 1, _MAX_TOP)
+            if self.pairs is not None:
+                raise ConfigError("pairs, top: score given pairs, or list partners; leave one out")
+        elif self.candidates != "all":
+            raise ConfigError("candidates: are those of top=K, which is not given")
+        if self.pairs is not None and self.vertices != "all":
+            raise ConfigError("vertices: pairs has its own; leave one of them out")
+        if self.compares and (self.layer != -1 or self.what is not None):
+            raise ConfigError("layer, what: edges have scores alone; leave both out")
+
+    @property
+    def compares(self) -> bool:
+        """Whether pairs of vertices are scored."""
+        return self.pairs is not None or self.top is not None
 
     def answers(self, signature: Signature, *, links: bool) -> tuple[str, ...]:
         """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
@@ -206,6 +135,9 @@ def predict(config: PredictConfig) -> Path:
     torch.set_num_threads(config.num_threads)
     graph, trained = _opened(config, run)
     model, signature = trained.model, trained.signature
+    if config.compares:
+        _compare(config, run, graph, trained)
+        return config.out
     num_layers = check_layer(
         config.layer, num_layers_of(model), inference=config.inference, what=config.what
     )
@@ -229,6 +161,41 @@ def predict(config: PredictConfig) -> Path:
         for rows in predictor.rows(vertices):
             table.write(rows)
     return config.out
+
+
+def _compare(
+    config: PredictConfig, run: settings.TrainConfig, graph: Graph, trained: Trained
+) -> None:
+    """Write scores of pairs, or the best partners of vertices."""
+    own, model = read_ids(graph), trained.model
+    if not isinstance(model, LinkGNN):
+        option = "pairs" if config.top is None else "top"
+        raise ConfigError(f"{option}: the run predicts vertices; edges are those of task=links")
+    scorer = PairScorer(model, Predictor(model, graph, run), graph)
+    if config.top is None:
+        pairs = find_pairs(config.pairs, graph, own)
+        write_scores(config.out, pairs, scorer.scores(pairs), own)
+        return
+    vertices = find_vertices(config.vertices, graph, own)
+    candidates = find_candidates(config.candidates, graph, own, top=config.top)
+    if vertices is None:
+        vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
+    found = scorer.partners(vertices, candidates, config.top)
+    write_partners(config.out, vertices, found, config.top, own)
+
+
+def find_candidates(given: Any, graph: Graph, own: Any, *, top: int) -> IntArray | None:
+    """Return the vertices that may be partners, ascending; None for all.
+
+    Raises:
+        ConfigError: as ``find_vertices``; or they are not more than ``top``.
+        GraphError: as ``find_vertices``.
+    """
+    found = find_vertices(given, graph, own, option="candidates")
+    count = graph.num_vertices if found is None else len(found)
+    if count <= top:
+        raise ConfigError(f"top={top}: of {count} candidates, a vertex itself is none of its own")
+    return None if found is None else np.sort(found)
 
 
 def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Trained]:

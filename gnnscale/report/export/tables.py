@@ -51,7 +51,7 @@ def check_file(file: Path, *, force: bool) -> None:
     if file.suffix not in SUFFIXES:
         raise ConfigError(f"out={shown(file)}: the name must end in {' or '.join(SUFFIXES)}")
     if file.suffix == ".parquet":
-        _pyarrow()
+        load_pyarrow()
     for each in (file, ids_file(file)) if file.suffix == ".npy" else (file,):
         if each.exists() and not (force and each.is_file()):
             more = ", force=true overwrites it" if each.is_file() else ""
@@ -120,7 +120,7 @@ class _Parquet:
     """Rows as columns ``id``, ``class``, and lists of probabilities, logits or an embedding."""
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
-        self._pa = _pyarrow()
+        self._pa = load_pyarrow()
         self._stream, self._layout = stream, layout
         self._writer: Any = None
         self._waiting: list[Any] = []
@@ -191,9 +191,9 @@ class _Npy:
         if self._what == "classes":
             dtype = np.dtype(np.uint8 if layout.multilabel else np.int64)
             shape = shape if layout.multilabel else shape[:1]
-        _write_header(stream, dtype, shape)
+        write_header(stream, dtype, shape)
         if ids is not None:
-            _write_header(ids, layout.ids.array(0, 0).dtype, shape[:1])
+            write_header(ids, layout.ids.array(0, 0).dtype, shape[:1])
 
     def write(self, rows: Float32Array) -> None:
         found = answer(self._what, rows, multilabel=self._layout.multilabel)
@@ -204,7 +204,8 @@ class _Npy:
         self._first += len(rows)
 
 
-def _write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+    """Write the header of a ``.npy`` file, which an array in C order follows."""
     descr = np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(stream, header)
@@ -216,8 +217,12 @@ def _lists(pa: Any, chosen: UInt8Array, classes: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(ends), classes)
 
 
-def _pyarrow() -> Any:
-    """Return the module ``pyarrow``."""
+def load_pyarrow() -> Any:
+    """Return the module ``pyarrow``.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
     try:
         import pyarrow
     except ImportError:

@@ -1,0 +1,126 @@
+"""Scores of pairs of vertices, and the best partners of a vertex, by the model of a link run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gnnscale.artifact.files import check_space
+from gnnscale.core import Array, Float32Array, IntArray, track
+from gnnscale.graph import Graph
+from gnnscale.model.links import LinkGNN
+from gnnscale.runtime.evaluation.predictor import Predictor
+
+#: Rows that take more are kept in a temporary file.
+_MEMORY_BYTES = 512 << 20
+#: Rows and scores that are compared at once take about so many bytes.
+_SLICE_BYTES = 64 << 20
+
+
+class PairScorer:
+    """Scores of edges that might be, from exact output rows of their ends."""
+
+    def __init__(self, model: LinkGNN, predictor: Predictor, graph: Graph) -> None:
+        """Score by the decoder of ``model``, whose output rows ``predictor`` computes."""
+        self._decoder = model.decoder.eval()
+        self._width = model.widths[-1]
+        self._predictor = predictor
+        self._graph = graph
+
+    @torch.no_grad()
+    def scores(self, pairs: IntArray) -> Iterator[Float32Array]:
+        """Yield the scores of ``pairs`` ``[n, 2]``, sources and targets, some after the other."""
+        vertices = np.unique(pairs)
+        step = max(1, _SLICE_BYTES // (8 * self._width))
+        with self._kept(vertices) as rows, track("scoring", len(pairs), "pairs") as advance:
+            for first in range(0, len(pairs), step):
+                places = np.searchsorted(vertices, pairs[first : first + step])
+                source, target = (torch.from_numpy(rows[places[:, end]]) for end in (0, 1))
+                yield self._decoder(source, target).numpy()
+                advance(len(places))
+
+    @torch.no_grad()
+    def partners(
+        self, vertices: IntArray, candidates: IntArray | None, k: int
+    ) -> Iterator[tuple[IntArray, Float32Array]]:
+        """Yield the ``k`` partners of highest score of each of ``vertices``, some after the other.
+
+        Every candidate is compared; a vertex is no partner of its own. Of equal scores, any comes
+        first.
+
+        Args:
+            candidates: ``[m]`` ascending, more than ``k``; None for all vertices.
+
+        Returns:
+            Partners ``[s, k]``, best first, and their scores ``[s, k]``.
+        """
+        every = np.arange(self._graph.num_vertices) if candidates is None else candidates
+        needed = None if candidates is None else np.union1d(vertices, candidates)
+        sources, targets = self._slices(len(vertices), len(every), k)
+        total = len(vertices) * len(every)
+        with self._kept(needed) as rows, track("comparing", total, "pairs") as advance:
+            for first in range(0, len(vertices), sources):
+                some = vertices[first : first + sources]
+                own = torch.from_numpy(rows[_places(needed, some)])
+                best = _Best(some, k)
+                for begin in range(0, len(every), targets):
+                    others = every[begin : begin + targets]
+                    theirs = torch.from_numpy(rows[_places(needed, others)])
+                    best.add(others, self._decoder.every_pair(own, theirs))
+                    advance(len(some) * len(others))
+                yield best.partners.numpy(), best.scores.numpy()
+
+    def _slices(self, num_sources: int, num_targets: int, k: int) -> tuple[int, int]:
+        """Return how many sources and targets are compared at once."""
+        row_bytes = 4 * self._width
+        targets = min(num_targets, max(k, _SLICE_BYTES // (4 * row_bytes)))
+        pair_bytes = 4 * (self._decoder.hidden_width + 3)
+        return max(1, min(num_sources, _SLICE_BYTES // (targets * pair_bytes))), targets
+
+    @contextmanager
+    def _kept(self, vertices: IntArray | None) -> Iterator[Float32Array]:
+        """Compute the output rows of ``vertices``, all if None; in a file if they are many."""
+        count = self._graph.num_vertices if vertices is None else len(vertices)
+        shape, num_bytes = (count, self._width), 4 * count * self._width
+        with tempfile.TemporaryDirectory() as folder:
+            if num_bytes <= _MEMORY_BYTES:
+                rows: Float32Array = np.empty(shape, np.float32)
+            else:
+                check_space("rows to be compared", Path(folder), disk=num_bytes)
+                rows = np.memmap(Path(folder, "rows"), np.float32, "w+", shape=shape)
+            first = 0
+            self._predictor.prepare(vertices)
+            for some in self._predictor.rows(vertices):
+                rows[first : first + len(some)] = some
+                first += len(some)
+            yield rows
+
+
+class _Best:
+    """The partners of highest score so far."""
+
+    def __init__(self, vertices: IntArray, k: int) -> None:
+        self._vertices = torch.from_numpy(np.array(vertices, np.int64))[:, None]
+        self.partners = torch.full((len(vertices), k), -1)
+        self.scores = torch.full((len(vertices), k), -torch.inf)
+
+    def add(self, others: Array, scores: torch.Tensor) -> None:
+        """Take candidates ``[m]`` that ascend, with scores ``[s, m]`` of the edges to them."""
+        ids = torch.from_numpy(np.array(others, np.int64))
+        scores = scores.masked_fill(self._vertices == ids, -torch.inf)
+        count = min(self.scores.shape[1], len(ids))
+        found, places = scores.topk(count, dim=1)
+        scores = torch.cat([self.scores, found], dim=1)
+        partners = torch.cat([self.partners, ids[places]], dim=1)
+        self.scores, order = scores.topk(self.scores.shape[1], dim=1)
+        self.partners = partners.gather(1, order)
+
+
+def _places(needed: IntArray | None, vertices: IntArray) -> IntArray:
+    """Return the rows of ``vertices`` among those that are kept."""
+    return vertices if needed is None else np.searchsorted(needed, vertices)
