@@ -219,11 +219,22 @@ def check_split(
         num_seen += len(ids)
         if np.count_nonzero(seen) != num_seen:
             raise GraphError(f"{source}: the {name} split names a vertex twice")
-        for part in _slices(ids if name != "test" else ids[:0]):
-            known = has_label(labels[part])
-            if not known.all():
-                vertex = int(part[known.argmin()])
-                raise GraphError(f"{source}: vertex {vertex} of the {name} split has no label")
+        if name != "test":
+            _check_labelled(labels, ids, f"{name} split", source)
+
+
+def _check_labelled(labels: Array, ids: Array, what: str, source: object) -> None:
+    """Refuse vertices ``ids`` without a label: how many, and the first."""
+    first, count = None, 0
+    for part in _slices(ids):
+        known = has_label(labels[part])
+        count += len(part) - np.count_nonzero(known)
+        if first is None and not known.all():
+            first = int(part[known.argmin()])
+    if first is not None:
+        raise GraphError(
+            f"{source}: vertex {first} of the {what} has no label; so have {count} of {len(ids)}"
+        )
 
 
 def _slices(ids: Array) -> Iterator[Array]:

@@ -16,7 +16,13 @@ from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
-from gnnscale.dataset.tables.columns import LABEL_KINDS, FeatureColumns, LabelColumn, SplitColumn
+from gnnscale.dataset.tables.columns import (
+    LABEL_KINDS,
+    UNLABELLED,
+    FeatureColumns,
+    LabelColumn,
+    SplitColumn,
+)
 from gnnscale.dataset.tables.ids import ID_TYPES
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
@@ -51,6 +57,8 @@ class Tables(Dataset):
         label_kind: one of ``LABEL_KINDS``. By default, a column of texts or whole numbers has
             classes, and any other has values.
         split_column: column of words that name the part of each vertex.
+        unlabelled: one of ``UNLABELLED``: vertices in the split to train or validate that have no
+            label are refused, or taken out of it.
         features: columns of numbers, or of lists of numbers; None for all columns without another
             role.
         source: column of the ids that edges come from.
@@ -67,6 +75,7 @@ class Tables(Dataset):
     label: str | None = field(default="label", metadata=names("text"))
     label_kind: str = "auto"
     split_column: str = field(default="split", metadata=names("text"))
+    unlabelled: str = "refuse"
     features: list[str] | None = field(default=None, metadata=names("text"))
     source: str = field(default="source", metadata=names("text"))
     target: str = field(default="target", metadata=names("text"))
@@ -83,6 +92,7 @@ class Tables(Dataset):
                 )
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
+        check_choice("dataset.unlabelled", self.unlabelled, UNLABELLED)
         if self.delimiter != "tab" and (
             len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
         ):
@@ -216,7 +226,8 @@ class Tables(Dataset):
         if values is None:
             writer.set_unlabelled()
         elif split is not None:
-            writer.set_split(*split.finish(values, ids), source=table.path)
+            parts = split.finish(values, ids, unlabelled=self.unlabelled)
+            writer.set_split(*parts, source=table.path)
         found = ids.map()
         if found.array is not None:
             writer.notes["ids"] = id_columns.write_ids(writer.path, found.array)

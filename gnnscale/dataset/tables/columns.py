@@ -1,6 +1,7 @@
 """Columns of features, labels and the split of a table, read batch by batch."""
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_text, pl
 from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.dataset.tables.table import Table
 from gnnscale.graph import Graph
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +203,10 @@ LABEL_KINDS = ("auto", "classes", "values")
 MAX_CLASS_NAMES = 1 << 16
 _MAX_NAME_BYTES = 1 << 20
 #: Words of the split and the part that each means; null and nothing mean none.
-_WORDS = {"": 0, "train": 1, "valid": 2, "val": 2, "validation": 2, "test": 3}
+_WORDS = {"": 0} | dict.fromkeys(("train", "training"), 1) | {"test": 3, "testing": 3}
+_WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
+#: What becomes of vertices that are to train or validate, and have no label.
+UNLABELLED = ("refuse", "drop")
 
 
 class LabelColumn:
@@ -358,20 +364,32 @@ class SplitColumn:
 
     @staticmethod
     def _allowed() -> str:
-        return "train, valid (val, validation), test, and nothing for none"
+        return "train, valid (val, validation, dev), test, and an empty cell"
 
-    def finish(self, labels: Array, ids: IdColumn) -> list[Int64Array]:
+    def finish(self, labels: Array, ids: IdColumn, *, unlabelled: str) -> list[Int64Array]:
         """Return the vertices of training, validation and test.
 
+        Args:
+            unlabelled: one of ``UNLABELLED``.
+
         Raises:
-            GraphError: a vertex of the first two has no label; names the row.
+            GraphError: vertices of the first two have no label, and ``refuse`` is asked for; names
+                how many, and the first row.
         """
         parts = np.concatenate(self._parts)
         self._parts = []
         wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))
-        if wrong.any():
+        count = np.count_nonzero(wrong)
+        if count and unlabelled == "refuse":
+            total = np.count_nonzero((parts == 1) | (parts == 2))
             raise GraphError(
-                f"{ids.place(int(wrong.argmax()))}: is in the split to train or validate, and has "
-                "no label"
+                f"{ids.place(int(wrong.argmax()))}: has no label; so have {count} of {total} "
+                "vertices that are to train or validate; dataset.unlabelled=drop takes them out of "
+                "the split"
+            )
+        parts[wrong] = 0
+        if count:
+            _LOG.warning(
+                "%s: %s vertices without a label neither train nor validate", self._column, count
             )
         return [np.flatnonzero(parts == part) for part in (1, 2, 3)]

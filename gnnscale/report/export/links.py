@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def write_scores(
     file: Path, pairs: IntArray, scores: Iterable[Float32Array], own: pyarrow.Array | None
 ) -> None:
-    """Write a row for each of ``pairs`` ``[n, 2]``, whole or not at all.
+    """Write a row for each of ``pairs`` ``[n, 2]``, atomically.
 
     A ``.parquet`` file has the columns ``source``, ``target`` and ``score``, a ``.npy`` file the
     scores ``[n]``.
@@ -54,7 +54,7 @@ def write_partners(
     k: int,
     own: pyarrow.Array | None,
 ) -> None:
-    """Write the ``k`` best partners of each of ``vertices``, whole or not at all.
+    """Write the ``k`` best partners of each of ``vertices``, atomically.
 
     A ``.parquet`` file has ``k`` rows for each vertex, best first: ``source``, ``target``,
     ``score``. A ``.npy`` file has the scores ``[n, k]``, and ``.ids.npy`` beside it the partners.

@@ -70,7 +70,7 @@ class PredictConfig(command_options.FoundRun):
     vertices: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
-    pairs: Any = field(default=None, metadata=names("place"))
+    pairs: Any | None = field(default=None, metadata=names("place"))
     top: int | None = None
     candidates: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
@@ -194,7 +194,7 @@ def find_candidates(given: Any, graph: Graph, own: Any, *, top: int) -> IntArray
     found = find_vertices(given, graph, own, option="candidates")
     count = graph.num_vertices if found is None else len(found)
     if count <= top:
-        raise ConfigError(f"top={top}: of {count} candidates, a vertex itself is none of its own")
+        raise ConfigError(f"top={top}: there are {count} candidates, allowed is up to {count - 1}")
     return None if found is None else np.sort(found)
 
 

@@ -50,8 +50,7 @@ class PairScorer:
     ) -> Iterator[tuple[IntArray, Float32Array]]:
         """Yield the ``k`` partners of highest score of each of ``vertices``, some after the other.
 
-        Every candidate is compared; a vertex is no partner of its own. Of equal scores, any comes
-        first.
+        Every candidate is compared, but a vertex with itself. Of equal scores, any comes first.
 
         Args:
             candidates: ``[m]`` ascending, more than ``k``; None for all vertices.

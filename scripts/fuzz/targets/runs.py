@@ -292,7 +292,8 @@ _CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
 _SIGNATURE = "checkpoints/signature.json"
 _JOB = {".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n"}
 _JOB |= {".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n"}
-_VERTICES = "vertices.npy"
+#: Files of ids.
+_VERTICES, _TABLE = "vertices.npy", "vertices.csv"
 
 
 class RunDirectories(Artefact):
@@ -318,7 +319,10 @@ class RunDirectories(Artefact):
         found = []
         for number, run in enumerate(runs):
             run.write(folder / str(number))
-            np.save(folder / str(number) / _VERTICES, np.arange(0, run.graph.num_vertices, 7))
+            vertices = np.arange(0, run.graph.num_vertices, 7)
+            np.save(folder / str(number) / _VERTICES, vertices)
+            table = "id,more\n" + "".join(f"{vertex},x\n" for vertex in vertices)
+            (folder / str(number) / _TABLE).write_text(table)
             found.append(Valid({**files_of(folder / str(number)), **_JOB}, run))
         self._home = home_of(folder)
         return found
@@ -351,9 +355,9 @@ def _evaluate(path: Path, run: TinyRun) -> None:
         raise WrongResultError("a share below 0 or above 1")
 
 
-def _predict(path: Path, run: TinyRun, suffix: str, *, some: bool = False) -> None:
+def _predict(path: Path, run: TinyRun, suffix: str, *, some: str | None = None) -> None:
     """Predict all vertices, or those of a file, which lies in the directory to be damaged, too."""
-    chosen = {"vertices": str(path / _VERTICES)} if some else {}
+    chosen = {} if some is None else {"vertices": str(path / some)}
     out = path.parent / f"rows{suffix}"
     predict.predict(predict.PredictConfig(run=path, out=out, num_threads=1, **chosen))
 
@@ -410,7 +414,8 @@ _USES: dict[str, Callable[[Path, TinyRun], None]] = {
     **{"evaluate": _evaluate, "load": _load, "report": _report, "sweep": _sweep},
     **{f"predict {kind}": partial(_predict, suffix=f".{kind}") for kind in ("npy", "parquet")},
     "predict other": _predict_other,
-    "predict some": partial(_predict, suffix=".npy", some=True),
+    "predict some": partial(_predict, suffix=".npy", some=_VERTICES),
+    "predict table": partial(_predict, suffix=".npy", some=_TABLE),
     "export": partial(_export, names="safetensors"),
     "export pyg": partial(_export, names="pyg"),
 }

@@ -74,6 +74,13 @@ PARQUET_VERTICES = {
 PARQUET_EDGES = {"source": [70, 9, 5, 70], "target": [5, 5, 70, -8]}
 
 
+def test_vertices_without_a_label_leave_the_split(tables, caplog):
+    vertices = VERTICES.replace(",val,", ",dev,") + "4,,train,1,1\n3,,Validation,1,1\n"
+    graph = tables(vertices, unlabelled="drop").open()
+    assert split_of(graph) == [[0], [1], [2]]
+    assert "split: 2 vertices without a label neither train nor validate" in caplog.messages
+
+
 @pytest.mark.parametrize("vertices", [VERTICES, PARQUET_VERTICES], ids=["csv", "parquet"])
 @pytest.mark.parametrize("edges", [EDGES, PARQUET_EDGES], ids=["csv", "parquet"])
 def test_what_tables_become(tables, vertices, edges):
@@ -336,8 +343,15 @@ def columns(**changed):
         (columns(a=[[1, 2]] * 3 + [[1, None]]), "parquet: row 4: number 2 of a is empty"),
         (columns(label=[[1]] * 4), "parquet: column 'label' holds list<"),
         (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
-        (VERTICES + "4,,train,1,1\n", "csv: row 5: is in the split to train or validate, and has "),
-        (VERTICES + "4,0,dev,1,1\n", "csv: row 5: split is 'dev', allowed are train, valid (val, "),
+        (
+            VERTICES + "4,,train,1,1\n3,,val,1,1\n",
+            "csv: row 5: has no label; so have 2 of 4 vertices that are to train or validate; "
+            "dataset.unlabelled=drop",
+        ),
+        (
+            VERTICES + "4,0,devel,1,1\n",
+            "csv: row 5: split is 'devel', allowed are train, valid (",
+        ),
         (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
         (VERTICES.replace("TEST", ""), "csv: the test split is empty"),
         ("", "csv: empty"),

@@ -68,7 +68,7 @@ def test_scores_and_partners_of_a_run(trained: Trained, tmp_path: Path, decoder:
     predict(PredictConfig(out=tmp_path / "few.npy", **some, **given))
     assert set(np.load(tmp_path / "few.ids.npy").reshape(-1)) == {1, 2, 3}
     assert len(np.load(tmp_path / "few.npy")) == graph.num_vertices
-    with one_line("top=3: of 3 candidates"):
+    with one_line("top=3: there are 3 candidates, allowed is up to 2"):
         predict(PredictConfig(out=tmp_path / "x.npy", **some | {"top": 3}, **given))
 
 
