@@ -228,9 +228,7 @@ class Result:
         """Return another graph that is given, whose features fit; or the run's own."""
         if given is None:
             return self.graph
-        graph = as_graph(given)
-        self._trained.signature.check(graph)
-        return graph
+        return self._trained.signature.fitted(as_graph(given))
 
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False

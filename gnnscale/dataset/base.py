@@ -235,8 +235,15 @@ class Dataset(StoreOptions, GraphSource):
         skip = ("raw", "store", "memory_bytes")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"layout": type(self).__name__} | {
-            name: value for name, value in values.items() if name not in skip
+            name: value
+            for name, value in values.items()
+            if name not in skip and _LATER.get(name, _NONE) != value
         }
+
+
+#: Options of later releases at the values that earlier ones had, whose stores keep their names.
+_LATER = {"standardize": False, "unlabelled": "refuse"}
+_NONE = object()
 
 
 def _check_paths(raw: str | None, store: str | None) -> None:

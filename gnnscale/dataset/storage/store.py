@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -14,11 +15,14 @@ from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, map_npy, write_array
 from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
-from gnnscale.core import ConfigError, GraphError, check_choice, check_range, track
+from gnnscale.core import ConfigError, GraphError, check_choice, check_range, shown, track
 from gnnscale.core.arrays import Array, BoolArray, Float32Array, Int64Array, IntArray
 from gnnscale.dataset import checks
 from gnnscale.dataset.storage import edge_spool, raw_files
+from gnnscale.dataset.storage.scaling import Scaling, Spread
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +112,7 @@ def _converted(rows: Array, dtype: str) -> tuple[Array, BoolArray]:
 
 
 SPLITS = ("train", "valid", "test")
+_FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +127,8 @@ class StoreOptions:
             weight 1.
         feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
+        standardize: give each column of the features mean 0 and standard deviation 1 over the
+            training vertices. A run keeps both, for other graphs that it predicts.
         memory_bytes: what holding and sorting edges and drawing R-MAT takes, beside arrays of all
             vertices.
     """
@@ -131,6 +138,7 @@ class StoreOptions:
     self_loops: str = "keep"
     feature_dtype: str | None = None
     normalize_features: bool = False
+    standardize: bool = False
     memory_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
@@ -140,6 +148,8 @@ class StoreOptions:
         check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
         if self.normalize_features and self.feature_dtype == "uint8":
             raise ConfigError("dataset.feature_dtype=uint8: normalised features are fractions")
+        if self.standardize and self.feature_dtype == "uint8":
+            raise ConfigError("dataset.feature_dtype=uint8: standardized features are fractions")
 
 
 class StoreWriter:
@@ -157,6 +167,8 @@ class StoreWriter:
         self._spool: edge_spool.EdgeSpool | None = None
         self._arrays: dict[str, ArrayEntry] = {}
         self._feature_dtype = ""
+        #: The source of features that are scaled once the training vertices are known.
+        self._unscaled: object = None
         self._labels: Array | None = None
         self._num_classes = 0
         self._metric = "accuracy"
@@ -239,20 +251,63 @@ class StoreWriter:
             source: named in errors.
         """
         checks.check_num_features(num_features, source)
-        normalize = self._options.normalize_features
-        asked = self._options.feature_dtype
+        normalize, asked = self._options.normalize_features, self._options.feature_dtype
+        if self._options.standardize:
+            encoding = FeatureEncoding(dtype="float32", normalize=normalize)
+            self._store(_UNSCALED, chunks, num_features, encoding, source)
+            self._unscaled = source
+            return
         dtype = asked or ("float32" if normalize and dtype == "uint8" else dtype)
-        rows_bytes = self.num_vertices * num_features * FEATURE_DTYPES[dtype].itemsize
-        what = f"{source}: {num_features} features of {self.num_vertices} vertices"
-        check_space(what, self.path, disk=rows_bytes)
-        self._arrays["features"] = write_features(
-            self.path / "features.npy",
-            chunks,
-            shape=(self.num_vertices, num_features),
-            encoding=FeatureEncoding(dtype=dtype, asked_for=asked is not None, normalize=normalize),
-            source=source,
-        )
+        encoding = FeatureEncoding(dtype=dtype, asked_for=asked is not None, normalize=normalize)
+        spread = Spread()
+        watched = chunks if normalize else spread.watching(chunks)
+        self._arrays["features"] = self._store(_FEATURES, watched, num_features, encoding, source)
         self._feature_dtype = dtype
+        if spread.widest is not None:
+            column, largest, usual = spread.widest
+            _LOG.warning(
+                "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. "
+                "dataset.standardize=true scales all alike",
+                *(source, self._name_of(column), largest, usual),
+            )
+
+    def _name_of(self, feature: int) -> str:
+        """Return the column of a table that a feature is of, or its number."""
+        first = 0
+        for column in self.notes.get("columns", ()):
+            first += column["width"]
+            if feature < first:
+                return shown(repr(column["name"]))
+        return str(feature)
+
+    def _standardize(self, train: IntArray) -> None:
+        """Write the features, which wait in another file, scaled."""
+        rows, asked = map_npy(self.path / _UNSCALED), self._options.feature_dtype
+        scaling = Scaling.of(rows, train)
+        self.notes["scaling"] = asdict(scaling)
+        encoding = FeatureEncoding(dtype=asked or "float32", asked_for=asked is not None)
+        chunks = scaling.scaled(rows)
+        self._arrays["features"] = self._store(
+            _FEATURES, chunks, rows.shape[1], encoding, self._unscaled
+        )
+        self._feature_dtype = encoding.dtype
+        (self.path / _UNSCALED).unlink()
+
+    def _store(
+        self,
+        name: str,
+        chunks: Iterable[Array],
+        num_features: int,
+        encoding: FeatureEncoding,
+        source: object,
+    ) -> ArrayEntry:
+        num_bytes = self.num_vertices * num_features * FEATURE_DTYPES[encoding.dtype].itemsize
+        what = f"{source}: {num_features} features of {self.num_vertices} vertices"
+        check_space(what, self.path, disk=num_bytes)
+        shape = (self.num_vertices, num_features)
+        return write_features(
+            self.path / name, chunks, shape=shape, encoding=encoding, source=source
+        )
 
     def set_labels(
         self,
@@ -322,6 +377,8 @@ class StoreWriter:
         Raises:
             GraphError: features, labels or split were not given, or the split is not allowed.
         """
+        if self._split is not None and self._unscaled is not None:
+            self._standardize(np.asarray(self._split[0]["train"]))
         if self._split is None or "features" not in self._arrays:
             missing = "a split" if self._split is None else "features"
             raise GraphError(f"{source}: the graph has no {missing}")

@@ -209,6 +209,4 @@ def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Tr
         graph = open_run_task(run, config.run).graph
         return graph, load_trained(config.run, run, graph)
     trained = load_trained(config.run, run)
-    graph = config.graph.open()
-    trained.signature.check(graph)
-    return graph, trained
+    return trained.signature.fitted(config.graph.open()), trained

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
 from gnnscale.core import ConfigError, decode, shown, write_atomically
+from gnnscale.dataset.storage.scaling import Scaling, read_scaling, scaled_graph
 from gnnscale.dataset.tables.columns import Column, read_columns
 from gnnscale.dataset.tables.ids import read_classes
 from gnnscale.graph import Graph
@@ -39,6 +40,7 @@ class Signature:
         labels: ``classes``, ``multilabel`` or ``regression``.
         columns: the features, in order; None without names.
         classes: names of the classes, in the order of their numbers; None without names.
+        scaling: what standardized the features; None if nothing did.
     """
 
     graph: str
@@ -47,8 +49,11 @@ class Signature:
     labels: _LABELS
     columns: tuple[Column, ...] | None = None
     classes: list[str] | None = None
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
+        if self.scaling is not None and len(self.scaling.mean) != self.num_features:
+            raise ValueError(f"scales {len(self.scaling.mean)} of {self.num_features} features")
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
@@ -66,6 +71,7 @@ class Signature:
             labels=cast(_LABELS, label_kind(graph.labels)),
             columns=read_columns(graph),
             classes=read_classes(graph),
+            scaling=read_scaling(graph),
         )
 
     @property
@@ -78,13 +84,26 @@ class Signature:
         """Whether labels are numbers, not classes."""
         return self.labels == "regression"
 
-    def check(self, graph: Graph) -> None:
-        """Refuse ``graph`` unless its features are those that the model was trained on.
+    def fitted(self, graph: Graph) -> Graph:
+        """Return ``graph`` with its features as the model reads them, scaled if those were.
 
         Raises:
-            ConfigError: their number differs, or names or order of their columns.
+            ConfigError: their number differs, or names or order of their columns; or they have a
+                scaling, and not that of the run.
             GraphError: as ``of`` does.
         """
+        self._check(graph)
+        found = read_scaling(graph)
+        if found is None and self.scaling is not None:
+            return scaled_graph(graph, self.scaling)
+        if found != self.scaling:
+            raise ConfigError(
+                f"dataset: {graph.name} has features with a scaling that is not the run's; prepare "
+                "it with dataset.standardize=false, so that they get that of the run"
+            )
+        return graph
+
+    def _check(self, graph: Graph) -> None:
         found = read_columns(graph)
         if found is not None and self.columns is not None:
             self._check_columns(graph.name, found)

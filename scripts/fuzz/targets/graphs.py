@@ -18,6 +18,7 @@ from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.model import GCN, GIN, GraphSAGE
 from gnnscale.partition import PaGraph, write_part
 from gnnscale.report.export.answers import RowIds
+from gnnscale.runtime.checkpoint.signature import Signature
 from gnnscale.runtime.preaggregation import open_rows, preaggregate
 from gnnscale.runtime.task.links import LinkTask
 from gnnscale.runtime.task.split import PARTS, identify_split, make_split, open_split
@@ -34,6 +35,7 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     *(("Ogb", 1, {"feature_dtype": "bfloat16"}), ("GnnBenchmark", 0, {"feature_dtype": "uint8"})),
     *(("GraphSaint", 0, {}), ("Heterophilous", 0, {"self_loops": "add"})),
     *(("Ogb", 0, {"part": 1}), ("Tables", 0, {}), ("Tables", 1, {})),
+    ("Ogb", 0, {"standardize": True}),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
@@ -71,6 +73,9 @@ def _check_names(graph: Graph) -> None:
             raise WrongResultError("not an id for each vertex")
     if classes is not None and len(classes) != graph.num_classes:
         raise WrongResultError("not a name for each class")
+    other = Signature.of(graph).fitted(replace(graph, origin=Origin()))
+    if other.features.shape != graph.features.shape:
+        raise WrongResultError("not a scaled row for each vertex")
 
 
 def _verify(store: Path, files: Files, valid: Files) -> None:

@@ -7,6 +7,7 @@ import pytest
 from one_line import one_line
 
 from gnnscale.dataset import from_arrays
+from gnnscale.dataset.storage.scaling import Scaling
 from gnnscale.dataset.tables.columns import Column
 from gnnscale.graph import Graph
 from gnnscale.runtime.checkpoint.signature import (
@@ -69,9 +70,9 @@ def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
 
 
 def test_features_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    TRAINED.check(graph_of(4, np.zeros(3, np.int64)))
+    TRAINED.fitted(graph_of(4, np.zeros(3, np.int64)))
     with one_line("has 5 features, and the run was trained on 4 of mine"):
-        TRAINED.check(graph_of(5, np.zeros(3, np.int64)))
+        TRAINED.fitted(graph_of(5, np.zeros(3, np.int64)))
 
 
 @pytest.mark.parametrize(
@@ -92,9 +93,27 @@ def test_columns_of_other_names(
     read = "gnnscale.runtime.checkpoint.signature.read_columns"
     monkeypatch.setattr(read, lambda graph: found)
     with one_line(message):
-        TRAINED.check(graph_of(4, np.zeros(3, np.int64)))
+        TRAINED.fitted(graph_of(4, np.zeros(3, np.int64)))
+
+
+def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaling = Scaling(mean=[1.0] * 4, deviation=[2.0] * 4)
+    run = replace(TRAINED, columns=None, scaling=scaling)
+    graph = graph_of(4, np.zeros(3, np.int64))
+    assert run.fitted(graph).features.tolist() == [[0] * 4] * 3
+    read = "gnnscale.runtime.checkpoint.signature.read_scaling"
+    monkeypatch.setattr(read, lambda graph: scaling)
+    assert run.fitted(graph) is graph
+    for other in (
+        replace(run, scaling=None),
+        replace(run, scaling=Scaling(mean=[0.0] * 4, deviation=[1.0] * 4)),
+    ):
+        with one_line("has features with a scaling that is not the run's"):
+            other.fitted(graph)
+    with pytest.raises(ValueError, match="scales 1 of 4 features"):
+        replace(run, scaling=Scaling(mean=[1.0], deviation=[1.0]))
 
 
 def test_columns_without_names_count() -> None:
     """What was trained on arrays is applied to a table, and the other way round."""
-    replace(TRAINED, columns=None).check(graph_of(4, np.zeros(3, np.int64)))
+    replace(TRAINED, columns=None).fitted(graph_of(4, np.zeros(3, np.int64)))
