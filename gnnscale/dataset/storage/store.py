@@ -377,15 +377,16 @@ class StoreWriter:
         Raises:
             GraphError: features, labels or split were not given, or the split is not allowed.
         """
-        if self._split is not None and self._unscaled is not None:
-            self._standardize(np.asarray(self._split[0]["train"]))
-        if self._split is None or "features" not in self._arrays:
+        has_features = "features" in self._arrays or self._unscaled is not None
+        if self._split is None or not has_features:
             missing = "a split" if self._split is None else "features"
             raise GraphError(f"{source}: the graph has no {missing}")
         self.build_topology()
         split, origin = self._split
         if self.labelled:
             checks.check_split(split, self.labels, self.num_vertices, origin)
+        if self._unscaled is not None:
+            self._standardize(np.asarray(split["train"]))
         small = {"labels": self.labels}
         for part, ids in split.items():
             ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.dataset import Tables, from_arrays
+from gnnscale.dataset import StoreOptions, StoreWriter, Tables, from_arrays
 from gnnscale.dataset.storage import scaling
 from gnnscale.dataset.storage.scaling import Scaling, Spread, read_scaling, scaled_graph
 
@@ -88,6 +88,17 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
         (graph.path / "meta.json").write_text(json.dumps(meta | {"scaling": change}))
         with one_line(message, error=GraphError):
             read_scaling(graph)
+
+
+def test_a_split_is_checked_before_its_vertices_are_read(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, StoreOptions(standardize=True)) as writer:
+        writer.set_num_vertices(3, source="raw")
+        writer.add_edges(np.array([0]), np.array([1]), source="raw")
+        writer.write_features([ROWS], num_features=3, dtype="float32", source="raw")
+        writer.set_labels(np.array([0, 1, 0]), source="raw")
+        writer.set_split(np.array([7]), np.array([1]), np.array([2]), source="raw")
+        with pytest.raises(GraphError, match="raw: train split"):
+            writer.finish(name="x", source="raw", options={})
 
 
 def test_fractions_need_another_type() -> None:
