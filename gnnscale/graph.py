@@ -73,6 +73,11 @@ class EdgeData:
     #: ``[num_edges]`` int64, the number that each edge had among those that the graph was made of;
     #: None if an edge is numbered by its place in ``indices``
     ids: Int64Array | None = None
+    #: ``[num_edges]`` uint32, the row of ``features`` of each edge, which an edge and its reverse
+    #: share; None if edges have no features
+    rows: UInt32Array | None = None
+    #: ``[num_rows, num_edge_features]`` float32, finite; None if edges have no features
+    features: Float32Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +157,21 @@ class Graph:
     def edge_ids(self) -> Int64Array | None:
         """``[num_edges]`` numbers of edges; None if these are places in ``indices``."""
         return self.edges.ids
+
+    @property
+    def edge_rows(self) -> UInt32Array | None:
+        """``[num_edges]`` rows of ``edge_features``; None if edges have no features."""
+        return self.edges.rows
+
+    @property
+    def edge_features(self) -> Float32Array | None:
+        """``[num_rows, num_edge_features]``, found by ``edge_rows``; or None."""
+        return self.edges.features
+
+    @property
+    def num_edge_features(self) -> int:
+        """Length of a feature row of an edge, 0 if edges have none."""
+        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     @property
     def num_vertices(self) -> int:
