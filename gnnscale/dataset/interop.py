@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,7 @@ def from_arrays(
     name: str = "graph",
     edge_weights: Array | torch.Tensor | None = None,
     number_edges: bool = False,
+    edge_features: Array | torch.Tensor | None = None,
 ) -> Graph:
     """Make a Graph from an edge list and arrays. Features are shared, not copied.
 
@@ -90,6 +92,7 @@ def from_arrays(
         edge_weights: ``[num_edges]`` numbers, finite and not negative, in the order of ``edges``;
             None if every edge counts the same.
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
+        edge_features: ``[num_edges, num_edge_features]`` numbers in the order of ``edges``.
 
     Raises:
         GraphError: an id is out of range, a number not finite, a weight negative, a label no class,
@@ -103,9 +106,18 @@ def from_arrays(
         labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
     )
     train, valid, test = given.split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
+    topology = _topology(src, dst, num_vertices, weights, number_edges or edge_features is not None)
+    if edge_features is not None:
+        ids = topology["edges"].ids
+        topology["edges"] = replace(
+            topology["edges"],
+            ids=ids if number_edges else None,
+            rows=ids.astype(np.uint32),
+            features=np.ascontiguousarray(np.asarray(edge_features), np.float32),
+        )
     return Graph(
         name=name,
-        **_topology(src, dst, num_vertices, weights, number_edges),
+        **topology,
         features=rows,
         feature_dtype=feature_dtype,
         labels=classes,

@@ -12,7 +12,8 @@ from gnnscale import ops
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.device_block import DeviceBlock
 from gnnscale.model.functional import Activation, relu_dropout
-from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
+from gnnscale.model.layer import Degrees, GraphLayer, edge_attr_of, linear, say_unweighted
+from gnnscale.model.segments import Segments, take
 from gnnscale.sampler import Block
 
 
@@ -142,10 +143,19 @@ class GATLayer(GraphLayer):
     ``alpha_k`` is the softmax over v's edges of ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``. The last
     layer averages its heads in place of concatenating them. Attention decides what an edge counts:
     weights of edges are not used, as in PyG's and DGL's.
+
+    If edges have features, ``b_k · U_k e_uv`` is added before LeakyReLU, as ``GATConv`` of PyG
+    does with ``edge_dim``. The edge of v to itself has the mean of the features of v's in-edges.
     """
 
-    def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
-        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged."""
+    def __init__(
+        self, num_in: int, num_out: int, num_heads: int, *, average: bool, edge_dim: int = 0
+    ) -> None:
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged.
+
+        Args:
+            edge_dim: features of an edge that attention reads; 0 for none.
+        """
         super().__init__()
         self.num_heads = num_heads
         self.average = average
@@ -156,11 +166,19 @@ class GATLayer(GraphLayer):
         self.bias = nn.Parameter(torch.zeros(num_out))
         for weight in (self.linear.weight, self.attention_src, self.attention_dst):
             nn.init.xavier_uniform_(weight)
+        self.edge_dim = edge_dim
+        self.uses_edge_features = edge_dim > 0
+        if edge_dim:
+            self.edge_linear = nn.Linear(edge_dim, num_heads * self.width, bias=False)
+            self.attention_edge = nn.Parameter(torch.empty(num_heads, self.width))
+            nn.init.xavier_uniform_(self.edge_linear.weight)
+            nn.init.xavier_uniform_(self.attention_edge)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
         """Return the projection of every source, and the attention of every head."""
         cost = super().cost(width_in, width_out)
-        return replace(cost, attention=self.num_heads)
+        # Those of edges are of few features and heads.
+        return replace(cost, products=cost.products[:1], attention=self.num_heads)
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
@@ -172,11 +190,29 @@ class GATLayer(GraphLayer):
         """Project, attend, and concatenate or average the heads."""
         if block.edge_weights is not None:
             say_unweighted("model=gat")
+        of_edges = self._edge_scores(block, degrees) if self.uses_edge_features else None
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
         score_src = (z * self.attention_src).sum(-1)
         score_dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
-        scores = functional.leaky_relu(edge_scores(score_src, score_dst, block), negative_slope=0.2)
-        out = attend(scores, z, block)
+        scores = edge_scores(score_src, score_dst, block)
+        if of_edges is not None:
+            scores = scores + of_edges
+        out = attend(functional.leaky_relu(scores, negative_slope=0.2), z, block)
         merged = out.mean(1) if self.average else out.flatten(1)
         return (merged + self.bias).to(x.dtype)
+
+    def _edge_scores(self, block: Block, degrees: Degrees) -> torch.Tensor:
+        """Return what features of edges add to the scores ``[num_dst + num_edges, num_heads]``.
+
+        The order is that of ``with_self_edges``. Heads need no projected features of edges: a
+        score is linear in them, and so is that of a mean.
+        """
+        projection = self.edge_linear.weight.view(self.num_heads, self.width, self.edge_dim)
+        scores = edge_attr_of(block) @ torch.einsum("hwe,hw->eh", projection, self.attention_edge)
+        own = Segments(block, degrees).mean(scores)
+        num_dst, num_edges = block.num_dst, block.num_edges
+        places = np.arange(num_dst, num_dst + num_edges, dtype=np.int32)
+        own_places = np.arange(num_dst, dtype=np.int32)
+        order = np.insert(places, block.indptr[:-1], own_places)
+        return take(torch.cat([own, scores]), order)

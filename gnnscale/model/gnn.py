@@ -59,6 +59,11 @@ class GNN(trainable.TrainableModel):
         """Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler."""
         return any(self.layer(index).uses_degrees for index in range(len(self.layers)))
 
+    @property
+    def uses_edge_features(self) -> bool:  # type: ignore[override]
+        """Whether ``Inputs.edge_attr`` is needed."""
+        return any(self.layer(index).uses_edge_features for index in range(len(self.layers)))
+
     def load(
         self,
         store: FeatureStore,
@@ -91,15 +96,17 @@ class GNN(trainable.TrainableModel):
         batch: MiniBatch | torch.Tensor,
         inputs: trainable.Inputs | torch.Tensor,
         edge_weight: torch.Tensor | None = None,
+        edge_attr: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
 
         ``model(x, edge_index)`` takes a whole graph in plain tensors, of which all vertices are
-        seeds: ``x`` ``[n, num_features]``, ``edge_index`` ``[2, num_edges]``, and ``edge_weight``
-        ``[num_edges]``.
+        seeds: ``x`` ``[n, num_features]``, ``edge_index`` ``[2, num_edges]``, ``edge_weight``
+        ``[num_edges]``, and ``edge_attr`` ``[num_edges, num_edge_features]``.
 
         Raises:
-            ConfigError: plain tensors have other shapes, or an edge has no such vertex.
+            ConfigError: plain tensors have other shapes, or an edge has no such vertex; or features
+                of edges are missing, or not read.
         """
         if isinstance(batch, torch.Tensor):
             if not isinstance(inputs, torch.Tensor) or batch.shape[1:] != self.widths[:1]:
@@ -107,10 +114,12 @@ class GNN(trainable.TrainableModel):
                     f"x: has shape {list(batch.shape)}, must be [vertices, {self.widths[0]}], and "
                     "edge_index a tensor"
                 )
+            self._check_edges(edge_attr)
             batch, inputs = whole_graph.whole_batch(
-                batch, inputs, edge_weight, num_layers=len(self.layers)
+                batch, inputs, edge_weight, edge_attr, num_layers=len(self.layers)
             )
         assert isinstance(inputs, trainable.Inputs)
+        batch = inputs.with_edges(batch)
         h = self.first(batch.blocks[0], inputs)
         for index in range(1, len(self.layers)):
             h = self.normalise(index - 1, h)
@@ -119,6 +128,15 @@ class GNN(trainable.TrainableModel):
             x = layer.prepare(h, block, inputs.degrees, act)
             h = layer.update(x, block, inputs.degrees)
         return h.float()
+
+    def _check_edges(self, edge_attr: torch.Tensor | None) -> None:
+        """Refuse features of edges that the layers do not read, or other ones."""
+        wanted = max(getattr(layer, "edge_dim", 0) for layer in self.layers)
+        found = 0 if edge_attr is None else edge_attr.shape[-1]
+        if found != wanted:
+            given = "not given" if edge_attr is None else f"has shape {list(edge_attr.shape)}"
+            reads = f"[edges, {wanted}]" if wanted else "None, as the layers read none"
+            raise ConfigError(f"edge_attr: {given}, must be {reads}")
 
     def first(self, block: Block, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the first layer's output rows ``[num_dst, f^1]``."""

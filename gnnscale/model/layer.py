@@ -30,6 +30,8 @@ class GraphLayer(nn.Module):
 
     #: Whether the layer's coefficients need the vertices' degrees in the whole graph.
     uses_degrees: bool = False
+    #: Whether ``Block.edge_attr`` is needed.
+    uses_edge_features: bool = False
     #: Whether ``load`` aggregates, so that only the rows of destinations are left.
     aggregates_on_load: ClassVar[bool] = False
     #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:
@@ -107,6 +109,12 @@ class LinearAggregationLayer(GraphLayer):
         if isinstance(block, DeviceBlock):
             return block.aggregate(h, self.rule, degrees, act)  # type: ignore[arg-type]
         return aggregate(h, block, self.aggregation(block, degrees), act)
+
+
+def edge_attr_of(block: Block) -> torch.Tensor:
+    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]``."""
+    assert block.edge_attr is not None, "loading has checked that edges have features"
+    return torch.from_numpy(block.edge_attr)
 
 
 @cache

@@ -97,9 +97,10 @@ class LinkGNN(GNN):
         batch: MiniBatch | Tensor,
         inputs: trainable.Inputs | Tensor,
         edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         """Return the edges' scores, float32; of a whole graph in plain tensors the output rows."""
-        rows = super().forward(batch, inputs, edge_weight)
+        rows = super().forward(batch, inputs, edge_weight, edge_attr)
         links = None if isinstance(batch, Tensor) else batch.links
         if links is None:
             return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.graph import Graph
 from gnnscale.options import found, user_code
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ class ModelConfig(ABC):
 
     Attributes:
         num_layers: number of layers, which must be the sampler's number of hops.
+        edge_features: whether layers read the features of edges; null if edges have some, and the
+            model can.
     """
 
     num_layers: int = 2
+    edge_features: bool | None = None
 
     #: Whether devices can split the first layer among them; see ``GraphLayer.splits_columns``.
     splits_columns: ClassVar[bool] = False
@@ -53,8 +57,30 @@ class ModelConfig(ABC):
         """What reports call the architecture."""
         return type(self).__name__
 
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether layers can read features of edges."""
+        return False
+
+    def edge_width(self, num_edge_features: int) -> int:
+        """Return how many features of each edge layers read, 0 if none.
+
+        Args:
+            num_edge_features: that edges have.
+        """
+        if self.edge_features is False or not num_edge_features:
+            return 0
+        return num_edge_features if self.edge_features or self.takes_edge_features else 0
+
+    def graph_read(self, graph: Graph) -> Graph:
+        """Return ``graph`` as layers read it: without features of edges that they do not read."""
+        unread = graph.num_edge_features and not self.edge_width(graph.num_edge_features)
+        return graph.without_edge_features() if unread else graph
+
     @abstractmethod
-    def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
+    def build(
+        self, *, num_features: int, num_classes: int, num_edge_features: int = 0
+    ) -> TrainableModel:
         """Build the model; weights come from torch's global generator."""
 
 
@@ -77,20 +103,33 @@ class LayeredModel(ModelConfig):
         check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
         _check_dropout(self.dropout)
         check_choice("model.norm", self.norm, NORMS)
+        if self.edge_features and not self.takes_edge_features:
+            raise ConfigError(
+                f"model.edge_features=true: layers of {self.name} read no features of edges; those "
+                "of model=gat and gin do, and modules of your own"
+            )
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer of this architecture."""
 
-    def build(self, *, num_features: int, num_classes: int) -> GNN:
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer that reads ``edge_dim`` features of each edge, if there is such."""
+        raise NotImplementedError(f"{self.name} takes no features of edges")
+
+    def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
         """Build the model; weights come from torch's global generator."""
         from gnnscale.model.gnn import GNN, make_norm
 
         widths = [num_features, *[self.hidden] * (self.num_layers - 1), num_classes]
-        layers = [
-            self.layer(widths[i], widths[i + 1], last=i + 1 == self.num_layers)
-            for i in range(self.num_layers)
-        ]
+        edge_dim = self.edge_width(num_edge_features)
+        layers = []
+        for i in range(self.num_layers):
+            sizes, last = widths[i : i + 2], i + 1 == self.num_layers
+            if edge_dim:
+                layers.append(self.edge_layer(*sizes, last=last, edge_dim=edge_dim))
+            else:
+                layers.append(self.layer(*sizes, last=last))
         norms = [make_norm(self.norm, self.hidden) for _ in range(self.num_layers - 1)]
         return GNN(layers, norms, self.dropout, widths)
 
@@ -147,14 +186,23 @@ class GAT(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
+        return self.edge_layer(num_in, num_out, last=last, edge_dim=0)
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """It does."""
+        return True
+
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer whose attention reads ``edge_dim`` features of each edge."""
         from gnnscale.model.gat import GATLayer
 
-        return GATLayer(num_in, num_out, self.num_heads, average=last)
+        return GATLayer(num_in, num_out, self.num_heads, average=last, edge_dim=edge_dim)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GIN(LayeredModel):
-    """Graph isomorphism network."""
+    """Graph isomorphism network; if edges have features, GINE, whose messages read them."""
 
     aggregates_on_load: ClassVar[bool] = True
 
@@ -163,6 +211,17 @@ class GIN(LayeredModel):
         from gnnscale.model.layer import GINLayer
 
         return GINLayer(num_in, self.hidden, num_out)
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """It does."""
+        return True
+
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer whose messages read ``edge_dim`` features of each edge."""
+        from gnnscale.model.gine import GINELayer
+
+        return GINELayer(num_in, self.hidden, num_out, edge_dim=edge_dim)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +268,20 @@ class CustomModel(ModelConfig):
         """``module`` as text, as a run's ``config.yaml`` shows it."""
         return self.module if isinstance(self.module, str) else user_code.name_of_code(self.module)
 
-    def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether arguments of ``forward`` or of the constructor are named so; imports the code."""
+        code = self.module
+        if isinstance(code, str):
+            code = user_code.load_named(code, option="model.module")
+        names = {*user_code.arguments_of(getattr(code, "forward", None)), *self.arguments}
+        if isinstance(code, type) or not hasattr(code, "forward"):
+            names.update(user_code.arguments_of(code))
+        return not names.isdisjoint((*user_code.EDGE_ATTR, *user_code.EDGE_WIDTH))
+
+    def build(
+        self, *, num_features: int, num_classes: int, num_edge_features: int = 0
+    ) -> TrainableModel:
         """Import and build the module, and try it.
 
         Raises:
@@ -226,6 +298,7 @@ class CustomModel(ModelConfig):
                 "hidden": self.hidden,
                 "num_layers": self.num_layers,
                 "dropout": self.dropout,
+                "num_edge_features": self.edge_width(num_edge_features) or None,
             },
             form=self.form,
             named=self.named,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,11 +33,26 @@ class Inputs:
     #: the first layer's ``load`` results of every device's mini-batch, ``x`` among them, over this
     #: device's columns of the features; None unless the layer is split (P3)
     parts: tuple[torch.Tensor, ...] | None = None
+    #: for each block ``[num_edges, num_edge_features]`` float32 of its edges; empty if the model
+    #: does not read them
+    edge_attr: tuple[Float32Array, ...] = ()
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all rows."""
-        return sum(rows.nbytes for rows in self.parts or (self.x,))
+        return sum(rows.nbytes for rows in self.parts or (self.x,)) + self.edge_bytes
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of the features of edges."""
+        return sum(rows.nbytes for rows in self.edge_attr)
+
+    def with_edges(self, batch: MiniBatch) -> MiniBatch:
+        """Return ``batch`` with ``edge_attr`` in its blocks."""
+        if not self.edge_attr:
+            return batch
+        pairs = zip(batch.blocks, self.edge_attr, strict=True)
+        return replace(batch, blocks=tuple(replace(each, edge_attr=rows) for each, rows in pairs))
 
 
 class TrainableModel(nn.Module):
@@ -50,6 +65,8 @@ class TrainableModel(nn.Module):
 
     #: Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler.
     uses_degrees: bool = False
+    #: Whether ``Inputs.edge_attr`` is needed.
+    uses_edge_features: bool = False
     #: The layers, inputs first, if the model ``infers_by_layer``.
     layers: Sequence[nn.Module] | nn.ModuleList
     #: f^0 .. f^L, features of each layer's rows, inputs first; if there are ``layers``.

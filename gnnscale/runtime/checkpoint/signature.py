@@ -41,6 +41,7 @@ class Signature:
         columns: the features, in order; None without names.
         classes: names of the classes, in the order of their numbers; None without names.
         scaling: what standardized the features; None if nothing did.
+        num_edge_features: features of each edge that models read; 0 if they read none.
     """
 
     graph: str
@@ -50,6 +51,7 @@ class Signature:
     columns: tuple[Column, ...] | None = None
     classes: list[str] | None = None
     scaling: Scaling | None = None
+    num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -72,6 +74,7 @@ class Signature:
             columns=read_columns(graph),
             classes=read_classes(graph),
             scaling=read_scaling(graph),
+            num_edge_features=graph.num_edge_features,
         )
 
     @property
@@ -93,6 +96,8 @@ class Signature:
             GraphError: as ``of`` does.
         """
         self._check(graph)
+        if not self.num_edge_features and graph.num_edge_features:
+            graph = graph.without_edge_features()
         found = read_scaling(graph)
         if found is None and self.scaling is not None:
             return scaled_graph(graph, self.scaling)
@@ -111,6 +116,11 @@ class Signature:
             raise ConfigError(
                 f"dataset: {graph.name} has {graph.num_features} features, and the run was trained "
                 f"on {self.num_features} of {self.graph}"
+            )
+        if self.num_edge_features not in (0, graph.num_edge_features):
+            raise ConfigError(
+                f"dataset: {graph.name} has {graph.num_edge_features} features of each edge, and "
+                f"the run was trained on {self.num_edge_features} of {self.graph}"
             )
 
     def _check_columns(self, name: str, found: tuple[Column, ...]) -> None:
