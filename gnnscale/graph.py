@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.artifact.graph_store import (
+    EDGE_ARRAYS,
+    EDGE_FEATURES,
+    EDGE_ROWS,
     SPLIT_ARRAYS,
     WEIGHTS,
     map_arrays,
@@ -252,7 +255,8 @@ class Graph:
 
         Raises:
             GraphError: a file is missing, truncated, of another version, or holds what no graph
-                can have. Ids in ``indices`` are checked by the samplers that read them.
+                can have. Ids in ``indices`` are checked by the samplers that read them, and rows in
+                ``edge_rows`` likewise.
         """
         path = Path(path)
         meta = read_meta(path)
@@ -269,7 +273,11 @@ class Graph:
             origin=Origin(
                 path=path, content=meta.content, attainable_accuracy=meta.attainable_accuracy
             ),
-            edges=EdgeData(weights=arrays.pop(WEIGHTS, None)),
+            edges=EdgeData(
+                weights=arrays.pop(WEIGHTS, None),
+                rows=arrays.pop(EDGE_ROWS, None),
+                features=arrays.pop(EDGE_FEATURES, None),
+            ),
             **arrays,
         )
 
@@ -277,7 +285,7 @@ class Graph:
         """Write the graph as a store at ``path``, whole or not at all; nothing is replaced.
 
         ``Graph.open`` reads it, and ``gnnscale train dataset=store dataset.store=PATH`` trains on
-        it. Weights of edges are kept; numbers of edges, ``edge_ids``, are not.
+        it. Weights and features of edges are kept; numbers of edges, ``edge_ids``, are not.
 
         Args:
             path: a directory that does not exist yet, or is empty. Those above it are made.
@@ -298,8 +306,9 @@ class Graph:
         }
         for part in SPLIT_ARRAYS:
             arrays[part] = np.sort(getattr(self, part)).astype(ids)
-        if self.edge_weights is not None:
-            arrays[WEIGHTS] = self.edge_weights
+        for name in EDGE_ARRAYS:
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         write_store(
             Path(path),
             arrays,

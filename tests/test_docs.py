@@ -227,7 +227,7 @@ def test_formats_are_those_that_are_written() -> None:
 
 def test_every_array_of_a_store_is_described() -> None:
     page = (ROOT / "docs" / "data.md").read_text()
-    for array in (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.WEIGHTS):
+    for array in (*graph_store.ARRAYS, graph_store.DEGREES, *graph_store.EDGE_ARRAYS):
         assert f"`{array}.npy`" in page, array
 
 

@@ -94,6 +94,34 @@ def test_weights_of_edges(store):
     assert graph.content != content
 
 
+EDGE_FEATURES = np.arange(4, dtype=np.float32).reshape(2, 2)
+
+
+def test_features_of_edges(store):
+    assert Graph.open(store).num_edge_features == 0
+    content = Graph.open(store).content
+    put(store, "edge_rows", np.array([1, 0, 1], np.uint32))
+    assert "allowed are ['edge_features', 'edge_rows'" in refused(store)
+    put(store, "edge_features", EDGE_FEATURES)
+    graph = Graph.open(store)
+    assert graph.edge_rows.tolist() == [1, 0, 1]
+    assert isinstance(graph.edge_features, np.memmap)
+    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
+    assert (graph.num_edge_features, graph.edge_weights) == (2, None)
+    assert graph.content != content
+    for rows, expected in (
+        (EDGE_FEATURES[:, :0], "edge_features.npy: 0 features an edge, allowed are 1 to 65536"),
+        (EDGE_FEATURES[:0], "edge_features.npy: 0 rows for 3 edges, allowed are 1 to 4294967296"),
+        (EDGE_FEATURES[0], "edge_features.npy: float32[2], must be float32[n, n]"),
+        (EDGE_FEATURES.astype(np.float64), "edge_features.npy: float64[2, 2], must be float32[n,"),
+    ):
+        put(store, "edge_features", rows)
+        assert refused(store).startswith(expected)
+    put(store, "edge_features", EDGE_FEATURES)
+    put(store, "edge_rows", np.array([1, 0], np.uint32))
+    assert refused(store) == "edge_rows.npy: uint32[2], must be uint32[3]"
+
+
 def test_labels_of_regression(store):
     change_meta(store, metric="rmse", num_classes=1)
     assert "must be float32[3]" in refused(store)

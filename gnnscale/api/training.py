@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.api.design import Choice, Owners, check_made, choose, compose_run, name_of
 from gnnscale.api.hardware import Runtime
-from gnnscale.artifact.graph_store import ARRAYS, DEGREES, WEIGHTS
+from gnnscale.artifact.graph_store import ARRAYS, DEGREES, EDGE_ARRAYS
 from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.feature import FeatureStoreConfig
@@ -35,7 +35,7 @@ from gnnscale.runtime.telemetry.records import Observer, TrainResult
 #: Values of a graph that its store keeps beside the arrays.
 _VALUES = ("name", "feature_dtype", "num_classes", "metric", "attainable_accuracy")
 #: Arrays that a graph can have.
-_ARRAYS = (*ARRAYS, DEGREES, WEIGHTS, "edge_ids")
+_ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 
 
 def as_dataset(graph: Any) -> Choice[GraphSource]:

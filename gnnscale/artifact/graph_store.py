@@ -29,6 +29,11 @@ ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
 DEGREES = "degrees"
 #: What the store of a graph whose edges have weights has beside them.
 WEIGHTS = "edge_weights"
+#: And of one whose edges have features: the row of each edge, and the rows.
+EDGE_ROWS, EDGE_FEATURES = "edge_rows", "edge_features"
+EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES)
+#: A row's number has 32 bits.
+MAX_EDGE_ROWS = 1 << 32
 #: More classes than that no model here can tell apart; longer rows fit no layer.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
@@ -40,7 +45,7 @@ GRAPH_STORE = kind.Kind(
     option="dataset.store",
     command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
-    rf"(ids|{'|'.join((*ARRAYS, DEGREES, WEIGHTS))})\.npy",
+    rf"(ids|{'|'.join((*ARRAYS, DEGREES, *EDGE_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
 _SLICE_ENTRIES = 1 << 20
@@ -88,7 +93,8 @@ class StoreMeta:
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or targets; 0 without labels
     feature_dtype: Literal["float32", "float16", "bfloat16", "uint8"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
-    #: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, for ``WEIGHTS`` of edges
+    #: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, for what edges have of
+    #: ``EDGE_ARRAYS``
     arrays: dict[str, ArrayEntry]
     part: PartEntry | None = None  #: None for a whole graph
     #: what the generator of the graph allows, None if not known
@@ -138,8 +144,8 @@ def write_meta(
 def write_store(path: Path, arrays: Mapping[str, Array], **entries: Any) -> None:
     """Write a graph that is in memory as a store, and check it before it appears at ``path``.
 
-    ``arrays`` are all of ``ARRAYS``, and ``WEIGHTS`` if edges have them, in the types of a store;
-    ``entries`` are those of ``write_meta``.
+    ``arrays`` are all of ``ARRAYS``, and what edges have of ``EDGE_ARRAYS``, in the types of a
+    store; ``entries`` are those of ``write_meta``.
 
     Raises:
         GraphError: ``path`` holds something, or cannot be written; or a store must not hold that.
@@ -159,21 +165,27 @@ def write_store(path: Path, arrays: Mapping[str, Array], **entries: Any) -> None
 def _check_written(folder: Path) -> None:
     """Open what was written, and look at the neighbours too."""
     meta = read_meta(folder)
-    ids, last = map_arrays(folder, meta)["indices"], meta.num_vertices - 1
+    arrays = map_arrays(folder, meta)
+    _check_range(f"{folder}: neighbour", arrays["indices"], meta.num_vertices - 1)
+    if EDGE_ROWS in arrays:
+        what = f"{folder}: row of edge features"
+        _check_range(what, arrays[EDGE_ROWS], len(arrays[EDGE_FEATURES]) - 1)
+
+
+def _check_range(what: str, ids: Array, last: int) -> None:
     for part in row_slices(len(ids), ids.itemsize):
         low, high = ids[part].min(), ids[part].max()
         if low < 0 or high > last:
             raise GraphError(
-                f"{folder}: neighbour {low if low < 0 else high} is out of range, allowed are 0 to "
-                f"{last}"
+                f"{what} {low if low < 0 else high} is out of range, allowed are 0 to {last}"
             )
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
-    """Map all arrays of a store read-only, and check all but ``indices``, features and weights.
+    """Map all arrays of a store read-only, and check all but ``indices``, features and edges' data.
 
-    Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` are
-    checked by whoever reads them; ``gnnscale doctor`` looks at everything.
+    Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` and
+    ``edge_rows`` are checked when they are read; ``gnnscale doctor`` looks at everything.
 
     Raises:
         GraphError: a file is missing, truncated, or holds not what it must.
@@ -187,6 +199,8 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     _check_splits(path, arrays, meta.num_vertices)
     if DEGREES in arrays:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
+    if EDGE_FEATURES in arrays:
+        _check_edge_features(path / f"{EDGE_FEATURES}.npy", arrays[EDGE_FEATURES], meta.num_edges)
     return arrays
 
 
@@ -204,6 +218,9 @@ def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
         forms[DEGREES] = np.dtype(np.uint32), (rows,)
     if WEIGHTS in meta.arrays:
         forms[WEIGHTS] = np.dtype(np.float32), (meta.num_edges,)
+    if EDGE_ROWS in meta.arrays or EDGE_FEATURES in meta.arrays:
+        forms[EDGE_ROWS] = np.dtype(np.uint32), (meta.num_edges,)
+        forms[EDGE_FEATURES] = np.dtype(np.float32), (None, None)
     return forms
 
 
@@ -253,6 +270,17 @@ def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None
                 f"{file}: vertex {first + place} has degree {part[place]}, "
                 f"and {lengths[place]} neighbours"
             )
+
+
+def _check_edge_features(file: Path, features: Array, num_edges: int) -> None:
+    rows, width = features.shape
+    if not 1 <= width <= MAX_FEATURES:
+        raise GraphError(f"{file}: {width} features an edge, allowed are 1 to {MAX_FEATURES}")
+    least = min(num_edges, 1)
+    if not least <= rows <= MAX_EDGE_ROWS:
+        raise GraphError(
+            f"{file}: {rows} rows for {num_edges} edges, allowed are {least} to {MAX_EDGE_ROWS}"
+        )
 
 
 def _check_labels(file: Path, labels: IntArray, num_classes: int) -> None:

@@ -56,14 +56,17 @@ def check_ids(ids: Array, num_vertices: int, source: object) -> None:
         )
 
 
-def check_features(rows: Array, first: int, source: object) -> None:
-    """Raise GraphError unless ``rows`` are rows of finite numbers; ``first`` is their first row."""
+def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> None:
+    """Raise GraphError unless ``rows`` are rows of finite numbers.
+
+    ``first`` is the number of their first row, of a vertex or an edge, which ``of`` names.
+    """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise GraphError(
-            f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
+            f"{source}: feature {column} of {of} {first + row} is {rows[row, column]}, "
             "features must be finite"
         )
 
@@ -82,6 +85,26 @@ def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Ar
         raise GraphError(
             f"{source}: weight {weights[edge]} of edge {edge}, allowed are finite numbers from 0 on"
         )
+    return converted
+
+
+def edge_features(
+    rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
+) -> Float32Array:
+    """Return features ``[num_edges, num_features]``, finite, as float32; else raise GraphError.
+
+    ``first`` is the number of the first edge.
+    """
+    check_array(rows, axes=2, kinds="biuf", source=f"{source}: features of edges")
+    if len(rows) != num_edges:
+        raise GraphError(f"{source}: {len(rows)} rows of features for {num_edges} edges")
+    if rows.shape[1] != num_features:
+        raise GraphError(
+            f"{source}: {rows.shape[1]} features from edge {first} on, before {num_features}"
+        )
+    with np.errstate(over="ignore"):  # what is not finite is refused
+        converted = np.ascontiguousarray(rows, np.float32)
+    check_features(converted, first, source, "edge")
     return converted
 
 

@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
+from gnnscale.artifact.graph_store import (
+    FEATURE_DTYPES,
+    MAX_CLASSES,
+    MAX_EDGE_ROWS,
+    MAX_FEATURES,
+    vertex_dtype,
+)
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
 from gnnscale.dataset import checks
 
@@ -154,3 +160,25 @@ def feature_rows(features: Any, name: str) -> tuple[Array, str]:
     rows = np.require(features, requirements=("C", "A"))
     checks.check_features(rows, 0, what)
     return rows, dtype
+
+
+def edge_features(features: Any, num_edges: int, name: str) -> Float32Array:
+    """Return features of edges as ``[num_edges, num_features]`` float32; one axis is one feature.
+
+    Raises:
+        GraphError: there are not as many rows, no or too many columns, a number is not finite, or
+            there are too many edges for rows of 32 bits.
+    """
+    what = f"{name}: edge features"
+    # NumPy has no bfloat16.
+    half = isinstance(features, torch.Tensor) and features.dtype == torch.bfloat16
+    rows = as_array(features.float() if half else features, what)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if num_edges > MAX_EDGE_ROWS:
+        raise GraphError(f"{what} of {num_edges} edges, allowed are up to {MAX_EDGE_ROWS}")
+    if rows.ndim == 2:
+        checks.check_num_features(rows.shape[1], what)
+        if rows.dtype != np.float32:
+            _LOG.info("%s: %s is converted to float32", what, rows.dtype)
+    width = rows.shape[-1] if rows.ndim else 0
+    return checks.edge_features(rows, num_edges=num_edges, num_features=width, source=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,8 +67,8 @@ def from_arrays(
     metric: str | None = None,
     name: str = "graph",
     edge_weights: Array | torch.Tensor | None = None,
-    number_edges: bool = False,
     edge_features: Array | torch.Tensor | None = None,
+    number_edges: bool = False,
 ) -> Graph:
     """Make a Graph from an edge list and arrays. Features are shared, not copied.
 
@@ -91,8 +90,10 @@ def from_arrays(
         name: the graph's name in reports.
         edge_weights: ``[num_edges]`` numbers, finite and not negative, in the order of ``edges``;
             None if every edge counts the same.
+        edge_features: ``[num_edges, num_edge_features]`` finite numbers, or ``[num_edges]`` for
+            one feature, in the order of ``edges``; any type but float32 is converted to that.
+            None without features of edges.
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
-        edge_features: ``[num_edges, num_edge_features]`` numbers in the order of ``edges``.
 
     Raises:
         GraphError: an id is out of range, a number not finite, a weight negative, a label no class,
@@ -101,23 +102,15 @@ def from_arrays(
     rows, feature_dtype = given.feature_rows(features, name)
     num_vertices = len(rows)
     src, dst, weights = _read_edges(edges, edge_weights, num_vertices, name)
+    of_edges = None if edge_features is None else given.edge_features(edge_features, len(src), name)
     _check_metric(metric, name)
     classes, num_classes = given.graph_labels(
         labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
     )
     train, valid, test = given.split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
-    topology = _topology(src, dst, num_vertices, weights, number_edges or edge_features is not None)
-    if edge_features is not None:
-        ids = topology["edges"].ids
-        topology["edges"] = replace(
-            topology["edges"],
-            ids=ids if number_edges else None,
-            rows=ids.astype(np.uint32),
-            features=np.ascontiguousarray(np.asarray(edge_features), np.float32),
-        )
     return Graph(
         name=name,
-        **topology,
+        **_topology(src, dst, num_vertices, weights, of_edges, number_edges),
         features=rows,
         feature_dtype=feature_dtype,
         labels=classes,
@@ -163,6 +156,7 @@ def from_dgl(
     features: str = "feat",
     labels: str = "label",
     edge_weight: str | None = None,
+    edge_feature: str | None = None,
     number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
@@ -178,18 +172,21 @@ def from_dgl(
         labels: key of the labels, which may be missing.
         edge_weight: key of the weights in ``graph.edata``, one number for each edge; None if
             every edge counts the same.
+        edge_feature: key of the features in ``graph.edata``, a row or a number for each edge; None
+            without them.
         number_edges: keep DGL's numbers of the edges, as ``Graph.edge_ids``.
         name: what reports call it.
         metric: None for accuracy, micro-F1 if labels are multi-label.
 
     Raises:
         GraphError: as ``from_arrays`` does; the graph has several types, no features, or no weights
-            of that name.
+            or features of edges of that name.
     """
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: has several vertex or edge types, allowed is one")
     src, dst = graph.edges(order="eid")
     weights = None if edge_weight is None else _edge_weights(graph.edata, edge_weight, name)
+    of_edges = None if edge_feature is None else _edge_field(graph.edata, edge_feature, name)
     return _from_peer(
         graph.ndata,
         (src, dst),
@@ -198,6 +195,7 @@ def from_dgl(
         name=name,
         metric=metric,
         edge_weights=weights,
+        edge_features=of_edges,
         number_edges=number_edges,
     )
 
@@ -206,6 +204,7 @@ def from_pyg(
     data: torch_geometric.data.Data,
     *,
     edge_weight: str | None = "edge_weight",
+    edge_attr: str | None = "edge_attr",
     number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
@@ -218,15 +217,18 @@ def from_pyg(
 
     Args:
         data: PyG data on the CPU.
-        edge_weight: field of the weights, one number for each edge. Of the fields, ``edge_weight``
-            alone may be missing; None if every edge counts the same.
+        edge_weight: field of the weights, one number for each edge. That of the default's name may
+            be missing; None if every edge counts the same.
+        edge_attr: field of the features of edges, ``[num_edges, num_edge_features]`` or
+            ``[num_edges]``. That of the default's name may be missing, or be the weights; None to
+            leave them out.
         number_edges: keep the columns' numbers of ``edge_index``, as ``Graph.edge_ids``.
         name: what reports call it.
         metric: None for accuracy, micro-F1 if labels are multi-label.
 
     Raises:
-        GraphError: as ``from_arrays`` does; the data have no edges, no features, or no weights of
-            that name.
+        GraphError: as ``from_arrays`` does; the data have no edges, no features, or no weights or
+            features of edges of that name.
     """
     fields = data.to_dict()
     if fields.get("edge_index") is None:
@@ -236,7 +238,10 @@ def from_pyg(
         raise GraphError(f"{name}: edge_index is {list(edges.shape)}, allowed is [2, num_edges]")
     if edge_weight == "edge_weight" and fields.get(edge_weight) is None:
         edge_weight = None
+    if edge_attr == "edge_attr" and (fields.get(edge_attr) is None or edge_weight == edge_attr):
+        edge_attr = None
     weights = None if edge_weight is None else _edge_weights(fields, edge_weight, name)
+    of_edges = None if edge_attr is None else _edge_field(fields, edge_attr, name)
     return _from_peer(
         fields,
         (edges[0], edges[1]),
@@ -245,6 +250,7 @@ def from_pyg(
         name=name,
         metric=metric,
         edge_weights=weights,
+        edge_features=of_edges,
         number_edges=number_edges,
     )
 
@@ -260,6 +266,14 @@ def _edge_weights(fields: Any, key: str, name: str) -> Array:
             f"{name}: edge weights {key!r} are {list(weights.shape)}, allowed is one axis"
         )
     return weights
+
+
+def _edge_field(fields: Any, key: str, name: str) -> Any:
+    """Return the features of edges from the fields of edges of a peer's graph."""
+    values = fields.get(key)
+    if values is None:
+        raise GraphError(f"{name}: has no edge features {key!r}")
+    return values
 
 
 def _from_peer(
@@ -302,14 +316,21 @@ def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
 
 
 def _topology(
-    src: Array, dst: Array, num_vertices: int, weights: Float32Array | None, number_edges: bool
+    src: Array,
+    dst: Array,
+    num_vertices: int,
+    weights: Float32Array | None,
+    features: Float32Array | None,
+    number_edges: bool,
 ) -> dict[str, Any]:
-    if weights is None and not number_edges:
+    if weights is None and features is None and not number_edges:
         indptr, indices = in_neighbors(src, dst, num_vertices)
         return {"indptr": indptr, "indices": indices}
     indptr, order = edge_order(src, dst, num_vertices)
     edges = EdgeData(
         weights=None if weights is None else weights[order],
         ids=order.astype(np.int64, copy=False) if number_edges else None,
+        rows=None if features is None else order.astype(np.uint32),
+        features=features,
     )
     return {"indptr": indptr, "indices": src[order], "edges": edges}

@@ -17,7 +17,6 @@ from typing import Any
 
 from gnnscale.core import ConfigError, one_line, shown
 
-
 #: Names of the argument of a module's ``forward`` that gets features of edges, and of the one of
 #: its constructor that gets their number.
 EDGE_ATTR = ("edge_attr", "edge_attrs")

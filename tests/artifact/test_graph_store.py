@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays, verify_store
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 
 SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -27,9 +27,11 @@ def same(one: Graph, other: Graph) -> None:
         assert getattr(one, name).dtype == getattr(other, name).dtype
     for name in ("name", "num_classes", "metric", "feature_dtype", "attainable_accuracy"):
         assert getattr(one, name) == getattr(other, name)
-    assert (one.edge_weights is None) == (other.edge_weights is None)
-    if one.edge_weights is not None and other.edge_weights is not None:
-        assert one.edge_weights.tolist() == other.edge_weights.tolist()
+    for name in ("edge_weights", "edge_rows", "edge_features"):
+        of_one, of_other = getattr(one, name), getattr(other, name)
+        assert (of_one is None) == (of_other is None)
+        if of_one is not None:
+            np.testing.assert_array_equal(of_one, of_other, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,7 @@ def same(one: Graph, other: Graph) -> None:
     [
         {},
         {"edge_weights": [1, 2, 3, 4]},
+        {"edge_features": [[1, 2], [3, 4], [5, 6], [7, 8]], "edge_weights": [1, 2, 3, 4]},
         {"features": torch.from_numpy(X).bfloat16()},
         {"labels": np.array([[0, 1], [1, 1], [0, 0], [1, 0]])},
         {"labels": None, "train_idx": None, "valid_idx": None, "test_idx": None},
@@ -76,6 +79,11 @@ def test_another_process_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert os.listdir(tmp_path / "store") == ["something"]
 
 
+def with_rows(rows: list[int], num_rows: int, width: int = 2) -> Graph:
+    features = np.ones((num_rows, width), np.float32)
+    return replace(tiny(), edges=EdgeData(rows=np.array(rows, np.uint32), features=features))
+
+
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
@@ -84,6 +92,9 @@ def test_another_process_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tiny(features=np.empty((4, 0), np.float32)), "/meta.json: entry.num_features: Exp"),
         (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
         (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),
+        (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),
+        (with_rows([0] * 4, 0), "/edge_features.npy: 0 rows for 4 edges, allowed are 1 to 42949"),
+        (with_rows([0] * 4, 1, 0), "/edge_features.npy: 0 features an edge, allowed are 1 to 6"),
     ],
 )
 def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> None:

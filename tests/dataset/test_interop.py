@@ -51,6 +51,43 @@ def test_weights_and_numbers_follow_their_edges():
     assert from_arrays((src, dst), X, number_edges=True).edge_weights is None
 
 
+EDGE_FEATURES = np.array([[5, 1], [6, 2], [7, 3], [8, 4]], np.float32)
+
+
+def test_features_of_edges_stay_and_rows_follow_their_edges():
+    graph = from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES)
+    assert graph.indices.tolist() == [1, 0, 2, 0]
+    assert graph.edge_rows.tolist() == [2, 1, 0, 3]
+    assert graph.edge_rows.dtype == np.uint32
+    assert np.shares_memory(graph.edge_features, EDGE_FEATURES)
+    assert (graph.num_edge_features, graph.edge_weights, graph.edge_ids) == (2, None, None)
+    both = from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES, edge_weights=[1, 2, 3, 4])
+    assert both.edge_weights.tolist() == [3, 2, 1, 4]
+    plain = from_arrays((SRC, DST), X)
+    assert (plain.edge_rows, plain.edge_features, plain.num_edge_features) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [1, 0, 1, 0],
+        np.array([1, 0, 1, 0], np.float64),
+        np.array([True, False, True, False]),
+        torch.tensor([[1], [0], [1], [0]], dtype=torch.uint8),
+        torch.tensor([1, 0, 1, 0], dtype=torch.bfloat16),
+    ],
+)
+def test_one_feature_of_edges_of_any_type(caplog, column):
+    caplog.set_level("INFO")
+    graph = from_arrays((SRC, DST), X, edge_features=column)
+    assert graph.edge_features.dtype == np.float32
+    assert graph.edge_features.tolist() == [[1], [0], [1], [0]]
+    if getattr(column, "dtype", None) != torch.bfloat16:
+        (message,) = caplog.messages
+        assert message.startswith("graph: edge features: ")
+        assert message.endswith(" is converted to float32")
+
+
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
 def test_masks_of_the_split(kind):
     masks = {"train_idx": kind([False, False, True]), "valid_idx": kind([True, False, False])}
@@ -141,6 +178,36 @@ def test_weights_of_pyg():
         from_pyg(data)
 
 
+def test_features_of_edges_of_pyg():
+    geometric = pytest.importorskip("torch_geometric.data")
+    edge_index = torch.from_numpy(np.stack([SRC, DST]))
+    data = geometric.Data(x=torch.from_numpy(X), edge_index=edge_index)
+    assert from_pyg(data).edge_features is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge features 'other'$"):
+        from_pyg(data, edge_attr="other")
+    data.edge_attr = torch.from_numpy(EDGE_FEATURES)
+    graph = from_pyg(data, number_edges=True)
+    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
+    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
+    assert from_pyg(data, edge_attr=None).edge_features is None
+    data.edge_attr = torch.tensor([1.0, 2, 3, 4])
+    assert from_pyg(data).edge_features.tolist() == [[1], [2], [3], [4]]
+    assert from_pyg(data, edge_weight="edge_attr").edge_features is None
+
+
+def test_features_of_edges_of_dgl():
+    dgl = pytest.importorskip("dgl")
+    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    peer.ndata["feat"] = torch.from_numpy(X)
+    peer.edata["w"] = torch.from_numpy(EDGE_FEATURES)
+    graph = from_dgl(peer, edge_feature="w", number_edges=True)
+    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
+    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
+    assert from_dgl(peer).edge_features is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge features 'feat'$"):
+        from_dgl(peer, edge_feature="feat")
+
+
 def test_weights_of_dgl():
     dgl = pytest.importorskip("dgl")
     peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
@@ -218,6 +285,13 @@ def test_from_dgl():
         ({"edge_weights": [1, 1, 1, 1e39]}, r"edge weights: weight 1e\+39 of edge 3"),
         ({"edge_weights": np.ones((4, 1))}, r"edge weights: float64\[4, 1\] has 2 axes"),
         ({"edge_weights": [True] * 4}, "edge weights: bool"),
+        ({"edge_features": EDGE_FEATURES[1:]}, "graph: 3 rows of features for 4 edges"),
+        ({"edge_features": EDGE_FEATURES[:, :0]}, "edge features: 0 features, allowed are 1 to"),
+        ({"edge_features": EDGE_FEATURES * np.nan}, "graph: feature 0 of edge 0 is nan, features"),
+        ({"edge_features": EDGE_FEATURES[None]}, r"features of edges: float32\[1, 4, 2\] has 3 ax"),
+        ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
+        ({"edge_features": ["a"] * 4}, r"features of edges: <U1\[4, 1\], needed are numbers"),
+        ({"edge_features": torch.eye(4).to_sparse()}, "edge features: torch.sparse_coo on cpu"),
         ({"metric": "mse"}, "metric 'mse', allowed are accuracy"),
     ],
 )

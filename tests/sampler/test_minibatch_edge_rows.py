@@ -75,7 +75,7 @@ def test_a_graph_without_such_rows_is_refused(graph: Graph) -> None:
     with pytest.raises(ValueError, match="edge_rows: True, allowed are False for a graph whose"):
         sampler.sample_layers(np.arange(2), [2], seed=0, step=0, edge_rows=True)
     wrong = replace(plain, edges=EdgeData(rows=graph.edge_rows[:-1], features=graph.edge_features))
-    with pytest.raises(ValueError, match="edge_rows: .* entries, must be"):
+    with pytest.raises(ValueError, match=r"edge_rows: .* entries, must be"):
         NativeSampler(wrong)
     wrong = replace(plain, edges=EdgeData(rows=graph.edge_rows.astype(np.int32)))
     with pytest.raises(TypeError, match="edge_rows: int32, allowed is uint32"):

@@ -15,7 +15,7 @@ from gnnscale.core import Array, GraphError, Int64Array, check_choice
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
-from gnnscale.dataset.storage import edge_spool, store
+from gnnscale.dataset.storage import edge_spool, edge_words, store
 
 _LOG = logging.getLogger(__name__)
 #: Slices of edges and of features that are read, converted and written.
@@ -39,7 +39,7 @@ class Needs:
     @property
     def memory(self) -> int:
         """Max bytes of memory that preparing takes, beside single lists that exceed it."""
-        list_bytes = edge_spool.EDGE_BYTES if self.weighted else self._word_bytes
+        list_bytes = edge_words.EDGE_BYTES if self.weighted else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # held, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices

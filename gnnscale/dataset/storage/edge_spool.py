@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
+from gnnscale.artifact.arrays import NpyWriter, map_npy
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core import Array, Float32Array, GraphError, Int32Array, Int64Array, errors, hardware
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, UInt32Array, hardware
+from gnnscale.dataset.storage import edge_words
 
 _SLICE_EDGES = 1 << 20
 #: Collects the few edges of small slices, so that each is not a write of its own.
@@ -110,53 +112,33 @@ class EdgeBlock:
             self._file.close()
 
 
-#: Bytes of memory an edge, while words are taken apart and edges that repeat are added up.
-EDGE_BYTES = 40
-_WEIGHT_BITS = 32
+class RowWeights:
+    """Weights of published edges by their row, in a file, while words carry the rows."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = NpyWriter(path, np.dtype(np.float32))
+        self._weights: Float32Array | None = None
 
-def packed(src: Int64Array, weights: Float32Array) -> Int64Array:
-    """Return words of sources and weights ``[num_edges]``, ordered as pairs of them are.
+    def append(self, weights: Float32Array) -> None:
+        """Write the weights of the next rows."""
+        self._file.append(weights)
 
-    Sources are below 2^31. Weights are finite and not negative, so their bits rise as they do.
-    """
-    # Minus zero has the highest bit set; plus zero added to it is plus zero.
-    words: Int64Array = (src << _WEIGHT_BITS) | (weights + np.float32(0)).view(np.int32)
-    return words
+    def finish(self) -> None:
+        """Map the file; no weight may follow."""
+        self._file.close()
+        self._weights = map_npy(self._path)
 
+    def of(self, rows: UInt32Array) -> Float32Array:
+        """Return the weights of ``rows``."""
+        assert self._weights is not None
+        return np.asarray(self._weights)[rows]
 
-def unpacked(words: Int64Array) -> tuple[Int32Array, Float32Array]:
-    """Return the sources and the weights of ``words``."""
-    return (words >> _WEIGHT_BITS).astype(np.int32), words.astype(np.uint32).view(np.float32)
-
-
-def added_up(
-    offsets: Int64Array, lists: Int32Array, weights: Float32Array, first: int
-) -> tuple[Int64Array, Int32Array, Float32Array]:
-    """Keep each neighbour once, with the sum of its weights; ``first`` is the first list's vertex.
-
-    Sums are taken in float64 in ascending order, so they depend on the weights alone.
-    """
-    begins = np.empty(len(lists), np.bool_)
-    begins[:1] = True
-    np.not_equal(lists[1:], lists[:-1], out=begins[1:])
-    begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
-    if begins.all():
-        return offsets, lists, weights
-    places = np.flatnonzero(begins)
-    del begins
-    with np.errstate(over="ignore"):  # refused below
-        sums = np.add.reduceat(weights, places, dtype=np.float64).astype(np.float32)
-    if not np.isfinite(sums).all():
-        place = places[np.isinf(sums).argmax()]
-        owner = first + int(np.searchsorted(offsets, place, side="right")) - 1
-        raise GraphError(
-            f"edge {lists[place]} to {owner}: it repeats, and its weights sum up to more than "
-            "float32 holds"
-        )
-    # Where a list begins, a run of equal neighbours does; an empty one begins with the next.
-    new_offsets: Int64Array = np.searchsorted(places, offsets)
-    return new_offsets, lists[places], sums
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.__exit__()
+        self._weights = None
+        self._path.unlink(missing_ok=True)
 
 
 #: What may be done with edges from a vertex to itself: as published, none, exactly one a vertex.
@@ -174,7 +156,8 @@ _HELD = 0.75
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
     """Return the disk that edges may take before they are sorted: all of them, or 0.
 
-    A source or destination takes ``word_bytes``: 4, or 8 with weights or beyond 2^31 vertices.
+    A source or destination takes ``word_bytes``: 4, or 8 with weights or features of edges, or
+    beyond 2^31 vertices.
     """
     num_bytes = 2 * word_bytes * num_edges
     # The arrays that they are held in are filled to three quarters at least.
@@ -211,7 +194,8 @@ class EdgeSpool:
         self._num_blocks = ((num_vertices - 1) >> self._block_bits) + 1
         self._blocks: list[EdgeBlock] = []
         self._spills = False
-        #: Sources and destinations, and perhaps weights, of edges that wait for others.
+        #: Sources and destinations, and perhaps 32 bits that are carried, of edges that wait for
+        #: others.
         self._waiting: list[Array] = []
         self._num_waiting = 0
         #: The last array that edges are held in, sources and destinations, and how many it has.
@@ -219,19 +203,34 @@ class EdgeSpool:
         self._taken = 0
         #: Whether edges have weights; None before the first call of ``add``.
         self.weighted: bool | None = None
+        #: Whether they have rows of features, and how many rows there are.
+        self.has_rows = False
+        self.num_rows = 0
+        self._row_weights: RowWeights | None = None
 
-    def add(self, src: Array, dst: Array, weights: Float32Array | None = None) -> None:
+    def add(
+        self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
+    ) -> None:
         """Append edges; ``src[i]`` sends messages to ``dst[i]``, both ``[num_edges]``.
 
         Either all calls give ``weights`` ``[num_edges]``, finite and not negative, or no call does.
+        If all say ``has_rows``, edges have a row of features each, in the order that they come in.
 
         Raises:
-            GraphError: the graph has too many vertices for weights of edges.
+            GraphError: the graph has too many vertices for weights or features of edges.
         """
         if self.weighted is None:
-            self._open(weights is not None)
-        assert self.weighted == (weights is not None)
-        given = [src, dst] if weights is None else [src, dst, weights]
+            self._open(weights is not None, has_rows)
+        assert (self.weighted, self.has_rows) == (weights is not None, has_rows)
+        given = [src, dst]
+        if has_rows:
+            rows = np.arange(self.num_rows, self.num_rows + len(src), dtype=np.int64)
+            given.append(rows.astype(np.uint32))
+            self.num_rows += len(src)
+            if weights is not None and self._row_weights is not None:
+                self._row_weights.append(weights)
+        elif weights is not None:
+            given.append(edge_words.weight_bits(weights))
         first = 0
         while first < len(src):
             count = min(len(src) - first, _SLICE_EDGES - self._num_waiting)
@@ -247,17 +246,20 @@ class EdgeSpool:
         count, self._num_waiting = self._num_waiting, 0
         self._add(*(waiting[:count] for waiting in self._waiting))
 
-    def _open(self, weighted: bool) -> None:
-        if weighted and self._dtype.itemsize > 4:
-            raise errors.GraphError(
-                f"the graph has {self.num_vertices} vertices, weights of edges are allowed for up "
-                f"to {2**31 - 1}"
+    def _open(self, weighted: bool, has_rows: bool) -> None:
+        if (weighted or has_rows) and self._dtype.itemsize > 4:
+            raise GraphError(
+                f"the graph has {self.num_vertices} vertices, "
+                f"{'features' if has_rows else 'weights'} of edges are allowed for up to "
+                f"{2**31 - 1}"
             )
-        self.weighted = weighted
+        self.weighted, self.has_rows = weighted, has_rows
+        if weighted and has_rows:
+            self._row_weights = RowWeights(self.folder / "row_weights")
         self._slab = np.empty((2, 0), self.word)
         self._waiting = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
-        if weighted:
-            self._waiting.append(np.empty(_SLICE_EDGES, np.float32))
+        if self.packs:
+            self._waiting.append(np.empty(_SLICE_EDGES, np.uint32))
         for number in range(self._num_blocks):
             first = number << self._block_bits
             last = min(first + (1 << self._block_bits), self.num_vertices)
@@ -265,27 +267,51 @@ class EdgeSpool:
             self._blocks.append(EdgeBlock(path, self.word, first, last))
 
     @property
-    def word(self) -> np.dtype[Any]:
-        """Type of sources in files and in lists, packed with their weights if they have some."""
-        return np.dtype(np.int64) if self.weighted else self._dtype
+    def packs(self) -> bool:
+        """Whether words carry something beside a source: the row of an edge, else its weight."""
+        return bool(self.weighted or self.has_rows)
 
-    def _add(self, src: Array, dst: Array, weights: Float32Array | None = None) -> None:
+    @property
+    def word(self) -> np.dtype[Any]:
+        """Type of sources in files and in lists, packed with what they carry."""
+        return np.dtype(np.int64) if self.packs else self._dtype
+
+    def loop_words(self, vertices: Array) -> Array:
+        """Return the words of loops that are added to vertices, ``[num_vertices]``.
+
+        They have the weight 1, and the row after the last of an edge.
+        """
+        if not self.packs:
+            return vertices
+        one = edge_words.weight_bits(np.ones(1, np.float32))
+        carried = np.array([self.num_rows]).astype(np.uint32) if self.has_rows else one
+        return edge_words.packed(vertices, np.repeat(carried, len(vertices)))
+
+    def unpacked(self, words: Int64Array) -> tuple[Array, edge_words.Carried]:
+        """Return the sources of ``words``, and what their edges carry; ``finish`` comes before."""
+        sources, carried = edge_words.unpacked(words)
+        if not self.has_rows:
+            return sources, edge_words.Carried(weights=carried.view(np.float32))
+        weights = None if self._row_weights is None else self._row_weights.of(carried)
+        return sources, edge_words.Carried(weights, carried)
+
+    def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:  # what loops are makes no odds
-            self._scatter(src, dst, weights)
+            self._scatter(src, dst, carried)
             return
         loop = src == dst
         if loop.any():
             if self._keeps_loops:  # a loop has no reverse to add
-                self._scatter(src[loop], src[loop], None if weights is None else weights[loop])
+                self._scatter(src[loop], src[loop], None if carried is None else carried[loop])
             src, dst = src[~loop], dst[~loop]
-            weights = None if weights is None else weights[~loop]
-        self._scatter(src, dst, weights)
+            carried = None if carried is None else carried[~loop]
+        self._scatter(src, dst, carried)
         if self._undirected:
-            self._scatter(dst, src, weights)
+            self._scatter(dst, src, carried)
 
-    def _scatter(self, src: Array, dst: Array, weights: Float32Array | None) -> None:
+    def _scatter(self, src: Array, dst: Array, carried: UInt32Array | None) -> None:
         blocks = np.arange(self._num_blocks, dtype=np.int32)
-        src = src if weights is None else packed(src, weights)
+        src = src if carried is None else edge_words.packed(src, carried)
         room = self._room(len(src))
         starts = ops.csc_scatter(
             *(src, dst, blocks, len(blocks)),
@@ -330,8 +356,12 @@ class EdgeSpool:
         No edge may follow.
         """
         if self.weighted is None:
-            self._open(False)
+            self._open(False, False)
         self._add_waiting()
+        if self._row_weights is not None:
+            if self.adds_loops:
+                self._row_weights.append(np.ones(1, np.float32))
+            self._row_weights.finish()
         self._waiting = []
         if self._spills:
             self._spill()
@@ -342,3 +372,5 @@ class EdgeSpool:
         """Remove the temporary files."""
         for block in self._blocks:
             block.close()
+        if self._row_weights is not None:
+            self._row_weights.close()

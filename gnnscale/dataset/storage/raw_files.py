@@ -17,7 +17,7 @@ from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import SLICE_BYTES, read_slices
 from gnnscale.artifact.files import read_file
 from gnnscale.artifact.header import file_sha256, header_text, parse_json
-from gnnscale.core import Array, Float32Array, GraphError, IntArray, one_line, track
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array, one_line, track
 from gnnscale.dataset.tables.ids import check_ids_file, read_ids
 from gnnscale.graph import Graph
 
@@ -161,8 +161,8 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
 
     What ``Graph.open`` checks comes first; a store that cannot be opened is looked at no further.
     Then come the checksums of all arrays, the order and range of the neighbours, whether all
-    features are finite, and all weights of edges finite and not negative. About
-    ``slice_bytes`` are in memory at a time.
+    features are finite, all weights of edges finite and not negative, and all rows of edges in
+    range. About ``slice_bytes`` are in memory at a time.
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
@@ -174,7 +174,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     with track(f"checking {path.name}", total, "bytes") as advance:
         for name in filter(
             meta.arrays.__contains__,
-            (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.WEIGHTS),
+            (*graph_store.ARRAYS, graph_store.DEGREES, *graph_store.EDGE_ARRAYS),
         ):
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
@@ -212,6 +212,10 @@ def _array_checks(
             problem = _feature_problem(*rows, graph.feature_dtype)
         elif problem is None and name == graph_store.WEIGHTS:
             problem = _weight_problem(*rows, graph)
+        elif problem is None and name == graph_store.EDGE_ROWS:
+            problem = _row_problem(*rows, graph)
+        elif problem is None and name == graph_store.EDGE_FEATURES:
+            problem = _feature_problem(*rows, "float32", of="row")
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
@@ -219,6 +223,8 @@ def _array_checks(
         "indices": "neighbours in range and sorted",
         "features": "all finite",
         graph_store.WEIGHTS: "all finite and not negative",
+        graph_store.EDGE_ROWS: "all in range",
+        graph_store.EDGE_FEATURES: "all finite",
     }.get(name)
     if what is not None:
         problem = problem and one_line(f"{file}: {problem}")
@@ -248,7 +254,7 @@ def _owner(place: int, graph: Graph) -> int:
     return int(np.searchsorted(graph.indptr, place, side="right")) - 1
 
 
-def _feature_problem(first: int, rows: Array, dtype: str) -> str | None:
+def _feature_problem(first: int, rows: Array, dtype: str, of: str = "vertex") -> str | None:
     """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
     if dtype == "uint8":
         return None
@@ -257,7 +263,7 @@ def _feature_problem(first: int, rows: Array, dtype: str) -> str | None:
     if finite.all():
         return None
     row, column = np.argwhere(~finite)[0]
-    return f"feature {column} of vertex {first + row} is not finite"
+    return f"feature {column} of {of} {first + row} is not finite"
 
 
 def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | None:
@@ -269,4 +275,17 @@ def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | No
     return (
         f"the weight of edge {first + place}, to vertex {_owner(first + place, graph)}, is "
         f"{weights[place]}"
+    )
+
+
+def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
+    """Return what is wrong with ``rows`` of edges, of which ``first`` is the first's place."""
+    assert graph.edge_features is not None
+    wrong = rows >= len(graph.edge_features)
+    if not wrong.any():
+        return None
+    place = int(wrong.argmax())
+    return (
+        f"row {rows[place]} of edge {first + place}, to vertex {_owner(first + place, graph)}, is "
+        f"out of range, there are {len(graph.edge_features)} rows of edge features"
     )

@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, Float32Array, Int64Array, hardware, prefetch, progress
-from gnnscale.dataset.storage import edge_spool
+from gnnscale.core import Array, Int64Array, hardware, prefetch, progress
+from gnnscale.dataset.storage import edge_spool, edge_words
 
 #: Slices of edges, each its sources and destinations.
 _Edges: TypeAlias = "Iterator[tuple[Array, Array]]"
@@ -26,8 +26,7 @@ class SortedLists:
     #: where each vertex's list begins in ``lists``, from 0 on, and the end of the last
     offsets: Int64Array
     lists: Array  #: in-neighbours, in ascending order for each vertex
-    #: float32 of their edges, in the same order; None if edges have none
-    weights: Float32Array | None
+    carried: edge_words.Carried  #: by their edges, in the same order
 
 
 @dataclass
@@ -44,8 +43,9 @@ class _Range:
 def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
     """Yield the lists of all vertices in ranges, in order; no edge may follow.
 
-    If duplicates are dropped, the weights of edges that repeat are added up; else these are in
-    ascending order of their weights. Arrays of 8 bytes per vertex come on top of the spool's
+    If duplicates are dropped, the first row of edges that repeat is kept, and their weights are
+    added up. Else these are in the order of their rows, or in ascending order of their weights
+    without rows. Arrays of 8 bytes per vertex come on top of the spool's
     memory, and a single neighbour list larger than that must still fit.
 
     Raises:
@@ -83,12 +83,12 @@ class _Sorter:
         self, spool: edge_spool.EdgeSpool, drop_duplicates: bool, memory_bytes: int
     ) -> None:
         self._word = spool.word
-        self._weighted = bool(spool.weighted)
+        self._spool = spool
         self._loops = int(spool.adds_loops)
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = edge_spool.EDGE_BYTES if self._weighted else self._word.itemsize
+        self._edge_bytes = edge_words.EDGE_BYTES if spool.packs else self._word.itemsize
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
@@ -120,21 +120,19 @@ class _Sorter:
         for src, dst in part.edges:
             ops.csc_fill(src, dst, first, last, cursor, out)
         if self._loops:
-            every = loops = np.arange(first, last, dtype=self._word)
-            if self._weighted:
-                loops = edge_spool.packed(every, np.ones(len(every), np.float32))
-            ops.csc_fill(loops, every, first, last, cursor, out)
+            every = np.arange(first, last, dtype=self._word)
+            ops.csc_fill(self._spool.loop_words(every), every, first, last, cursor, out)
         del cursor
-        drops = self._drop_duplicates and not self._weighted
+        drops = self._drop_duplicates and not self._spool.packs
         offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
-        if not self._weighted:
-            part.lists = SortedLists(first, offsets, out[: offsets[-1]], None)
+        if not self._spool.packs:
+            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_words.Carried())
             return
-        lists, weights = edge_spool.unpacked(out)
+        lists, carried = self._spool.unpacked(out)
         del out
         if self._drop_duplicates:
-            offsets, lists, weights = edge_spool.added_up(offsets, lists, weights, first)
-        part.lists = SortedLists(first, offsets, lists, weights)
+            offsets, lists, carried = edge_words.merged(offsets, lists, carried, first)
+        part.lists = SortedLists(first, offsets, lists, carried)
 
     def _cuts(self, degrees: Int64Array) -> Int64Array:
         """Return the starts of ranges, counted from the first of some vertices, and their end."""

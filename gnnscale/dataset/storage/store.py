@@ -19,6 +19,7 @@ from gnnscale.core import ConfigError, GraphError, check_choice, check_range, sh
 from gnnscale.core.arrays import Array, BoolArray, Float32Array, Int64Array, IntArray
 from gnnscale.dataset import checks
 from gnnscale.dataset.storage import edge_spool, raw_files
+from gnnscale.dataset.storage.edge_features import EdgeFeatures
 from gnnscale.dataset.storage.scaling import Scaling, Spread
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
 
@@ -120,11 +121,11 @@ class StoreOptions:
     """What is changed on the way from the published files to the store.
 
     Attributes:
-        undirected: store the reverse of every edge too, with the same weight.
+        undirected: store the reverse of every edge too, with the same weight and features.
         drop_duplicates: store edges that are published several times once; their weights are added
-            up.
+            up, and the features of the first are kept.
         self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex, of
-            weight 1.
+            weight 1 and with zeros as features.
         feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
         standardize: give each column of the features mean 0 and standard deviation 1 over the
@@ -165,6 +166,7 @@ class StoreWriter:
         self.notes: dict[str, Any] = {}  # further entries of meta.json
         self._options = options
         self._spool: edge_spool.EdgeSpool | None = None
+        self._edge_features: EdgeFeatures | None = None
         self._arrays: dict[str, ArrayEntry] = {}
         self._feature_dtype = ""
         #: The source of features that are scaled once the training vertices are known.
@@ -201,7 +203,13 @@ class StoreWriter:
         )
 
     def add_edges(
-        self, src: Array, dst: Array, *, weights: Array | None = None, source: object
+        self,
+        src: Array,
+        dst: Array,
+        *,
+        weights: Array | None = None,
+        features: Array | None = None,
+        source: object,
     ) -> None:
         """Append edges; ``src[i]`` sends messages to ``dst[i]``.
 
@@ -210,20 +218,26 @@ class StoreWriter:
             dst: the same.
             weights: ``[num_edges]`` numbers, finite and not negative; all calls give them, or none
                 does. None if every edge counts the same.
+            features: ``[num_edges, num_edge_features]`` finite numbers, written in this order;
+                likewise. None if edges have no features.
             source: named in errors.
 
         Raises:
-            GraphError: an id is out of range, or a weight not allowed.
+            GraphError: an id is out of range, or a weight or a feature not allowed.
         """
         spool = self._edges(source)
         checks.check_ids(src, spool.num_vertices, source)
         checks.check_ids(dst, spool.num_vertices, source)
-        if spool.weighted is not None and spool.weighted != (weights is not None):
-            now, before = ("", "none") if weights is not None else ("no ", "some")
-            raise GraphError(f"{source}: edges have {now}weights, those before have {before}")
+        if spool.weighted is not None:
+            _check_alike("weights", spool.weighted, weights, source)
+            _check_alike("features", spool.has_rows, features, source)
         if weights is not None:
             weights = checks.checked_weights(weights, len(src), source)
-        spool.add(src, dst, weights)
+        if features is not None:
+            if self._edge_features is None:
+                self._edge_features = EdgeFeatures(self.path, features, source)
+            self._edge_features.append(features, len(src), source)
+        spool.add(src, dst, weights, features is not None)
 
     def build_topology(self) -> tuple[Int64Array, IntArray]:
         """Sort the edges into in-neighbour lists, and map ``indptr`` and ``indices`` of the files.
@@ -235,6 +249,10 @@ class StoreWriter:
             self._arrays |= write_topology(
                 spool, self.path, drop_duplicates=self._options.drop_duplicates
             )
+            if self._edge_features is not None:
+                # Loops that are added have no features: a row of zeros.
+                entry = self._edge_features.finish(num_zeros=int(spool.adds_loops))
+                self._arrays[graph_store.EDGE_FEATURES] = entry
             spool.close()
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
 
@@ -412,6 +430,8 @@ class StoreWriter:
     def __exit__(self, *reason: object) -> None:
         if self._spool is not None:
             self._spool.close()
+        if self._edge_features is not None:
+            self._edge_features.close()
 
     def _edges(self, source: object) -> edge_spool.EdgeSpool:
         if self._spool is None:
@@ -422,16 +442,19 @@ class StoreWriter:
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
-    """Write ``indptr.npy``, ``indices.npy`` and perhaps ``edge_weights.npy``.
+    """Write ``indptr.npy``, ``indices.npy``, and perhaps ``edge_weights`` and ``edge_rows.npy``.
 
     Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
     disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
     memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
-    most and read as often, however many there are. Edges with weights are sorted as words of both.
+    most and read as often, however many there are. Edges with weights are sorted as words of both,
+    and edges with features as words with their row; weights are looked up by the row then.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:
         dtypes[graph_store.WEIGHTS] = np.dtype(np.float32)
+    if spool.has_rows:
+        dtypes[graph_store.EDGE_ROWS] = np.dtype(np.uint32)
     written = 0
     with ExitStack() as stack:
         files = {
@@ -441,8 +464,17 @@ def write_topology(
         files["indptr"].append(np.zeros(1, np.int64))
         for part in sorted_lists(spool, drop_duplicates):
             files["indices"].append(part.lists)
-            if part.weights is not None:
-                files[graph_store.WEIGHTS].append(part.weights)
+            if part.carried.weights is not None:
+                files[graph_store.WEIGHTS].append(part.carried.weights)
+            if part.carried.rows is not None:
+                files[graph_store.EDGE_ROWS].append(part.carried.rows)
             files["indptr"].append(part.offsets[1:] + written)
             written += len(part.lists)
         return {name: file.close() for name, file in files.items()}
+
+
+def _check_alike(what: str, before: bool, given: Array | None, source: object) -> None:
+    """Raise GraphError unless edges have ``what`` if and only if those before have."""
+    if before != (given is not None):
+        now, some = ("", "none") if given is not None else ("no ", "some")
+        raise GraphError(f"{source}: edges have {now}{what}, those before have {some}")

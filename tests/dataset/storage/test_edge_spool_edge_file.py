@@ -1,13 +1,11 @@
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gnnscale.core.errors import GraphError
 from gnnscale.dataset.storage import edge_spool
-from gnnscale.dataset.storage.edge_spool import EdgeBlock, EdgeFile, added_up, packed, unpacked
+from gnnscale.dataset.storage.edge_spool import EdgeBlock, EdgeFile
 
 INT32 = np.dtype(np.int32)
 
@@ -78,45 +76,3 @@ def test_spilled_edges_are_counted_and_taken_like_those_that_are_held(tmp_path: 
     assert taken_edge_block(block) == [(0, 5), (1, 7), (2, 5), (3, 4)]
     block.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_words_are_ordered_by_source_then_by_weight() -> None:
-    pairs = [(0, 0.0), (0, 1e-45), (0, 0.5), (0, 3e38), (1, 0.0), (7, 2.0), (2**31 - 1, 3e38)]
-    src, weights = np.array([src for src, _ in pairs]), np.array([w for _, w in pairs], np.float32)
-    words = packed(src, weights)
-    assert (np.diff(words) > 0).all()
-    found = unpacked(words)
-    assert found[0].tolist() == src.tolist()
-    assert found[1].tolist() == weights.tolist()
-    # Minus zero is zero.
-    assert packed(np.array([3, 3]), np.array([-0.0, 0.0], np.float32)).tolist() == [3 << 32] * 2
-
-
-def test_by_hand() -> None:
-    offsets, lists = np.array([0, 2, 2, 5, 5]), np.array([1, 1, 1, 4, 4], np.int32)
-    weights = np.array([1, 2, 4, 8, 16], np.float32)
-    new_offsets, kept, sums = added_up(offsets, lists, weights, 0)
-    assert new_offsets.tolist() == [0, 1, 1, 3, 3]
-    assert kept.tolist() == [1, 1, 4]
-    assert sums.tolist() == [3, 4, 24]
-    assert added_up(np.array([0, 0]), lists[:0], weights[:0], 0)[0].tolist() == [0, 0]
-
-
-def test_a_sum_beyond_float32() -> None:
-    lists, weights = np.array([4, 9, 9], np.int32), np.full(3, 3e38, np.float32)
-    with pytest.raises(GraphError, match=r"^edge 9 to 101: it repeats"):
-        added_up(np.array([0, 1, 3]), lists, weights, 100)
-
-
-def test_memory() -> None:
-    words = packed(np.arange(200_000) // 2, np.ones(200_000, np.float32))
-    tracemalloc.start()
-    try:
-        words = words.copy()
-        lists, weights = unpacked(words)
-        del words
-        added_up(np.array([0, len(lists)]), lists, weights, 0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < edge_spool.EDGE_BYTES * 200_000

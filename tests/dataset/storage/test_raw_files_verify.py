@@ -14,14 +14,14 @@ def store(tmp_path):
     return write(tmp_path / "store")
 
 
-def write(path, dtype="float32", steps=range(1, 7), weights=None):
+def write(path, dtype="float32", steps=range(1, 7), **of_edges):
     """Write a ring of 50 vertices, with as many neighbours as there are steps."""
     path.mkdir()
     vertices = np.arange(50)
     with StoreWriter(path, StoreOptions(feature_dtype=dtype)) as writer:
         writer.set_num_vertices(50, source="raw")
         for step in steps:
-            writer.add_edges(vertices, (vertices + step) % 50, weights=weights, source="raw")
+            writer.add_edges(vertices, (vertices + step) % 50, source="raw", **of_edges)
         rows = np.ones((50, 3), np.float32)
         writer.write_features([rows], num_features=3, dtype="float32", source="raw")
         writer.set_labels(vertices % 2, source="raw")
@@ -42,6 +42,26 @@ def test_weights_of_edges(tmp_path, weight):
     file = store / "edge_weights.npy"
     expected = [f"{file}: the weight of edge 7, to vertex 7, is {float(weight)}"]
     assert problems(store, slice_bytes=16) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what", "problem"),
+    [
+        (
+            *("edge_rows", 50, "all in range"),
+            "row 50 of edge 7, to vertex 7, is out of range, there",
+        ),
+        (*("edge_features", np.inf, "all finite"), "feature 0 of row 7 is not finite"),
+    ],
+)
+def test_features_of_edges(tmp_path, name, value, what, problem):
+    store = write(tmp_path / "store", steps=[1], features=np.arange(50)[:, None])
+    assert problems(store) == []
+    found = [check.what for check in verify_store(store)]
+    assert found[found.index(f"{name}.npy: checksum") + 1] == f"{name}.npy: {what}"
+    change(store, name, 7, value)
+    (found,) = problems(store, slice_bytes=16)
+    assert found.startswith(f"{store / name}.npy: {problem}")
 
 
 def change(store, name, place, value):

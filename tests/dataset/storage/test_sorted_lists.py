@@ -50,7 +50,7 @@ def test_weights_come_with_their_edges_in_memory_and_from_disk(tmp_path: Path) -
         edges.add(src, dst, weights)
         results.append(list(sorted_lists(edges, True)))
         edges.close()
-    held, spilled = (np.concatenate([part.weights for part in parts]) for parts in results)
+    held, spilled = (np.concatenate([part.carried.weights for part in parts]) for parts in results)
     np.testing.assert_array_equal(held, spilled)
     loops = src == dst
     expected = np.where(loops, 1, 2) @ weights.astype(np.float64)

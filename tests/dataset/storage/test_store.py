@@ -14,7 +14,7 @@ from one_line import one_line
 from gnnscale import ops
 from gnnscale.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.dataset.storage import edge_spool
+from gnnscale.dataset.storage import edge_features, edge_spool
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 
@@ -88,6 +88,148 @@ def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
 def test_weights_of_edges(tmp_path, options, expected):
     edges, weights = [(0, 1), (0, 1), (2, 1), (2, 2)], [2, 0.5, 3, 4]
     assert weighted_lists(tmp_path, StoreOptions(**options), edges, weights) == expected
+
+
+def rows_of_lists(path, options, edges, *, weights=None, num_vertices=3, cuts=()):
+    """Return neighbours of each vertex with the rows, and perhaps weights, of their edges.
+
+    Edge ``i`` has the features ``[i, -i]``; they are compared with what is stored.
+    """
+    path.mkdir(exist_ok=True)
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    features = np.arange(len(src))[:, None] * [1, -1]
+    weights = None if weights is None else np.array(weights, np.float32)
+    with StoreWriter(path, options) as writer:
+        writer.set_num_vertices(num_vertices, source="raw")
+        for part in np.split(np.arange(len(src)), sorted(cuts)):
+            some = None if weights is None else weights[part]
+            ends = src[part], dst[part]
+            writer.add_edges(*ends, weights=some, features=features[part], source="raw")
+        indptr, indices = writer.build_topology()
+    rows, stored = np.load(path / "edge_rows.npy"), np.load(path / "edge_features.npy")
+    assert (rows.dtype, stored.dtype) == (np.uint32, np.float32)
+    assert stored.tolist() == [*features.tolist(), *[[0, 0]] * (options.self_loops == "add")]
+    kept = [indices.tolist(), rows.tolist()]
+    if weights is not None:
+        kept.append(np.load(path / "edge_weights.npy").tolist())
+    ends = list(zip(*kept, strict=True))
+    assert not (path / "row_weights").exists()
+    return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [[], [(0, 0), (2, 2)], [(2, 3)]]),
+        ({"drop_duplicates": False}, [[], [(0, 0), (0, 1), (2, 2)], [(2, 3)]]),
+        ({"undirected": True}, [[(1, 0)], [(0, 0), (2, 2)], [(1, 2), (2, 3)]]),
+        ({"self_loops": "remove"}, [[], [(0, 0), (2, 2)], []]),
+        # Loops that are added share a row of zeros after the four that are published.
+        ({"self_loops": "add"}, [[(0, 4)], [(0, 0), (1, 4), (2, 2)], [(2, 4)]]),
+    ],
+)
+def test_features_of_edges(tmp_path, options, expected):
+    edges = [(0, 1), (0, 1), (2, 1), (2, 2)]
+    assert rows_of_lists(tmp_path, StoreOptions(**options), edges, cuts=[3]) == expected
+
+
+def test_an_edge_that_is_published_both_ways_has_one_row(tmp_path):
+    options = StoreOptions(undirected=True)
+    found = rows_of_lists(tmp_path, options, [(1, 0), (0, 1)], weights=[2, 3], num_vertices=2)
+    assert found == [[(1, 0, 5)], [(0, 0, 5)]]
+
+
+def expected_rows(options, edges, weights, num_vertices):
+    """Return what ``rows_of_lists`` does, edge by edge."""
+    lists = [[] for _ in range(num_vertices)]
+    for row, ((src, dst), weight) in enumerate(zip(edges, weights, strict=True)):
+        if src == dst and options.self_loops != "keep":
+            continue
+        lists[dst].append((src, row, weight))
+        if options.undirected and src != dst:
+            lists[src].append((dst, row, weight))
+    for vertex, ends in enumerate(lists):
+        if options.self_loops == "add":
+            ends.append((vertex, len(edges), 1))
+        ends.sort()
+    if not options.drop_duplicates:
+        return lists
+    return [
+        [
+            (src, min(same)[1], float(sum(weight for _, _, weight in same)))
+            for src in sorted({end[0] for end in ends})
+            for same in [[end for end in ends if end[0] == src]]
+        ]
+        for ends in lists
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40),
+    weighted=st.booleans(),
+    self_loops=st.sampled_from(edge_spool.SELF_LOOPS),
+    undirected=st.booleans(),
+    drop_duplicates=st.booleans(),
+    memory_bytes=st.sampled_from([1, 400, 1 << 20]),
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+)
+def test_rows_are_those_of_a_slow_reference(
+    tmp_path_factory, edges, weighted, memory_bytes, cuts, **options
+):
+    path = tmp_path_factory.mktemp("store")
+    options = StoreOptions(**options, memory_bytes=memory_bytes)
+    weights = np.random.default_rng(len(edges)).integers(0, 9, len(edges)).tolist()
+    given_weights = weights if weighted else None
+    found = rows_of_lists(path, options, edges, weights=given_weights, num_vertices=5, cuts=cuts)
+    expected = expected_rows(options, edges, weights, 5)
+    if not weighted:
+        expected = [[end[:2] for end in ends] for ends in expected]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "features", "message"),
+    [
+        (1, None, "raw: edges have no features, those before have some"),
+        (None, [[1], [1]], "raw: edges have features, those before have n"),
+        (1, [[1]], "raw: 1 rows of features for 2 edges"),
+        (1, [[1, 2], [1, 2]], "raw: 2 features from edge 2 on, before 1"),
+        (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
+        (1, [[1e39], [0]], "raw: feature 0 of edge 2 is inf, features must be finite"),
+        (1, [1, 2], r"raw: features of edges: int64[2] has 1 axes, needed are 2"),
+        (1, [["a"], ["b"]], "raw: features of edges: <U1[2, 1], needed are numbers"),
+    ],
+)
+def test_features_of_edges_that_are_refused(writer, before, features, message):
+    ends = np.array([0, 1]), np.array([1, 2])
+    rows = None if before is None else np.ones((2, before))
+    writer.add_edges(*ends, features=rows, source="raw")
+    features = features if features is None else np.array(features)
+    with one_line(error=GraphError, begins=message):
+        writer.add_edges(*ends, features=features, source="raw")
+
+
+@pytest.mark.parametrize("width", [0, (1 << 16) + 1])
+def test_so_many_features_no_edge_has(writer, width):
+    rows = np.zeros((1, width), np.uint8)
+    message = f"raw: edges: {width} features, allowed are 1 to 65536"
+    with one_line(error=GraphError, begins=message):
+        writer.add_edges(np.array([0]), np.array([1]), features=rows, source="raw")
+
+
+def test_features_of_too_many_edges(writer, monkeypatch):
+    monkeypatch.setattr(edge_features, "MAX_EDGE_ROWS", 3)
+    ends, rows = (np.array([0, 1]), np.array([1, 2])), np.ones((2, 1))
+    writer.add_edges(*ends, features=rows, source="raw")
+    with one_line(error=GraphError, begins="raw: 3 edges, features are allowed for up to 2"):
+        writer.add_edges(ends[0][:1], ends[1][:1], features=rows[:1], source="raw")
+
+
+def test_features_of_edges_of_too_many_vertices(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_spool, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
+    with pytest.raises(GraphError, match="features of edges are allowed for up to 2147483647"):
+        rows_of_lists(tmp_path, StoreOptions(), [(0, 1)])
 
 
 def test_a_graph_without_weights_is_as_before(tmp_path):
