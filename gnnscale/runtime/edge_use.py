@@ -35,8 +35,8 @@ def _check(config: TrainConfig) -> None:
     for device in config.device_plan.parsed():
         if not device.takes_edge_features:
             raise ConfigError(
-                f"{reads}, which {device.label} cannot; devices of kind cpu and emulated can, and "
-                f"{otherwise}"
+                f"{reads}, and {device.label} computes layers without; devices of kind cpu and "
+                f"emulated can take part, and {otherwise}"
             )
     if config.features.preaggregates:
         raise ConfigError(

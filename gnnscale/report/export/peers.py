@@ -27,9 +27,12 @@ class Peer:
     #: for each architecture and kind of norm what stands before the weights of a norm; norm i is
     #: ``norms.i``
     norm: Callable[[str, str], str]
-    #: makes the program that builds the model and loads the file
-    snippet: Callable[[options.LayeredModel, tuple[int, ...], Path], str]
+    #: makes the program that builds the model and loads the file, from options, widths and file,
+    #: and from the number of features of each edge that it reads, if it reads any
+    snippet: Callable[..., str]
     note: Mapping[str, str]  #: for each architecture what has no counterpart, in one line
+    #: for each architecture the names of further weights of layers that read features of edges
+    of_edges: Mapping[str, Mapping[str, Weight]]
 
     def weights(self, config: options.LayeredModel, model: GNN) -> dict[str, Tensor]:
         """Return the weights of ``model`` under the peer's names.
@@ -43,6 +46,13 @@ class Peer:
                 f"format={self.name}: layers of {shown(config.name)} have no counterpart there; "
                 f"{', '.join(self.layers)} have, and format=safetensors writes any"
             )
+        if model.uses_edge_features:
+            if config.name not in self.of_edges:
+                raise ConfigError(
+                    f"format={self.name}: layers of {config.name} that read features of edges have "
+                    "no counterpart there; format=pyg and format=safetensors write them"
+                )
+            known = {**known, **self.of_edges[config.name]}
         heads = getattr(config, "num_heads", 1)
         found = {
             f"convs.{index}.{name}": make(layer.state_dict(), heads)
@@ -117,6 +127,17 @@ LAYERS: Mapping[str, Mapping[str, Weight]] = {
     },
 }
 
+EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
+    "GAT": {
+        "lin_edge.weight": renamed("edge_linear.weight"),
+        "att_edge": per_head("attention_edge"),
+    },
+    "GIN": {
+        "lin.weight": renamed("edge_linear.weight"),
+        "lin.bias": renamed("edge_linear.bias"),
+    },
+}
+
 _LOOPS = (
     "a graph with self loops of its own: add_self_loops=False in the model, and edge_index = "
     "torch_geometric.utils.add_self_loops(edge_index, num_nodes=len(x))[0]; PyG else replaces them"
@@ -141,33 +162,33 @@ from torch_geometric.nn.models import {name}
 
 model = {name}({width}, {hidden}, {num_layers}, {num_classes}, dropout={dropout}{more})
 model.load_state_dict(load_file({file}))
-logits = model.eval()(x, edge_index)
+logits = model.eval()(x, edge_index{edges})
 """
 
 _GIN = """\
 from safetensors.torch import load_file
 from torch import nn
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import {conv}
 
 
 class GIN(nn.Module):
     def __init__(self, widths, hidden):
         super().__init__()
         self.convs = nn.ModuleList(
-            GINConv(nn.Sequential(nn.Linear(a, hidden), nn.ReLU(), nn.Linear(hidden, b)))
+            {conv}(nn.Sequential(nn.Linear(a, hidden), nn.ReLU(), nn.Linear(hidden, b)){edge_dim})
             for a, b in zip(widths, widths[1:])
         )
         self.norms = nn.ModuleList({norm} for width in widths[1:-1])
 
-    def forward(self, x, edge_index):
+    def forward(self, x, edge_index{argument}):
         for conv, norm in zip(self.convs, self.norms):
-            x = norm(conv(x, edge_index)).relu()
-        return self.convs[-1](x, edge_index)
+            x = norm(conv(x, edge_index{argument})).relu()
+        return self.convs[-1](x, edge_index{argument})
 
 
 model = GIN({widths}, {hidden})
 model.load_state_dict(load_file({file}))
-logits = model.eval()(x, edge_index)
+logits = model.eval()(x, edge_index{argument})
 """
 
 #: What builds a norm of ``width`` features in a module.
@@ -183,11 +204,19 @@ def _norm_prefix(name: str, norm: str) -> str:
     return "module." if norm == "batch" and name != "GIN" else ""
 
 
-def _snippet(config: options.LayeredModel, widths: tuple[int, ...], file: Path) -> str:
+def _snippet(
+    config: options.LayeredModel, widths: tuple[int, ...], file: Path, edge_width: int = 0
+) -> str:
     if config.name == "GIN":
         norm = NORM_MODULES[config.norm]
         return _GIN.format(
-            widths=list(widths), hidden=config.hidden, norm=norm, file=json.dumps(str(file))
+            widths=list(widths),
+            hidden=config.hidden,
+            norm=norm,
+            file=json.dumps(str(file)),
+            conv="GINEConv" if edge_width else "GINConv",
+            edge_dim=f", edge_dim={edge_width}" if edge_width else "",
+            argument=", edge_attr" if edge_width else "",
         )
     heads = getattr(config, "num_heads", None)
     return _BASIC.format(
@@ -197,12 +226,22 @@ def _snippet(config: options.LayeredModel, widths: tuple[int, ...], file: Path) 
         num_layers=config.num_layers,
         num_classes=widths[-1],
         dropout=config.dropout,
-        more=_NORMS[config.norm] + ("" if heads is None else f", heads={heads}"),
+        more=_NORMS[config.norm]
+        + ("" if heads is None else f", heads={heads}")
+        + (f", edge_dim={edge_width}" if edge_width else ""),
+        edges=", edge_attr=edge_attr" if edge_width else "",
         file=json.dumps(str(file)),
     )
 
 
-PYG = Peer(name="pyg", layers=LAYERS, norm=_norm_prefix, snippet=_snippet, note=NOTES)
+PYG = Peer(
+    name="pyg",
+    layers=LAYERS,
+    norm=_norm_prefix,
+    snippet=_snippet,
+    note=NOTES,
+    of_edges=EDGE_WEIGHTS,
+)
 
 LAYERS_FOR_DGL: Mapping[str, Mapping[str, Weight]] = {
     "GCN": {"weight": transposed("linear.weight"), "bias": renamed("linear.bias")},
@@ -298,7 +337,9 @@ _PARTS = {
 }
 
 
-def _snippet_for_dgl(config: options.LayeredModel, widths: tuple[int, ...], file: Path) -> str:
+def _snippet_for_dgl(
+    config: options.LayeredModel, widths: tuple[int, ...], file: Path, _: int = 0
+) -> str:
     layer, conv, prepare, hidden, last = _PARTS[config.name]
     heads = getattr(config, "num_heads", 1)
     convs: list[str] = []
@@ -325,4 +366,5 @@ DGL = Peer(
     norm=lambda *_: "",
     snippet=_snippet_for_dgl,
     note=NOTES_FOR_DGL,
+    of_edges={},
 )

@@ -13,7 +13,7 @@ from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.report.export.peers import DGL, PYG
-from gnnscale.report.export.weights import ExportConfig, export
+from gnnscale.report.export.weights import ExportConfig, export, export_model
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.load import load_run
 
@@ -87,6 +87,35 @@ def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path
         edge_index = utils.add_self_loops(edge_index, num_nodes=len(graph.features))[0]
     found = ran(snippet, x=torch.from_numpy(graph.features), edge_index=edge_index)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", [GAT, GIN])
+def test_layers_that_read_features_of_edges(config: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    generator = np.random.default_rng(0)
+    src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2], [3, 2], [3, 2], [4, 0]]).T
+    rows = generator.standard_normal((6, 5), np.float32)
+    attr = generator.standard_normal((7, 3), np.float32)
+    graph = from_arrays((src, dst), rows, np.arange(6) % 3, num_classes=3, edge_features=attr)
+    given = config(hidden=8, num_layers=3)
+    model = given.build(num_features=5, num_classes=3, num_edge_features=3).eval()
+    for each in model.parameters():
+        torch.nn.init.normal_(each)
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    out = tmp_path / "m.safetensors"
+    done = export_model(ExportConfig(run=tmp_path, format="pyg", out=out), given, model)
+    assert f"edge_dim={3}" in done.snippet
+    tensors = {"x": torch.from_numpy(rows), "edge_attr": torch.from_numpy(attr)}
+    found = ran(done.snippet, edge_index=torch.from_numpy(np.stack([src, dst])), **tensors)
+    torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+    own = export_model(ExportConfig(run=tmp_path, out=tmp_path / "own.safetensors"), given, model)
+    program: dict[str, Any] = {}
+    exec(own.snippet, program)
+    assert program["model"].uses_edge_features
+    with pytest.raises(ConfigError, match=f"format=dgl: layers of {given.name} that read features"):
+        export_model(
+            ExportConfig(run=tmp_path, format="dgl", out=tmp_path / "d.safetensors"), given, model
+        )
 
 
 def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_path: Path) -> None:
