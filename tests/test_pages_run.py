@@ -53,6 +53,25 @@ def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
             run_command(shlex.split(line))
 
 
+def test_features_of_edges_are_stored_as_the_page_shows(capfd) -> None:
+    text = (DOCS / "your-graph.md").read_text()
+    found = re.search(r"<!-- edge-features -->\n```python\n(.*?)```\n\n```\n(.*?)```", text, re.S)
+    names: dict[str, Any] = {}
+    exec(compile(found[1], "your-graph.md", "exec"), names)
+    in_memory = names["of_edges"]
+    for command in found[2].splitlines():
+        run_command(shlex.split(command))
+        stored = gnnscale.Graph.open(capfd.readouterr().out.split()[-1])
+        np.testing.assert_allclose(stored.edge_features, names["payments"], rtol=1e-6)
+        # Edges that repeat are stored once, with the features of the first.
+        ends = np.repeat(np.arange(200), np.diff(stored.indptr)), stored.indices
+        first = {}
+        for row, pair in enumerate(zip(names["dst"], names["src"], strict=True)):
+            first.setdefault(pair, row)
+        assert [first[pair] for pair in zip(*ends, strict=True)] == stored.edge_rows.tolist()
+    assert in_memory.shape == (2000, 2)
+
+
 def readme_blocks() -> tuple[str, list[list[str]]]:
     """Return what the README makes a graph with, and the commands that go on with it."""
     text = (ROOT / "README.md").read_text()

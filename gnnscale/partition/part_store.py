@@ -8,14 +8,15 @@ import numpy as np
 
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array, write_header, write_rows
 from gnnscale.artifact.files import check_space, new_folder
-from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
-from gnnscale.core import Array, BoolArray, GraphError, IntArray, UInt32Array, track
+from gnnscale.artifact.graph_store import DEGREES, EDGE_FEATURES, EDGE_ROWS, WEIGHTS, write_meta
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, IntArray, UInt32Array, track
 from gnnscale.graph import Graph
 from gnnscale.partition import partitioner, store
 from gnnscale.sampler.seed_order import labelled_vertices
 
 _SLICE_EDGES = 1 << 22
 _MAX_DEGREE = (1 << 32) - 1
+_PAGE_BYTES = 4096
 
 
 def view_of_part(graph: Graph, parts: partitioner.Parts, index: int) -> Graph:
@@ -30,8 +31,9 @@ def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -
     part's training vertices, and goes no further than ``parts.num_hops``, returns what it returns
     of the whole graph. The part's own are:
 
-    - lists of vertices fewer than ``num_hops`` away, with the weights of their edges; others are
-      empty,
+    - lists of vertices fewer than ``num_hops`` away, with the weights of their edges and their
+      rows of features; others are empty,
+    - features of these edges; the file has holes in place of other rows,
     - features of vertices up to ``num_hops`` away; the file has holes in place of others,
     - training vertices that belong to it,
     - ``degrees``, in-degrees in the whole graph of its vertices.
@@ -100,7 +102,9 @@ def _write_arrays(
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
     row_bytes = graph.features[:1].nbytes
-    edge_bytes = graph.indices.itemsize + (4 if graph.edge_weights is not None else 0)
+    edge_bytes = graph.indices.itemsize
+    edge_bytes += 4 * ((graph.edge_weights is not None) + (graph.edge_rows is not None))
+    edge_bytes += 4 * graph.num_edge_features  # at most, since rows are shared
     disk = int(indptr[-1]) * edge_bytes + int(present.sum()) * row_bytes
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
@@ -108,13 +112,52 @@ def _write_arrays(
     arrays = {
         "indptr": write_array(folder / "indptr.npy", indptr),
         "indices": write_rows(folder / "indices.npy", indices, graph.indices.dtype),
-        "features": _write_features(folder / "features.npy", graph.features, present, name),
+        "features": _write_features(
+            folder / "features.npy", graph.features, present, f"{name}: features", "vertices"
+        ),
         DEGREES: write_array(folder / f"{DEGREES}.npy", np.where(present, degrees, np.uint32(0))),
     }
     if graph.edge_weights is not None:
         kept = _kept(graph, graph.edge_weights, listed, f"{name}: weights")
         arrays[WEIGHTS] = write_rows(folder / f"{WEIGHTS}.npy", kept, np.dtype(np.float32))
+    if graph.edge_rows is not None and graph.edge_features is not None:
+        arrays |= _write_edge_features(
+            folder, graph, graph.edge_rows, graph.edge_features, listed, name
+        )
     return arrays
+
+
+def _write_edge_features(
+    folder: Path,
+    graph: Graph,
+    rows: UInt32Array,
+    features: Float32Array,
+    listed: BoolArray,
+    name: str,
+) -> dict[str, ArrayEntry]:
+    """Write the rows of the edges in the part's lists, and their features. Rows keep their number.
+
+    Raises:
+        GraphError: a row is out of range.
+    """
+    used = np.zeros(len(features), np.bool_)
+
+    def marked() -> Iterator[Array]:
+        for part in _kept(graph, rows, listed, f"{name}: rows of edges"):
+            if len(part) and part.max() >= len(used):
+                raise GraphError(
+                    f"{graph.path or graph.name}: damaged, edge_rows: row {part.max()} is out of "
+                    f"range, there are {len(used)} rows of edge features; gnnscale doctor "
+                    "store=DIR looks at all of it"
+                )
+            used[part] = True
+            yield part
+
+    file, what = folder / f"{EDGE_FEATURES}.npy", f"{name}: edge features"
+    return {
+        EDGE_ROWS: write_rows(folder / f"{EDGE_ROWS}.npy", marked(), np.dtype(np.uint32)),
+        EDGE_FEATURES: _write_features(file, features, used, what, "rows"),
+    }
 
 
 def _degrees(graph: Graph) -> UInt32Array:
@@ -139,10 +182,13 @@ def _kept(graph: Graph, values: Array, listed: BoolArray, what: str) -> Iterator
             first = last
 
 
-def _write_features(path: Path, rows: Array, present: BoolArray, name: str) -> ArrayEntry:
+def _write_features(
+    path: Path, rows: Array, present: BoolArray, what: str, unit: str
+) -> ArrayEntry:
     """Write the rows that are present, and leave holes for others, which read as zeros."""
     row_bytes, crc32 = rows[:1].nbytes, 0
-    with path.open("wb") as file, track(f"{name}: features", len(rows), "vertices") as advance:
+    page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows
+    with path.open("wb") as file, track(what, len(rows), unit) as advance:
         write_header(file, rows.shape, rows.dtype)
         start = file.tell()
         for part in row_slices(len(rows), row_bytes):
@@ -150,11 +196,13 @@ def _write_features(path: Path, rows: Array, present: BoolArray, name: str) -> A
             slice_rows = np.zeros((part.stop - part.start, *rows.shape[1:]), rows.dtype)
             slice_rows[kept] = rows[part][kept]
             crc32 = zlib.crc32(slice_rows.reshape(-1).view(np.uint8).data, crc32)
-            # Rows in a row are written in one go.
-            for run in np.split(kept, np.flatnonzero(np.diff(kept) > 1) + 1):
+            # Pages in a row are written in one go: a smaller hole saves nothing.
+            pages = np.unique(kept // page)
+            for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
                 if len(run):
-                    file.seek(start + (part.start + int(run[0])) * row_bytes)
-                    file.write(slice_rows[run[0] : run[-1] + 1].reshape(-1).view(np.uint8).data)
+                    first, last = int(run[0]) * page, (int(run[-1]) + 1) * page
+                    file.seek(start + (part.start + first) * row_bytes)
+                    file.write(slice_rows[first:last].reshape(-1).view(np.uint8).data)
             advance(len(slice_rows))
         file.truncate(start + rows.nbytes)
     return ArrayEntry(

@@ -268,3 +268,42 @@ def test_weights_stay_with_their_edges(tmp_path: Path) -> None:
             assert part.indices[own].tolist() == whole.indices[all_].tolist()
             assert part.edge_weights[own].tolist() == whole.edge_weights[all_].tolist()
         assert problems(tmp_path / str(index)) == []
+
+
+def test_features_stay_with_their_edges(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    src, dst = generator.integers(30, size=(2, 120))
+    splits = {"train_idx": np.arange(10), "valid_idx": [20], "test_idx": [21]}
+    features = generator.random((120, 3)).astype(np.float32)
+    whole = from_arrays(
+        *((src, dst), np.ones((30, 2), np.float32), np.arange(30) % 2),
+        **splits,
+        edge_features=features,
+    )
+    parts = PaGraph().assign(whole, num_parts=2, num_hops=1, num_threads=1)
+    for index in range(2):
+        write_part(whole, parts, index, tmp_path / str(index))
+        part = Graph.open(tmp_path / str(index))
+        listed = np.flatnonzero(np.diff(part.indptr))
+        assert 0 < part.num_edges < whole.num_edges
+        for vertex in listed:
+            own, all_ = (slice(*each.indptr[vertex : vertex + 2]) for each in (part, whole))
+            assert part.edge_rows[own].tolist() == whole.edge_rows[all_].tolist()
+        kept = np.unique(part.edge_rows)
+        np.testing.assert_array_equal(part.edge_features[kept], features[kept])
+        others = np.setdiff1d(np.arange(120), kept)
+        assert not part.edge_features[others].any()
+        assert problems(tmp_path / str(index)) == []
+
+
+def test_a_row_that_no_edge_feature_has(tmp_path: Path) -> None:
+    edges = (np.array([0, 1, 2]), np.array([1, 2, 0]))
+    split = {"train_idx": [0], "valid_idx": [1], "test_idx": [2]}
+    graph = from_arrays(edges, np.ones((3, 1)), [0, 1, 0], **split, edge_features=[1, 2, 3])
+    rows = np.full(3, 7, np.uint32)
+    edges_of = dataclasses.replace(graph.edges, rows=rows)
+    graph = dataclasses.replace(graph, edges=edges_of)
+    parts = PaGraph().assign(graph, num_parts=1, num_hops=1, num_threads=1)
+    with pytest.raises(GraphError, match=r"^graph: damaged, edge_rows: row 7 is out of range, the"):
+        write_part(graph, parts, 0, tmp_path / "part")
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
 """Your own graph as NumPy arrays: a folder of .npy files, or one .npz file."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.artifact import files
+from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
 from gnnscale.core import Array, GraphError, Int64Array, check_choice
 from gnnscale.dataset import base, checks
@@ -34,16 +35,19 @@ class Needs:
     feature_dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
     label_bytes: int  #: bytes of a vertex's labels
     weighted: bool  #: whether edges have weights
+    num_edge_rows: int = 0  #: published edges if they have features, else 0
+    num_edge_features: int = 0  #: length of a row of these
     memory_bytes: int  #: what edges may take while they are held and sorted
 
     @property
     def memory(self) -> int:
         """Max bytes of memory that preparing takes, beside single lists that exceed it."""
-        list_bytes = edge_words.EDGE_BYTES if self.weighted else self._word_bytes
+        list_bytes = edge_words.EDGE_BYTES if self._packs else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # held, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
-        slices = min(_SLICES_BYTES, 4 * (16 * self.num_edges + self._feature_bytes))
+        read = 16 * self.num_edges + self._feature_bytes + self._edge_feature_bytes
+        slices = min(_SLICES_BYTES, 4 * read)
         return vertices + min(sorting, self.memory_bytes) + slices
 
     @property
@@ -51,14 +55,26 @@ class Needs:
         """Max bytes of disk that preparing takes: of the store, and of edges meanwhile."""
         itemsize = vertex_dtype(self.num_vertices).itemsize
         spooled = edge_spool.spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
-        stored = itemsize + (4 if self.weighted else 0)
+        has_rows = self.num_edge_rows > 0
+        if self.weighted:  # by their rows
+            spooled += 4 * self.num_edge_rows
+        stored = itemsize + 4 * self.weighted + 4 * has_rows
         vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
-        return spooled + stored * self.num_edges + vertices + self._feature_bytes
+        features = self._feature_bytes + self._edge_feature_bytes
+        return spooled + stored * self.num_edges + vertices + features
 
     @property
     def _word_bytes(self) -> int:
         """Bytes of a source or destination before it is in a list."""
-        return 8 if self.weighted else vertex_dtype(self.num_vertices).itemsize
+        return 8 if self._packs else vertex_dtype(self.num_vertices).itemsize
+
+    @property
+    def _packs(self) -> bool:
+        return self.weighted or self.num_edge_rows > 0
+
+    @property
+    def _edge_feature_bytes(self) -> int:
+        return 4 * self.num_edge_features * self.num_edge_rows
 
     @property
     def _feature_bytes(self) -> int:
@@ -82,6 +98,7 @@ class Needs:
 _FEATURES = ("features", "x", "feat")
 _LABELS = ("labels", "y", "label")
 _WEIGHTS = ("edge_weights", "edge_weight")
+_EDGE_FEATURES = ("edge_features", "edge_attr", "edge_feat")
 
 _SPLIT = (
     ("train_mask", "train_idx"),
@@ -91,7 +108,8 @@ _SPLIT = (
 
 #: The three forms of edges, each the arrays that it takes.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
-_NAMES = {name for names in (_FEATURES, _LABELS, _WEIGHTS, *_SPLIT, *_EDGES) for name in names}
+_FORMS = (_FEATURES, _LABELS, _WEIGHTS, _EDGE_FEATURES, *_SPLIT, *_EDGES)
+_NAMES = {name for names in _FORMS for name in names}
 #: Which lists ``indptr`` and ``indices`` are: of in-neighbours, or of out-neighbours.
 _LISTS = ("csc", "csr")
 _Edges = Generator[tuple[Array, Array]]
@@ -99,7 +117,7 @@ _Edges = Generator[tuple[Array, Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(base.Dataset):
-    """Arrays ``features``, ``edge_index`` and perhaps ``labels``, a split and ``edge_weights``.
+    """Arrays ``features``, ``edge_index`` and perhaps ``labels``, a split and data of edges.
 
     Each has a few accepted names; see ``docs/your-graph.md``. Features and edges of a folder are
     mapped and read in slices.
@@ -169,6 +187,8 @@ class Arrays(base.Dataset):
             feature_dtype=self.feature_dtype or dtype,
             label_bytes=int(np.prod(row)) if row else 8,
             weighted=_found(arrays, _WEIGHTS) is not None,
+            num_edge_rows=num_edges if _found(arrays, _EDGE_FEATURES) else 0,
+            num_edge_features=_num_edge_features(arrays, num_edges),
             memory_bytes=self.memory_bytes,
         )
         needs.check(arrays.path, writer.path)
@@ -180,13 +200,25 @@ class Arrays(base.Dataset):
         num_edges = _num_edges(arrays, form)
         if weights is not None and len(weights) != num_edges:
             raise GraphError(f"{arrays.path}/{name}: {len(weights)} weights for {num_edges} edges")
+        width = _num_edge_features(arrays, num_edges)
+        source = _source(arrays, form, name, _found(arrays, _EDGE_FEATURES))
         first = 0
-        with closing(self._edges(arrays, form, writer.num_vertices)) as slices:
+        with (
+            closing(self._edges(arrays, form, writer.num_vertices)) as slices,
+            closing(_edge_rows(arrays)) as chunks,
+        ):
+            rows = _Rows(chunks)
             for src, dst in slices:
-                last = first + len(src)
-                part = None if weights is None else weights[first:last]
-                writer.add_edges(src, dst, weights=part, source=_source(arrays, form, name))
-                first = last
+                for part in row_slices(len(src), max(8 * width, 8)):
+                    count = part.stop - part.start
+                    writer.add_edges(
+                        src[part],
+                        dst[part],
+                        weights=None if weights is None else weights[first : first + count],
+                        features=rows.take(count) if width else None,
+                        source=source,
+                    )
+                    first += count
 
     def _edges(
         self, arrays: ArrayFolder | NpzReader, form: tuple[str, ...], num_vertices: int
@@ -304,11 +336,54 @@ def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
     return arrays.header(form[-1], axes=len(form) % 2 + 1, kinds="iu").shape[-1]
 
 
+class _Rows:
+    """Rows that come in chunks, taken in pieces of any length."""
+
+    def __init__(self, chunks: Iterator[Array]) -> None:
+        self._chunks = chunks
+        self._left: list[Array] = []
+
+    def take(self, num_rows: int) -> Array:
+        """Return the next ``num_rows``, of which there are enough."""
+        found = self._left
+        while sum(map(len, found)) < num_rows or not found:
+            found.append(next(self._chunks))
+        whole = found[0] if len(found) == 1 else np.concatenate(found)
+        self._left = [whole[num_rows:]]
+        return whole[:num_rows]
+
+
+def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
+    """Return how many features edges have, 0 without; refuse another number of rows."""
+    name = _found(arrays, _EDGE_FEATURES)
+    if name is None:
+        return 0
+    shape = arrays.header(name, axes=(1, 2), kinds="biuf").shape
+    if shape[0] != num_edges:
+        raise GraphError(
+            f"{arrays.source(name)}: {shape[0]} rows of features for {num_edges} edges"
+        )
+    width = shape[1] if len(shape) == 2 else 1
+    checks.check_num_features(width, arrays.source(name))
+    return width
+
+
+def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
+    """Yield rows of the features of edges in chunks; nothing without features."""
+    name = _found(arrays, _EDGE_FEATURES)
+    if name is None:
+        return
+    if len(arrays.header(name, axes=(1, 2), kinds="biuf").shape) == 1:
+        yield arrays.vector(name, kinds="biuf")[:, None]
+    else:
+        yield from arrays.rows(name, kinds="biuf")
+
+
 def _missing(arrays: ArrayFolder | NpzReader, what: str, accepted: str) -> str:
     there = ", ".join(sorted(arrays.names)) or "no array"
     return f"{arrays.path}: has no {what}; accepted are {accepted}, there is {there}"
 
 
-def _source(arrays: ArrayFolder | NpzReader, form: tuple[str, ...], weights: str | None) -> str:
-    names = [*form, *((weights,) if weights else ())]
+def _source(arrays: ArrayFolder | NpzReader, form: tuple[str, ...], *others: str | None) -> str:
+    names = [*form, *filter(None, others)]
     return f"{arrays.path} ({', '.join(names)})"

@@ -37,7 +37,8 @@ _ID_BYTES = 64
 #: Threads that decode edges and find their ids, at most, and batches that each may be ahead.
 _MAX_THREADS = 8
 _AHEAD = 4
-_Mapped: TypeAlias = "tuple[Array, Array, Float32Array | None]"
+#: Sources, targets, weights and features.
+_Mapped: TypeAlias = "tuple[Array, Array, Float32Array | None, Float32Array | None]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,8 @@ class Tables(Dataset):
         target: column of the ids that edges go to.
         weight: column of the weights of edges, read if there is one of the default's name; None
             if every edge counts the same.
+        edge_features: columns of the edges with numbers, or lists of numbers; null for edges
+            without features.
         delimiter: one character between the values of CSV, or ``tab``.
     """
 
@@ -80,6 +83,7 @@ class Tables(Dataset):
     source: str = field(default="source", metadata=names("text"))
     target: str = field(default="target", metadata=names("text"))
     weight: str | None = field(default=_WEIGHT, metadata=names("text"))
+    edge_features: list[str] | None = field(default=None, metadata=names("text"))
     delimiter: str = ","
 
     def __post_init__(self) -> None:
@@ -102,12 +106,11 @@ class Tables(Dataset):
             )
         if self.label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
-        taken = (self.id, self.label, self.split_column)
-        for column in self.features or ():
-            if column in taken or (self.features or []).count(column) > 1:
-                raise ConfigError(f"dataset.features: {shown(column)} is named twice")
-        if self.features == []:
-            raise ConfigError("dataset.features=[]: name a column, or null for all others")
+        _check_named(
+            "features", self.features, (self.id, self.label, self.split_column), "all others"
+        )
+        ends = (self.source, self.target, self.weight)
+        _check_named("edge_features", self.edge_features, ends, "no features of edges")
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""
@@ -137,14 +140,15 @@ class Tables(Dataset):
         columns = self._feature_columns(vertices)
         writer.notes["columns"] = columns.described()
         edge_columns = self._edge_columns(edges)
+        of_edges = self._edge_feature_columns(edges, edge_columns, writer)
         expected = vertices.num_rows()
         if expected is not None:  # else told when they are decompressed
             self._check_memory(vertices, expected, writer.path)
         ids = self._read_vertices(vertices, writer)
         if expected is None:
             self._check_memory(vertices, writer.num_vertices, writer.path)
-        for src, dst, weights in self._mapped(edges, edge_columns, ids):
-            writer.add_edges(src, dst, weights=weights, source=edges.path)
+        for src, dst, weights, rows in self._mapped(edges, edge_columns, of_edges, ids):
+            writer.add_edges(src, dst, weights=weights, features=rows, source=edges.path)
         del ids
         width, dtype = columns.num_features, columns.dtype
         writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
@@ -155,11 +159,40 @@ class Tables(Dataset):
             columns.append(table.require("weight", self.weight))
         return columns
 
-    def _mapped(self, table: Table, columns: list[str], ids: id_columns.IdMap) -> Iterator[_Mapped]:
-        """Yield sources and targets as vertices, and weights, as threads have decoded them.
+    def _edge_feature_columns(
+        self, table: Table, others: list[str], writer: store.StoreWriter
+    ) -> FeatureColumns | None:
+        """Return the features of edges, whose names the store keeps, and check the disk."""
+        names = self.edge_features or []
+        for name in names:
+            table.require("edge_features", name)
+        unread = [name for name in table.names if name not in (*others, *names)]
+        if unread:
+            listed = ", ".join(map(shown, unread))
+            _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
+        if not names:
+            return None
+        columns = FeatureColumns(table, names, named=True, option="edge_features")
+        writer.notes["edge_columns"] = columns.described()
+        num_edges = table.num_rows()
+        if num_edges is not None:  # else as the file grows
+            what = f"{table.path}: {columns.num_features} features of about {num_edges} edges"
+            row_bytes = 4 * (1 + columns.num_features)
+            files.check_space(what, writer.path, disk=row_bytes * num_edges)
+        return columns
+
+    def _mapped(
+        self,
+        table: Table,
+        columns: list[str],
+        of_edges: FeatureColumns | None,
+        ids: id_columns.IdMap,
+    ) -> Iterator[_Mapped]:
+        """Yield sources and targets as vertices, weights and features, as threads decode them.
 
         Raises:
-            GraphError: an id belongs to no vertex, or a weight is not allowed; names the row.
+            GraphError: an id belongs to no vertex, a weight is not allowed, or a feature is
+                missing; names the row.
         """
         import pyarrow  # takes a while, and a run whose store exists needs none
 
@@ -173,13 +206,21 @@ class Tables(Dataset):
             batch = edges.share.next()
             if batch is not None:
                 weights = _weights(batch, weight[0]) if weight else None
-                edges.mapped = ids.find(batch, source), ids.find(batch, target), weights
+                rows = None if of_edges is None else of_edges.of_batch(batch)
+                edges.mapped = ids.find(batch, source), ids.find(batch, target), weights, rows
 
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
-        shares = [_Share(each) for each in table.shares(columns, types, 32, num_threads)]
-        # Edges may come in any order, since lists are sorted.
+        if of_edges is None:
+            # Edges may come in any order, since lists are sorted.
+            shares = [_Share(each) for each in table.shares(columns, types, 32, num_threads)]
+            found = _in_turn(shares)
+        else:
+            # Rows of features stay in the order of the table.
+            wanted, types = [*columns, *of_edges.csv_types], types | of_edges.csv_types
+            batches = table.batches(wanted, types, 32 + 8 * of_edges.num_features)
+            found = (_Edges(_Share(iter([batch]))) for batch in batches)
         with prefetch.Pipeline(
-            _in_turn(shares),
+            found,
             [[map_ends]],
             limit=_AHEAD * num_threads,
             num_threads=num_threads,
@@ -264,7 +305,7 @@ class _Share:
 
 
 class _Edges:
-    """A batch of a share, once it is decoded: sources, targets and weights."""
+    """A batch of a share, once it is decoded: sources, targets, weights and features."""
 
     def __init__(self, share: _Share) -> None:
         self.share = share
@@ -277,6 +318,17 @@ def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
         for share in shares:
             if not share.ended:
                 yield _Edges(share)
+
+
+def _check_named(
+    option: str, columns: list[str] | None, taken: Sequence[str | None], otherwise: str
+) -> None:
+    """Refuse columns of features that are named twice, or an empty list of them."""
+    for column in columns or ():
+        if column in taken or (columns or []).count(column) > 1:
+            raise ConfigError(f"dataset.{option}: {shown(column)} is named twice")
+    if columns == []:
+        raise ConfigError(f"dataset.{option}=[]: name a column, or null for {otherwise}")
 
 
 def _weights(batch: Batch, column: str) -> Float32Array:

@@ -35,9 +35,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class _WithColumns:
-    """The entry of ``meta.json`` that names the columns."""
+    """The entries of ``meta.json`` that name the columns."""
 
     columns: tuple[Column, ...] | None = None
+    edge_columns: tuple[Column, ...] | None = None
 
 
 def read_columns(graph: Graph) -> tuple[Column, ...] | None:
@@ -46,13 +47,26 @@ def read_columns(graph: Graph) -> tuple[Column, ...] | None:
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
+    return _read(graph, "columns", graph.num_features)
+
+
+def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
+    """Return the columns whose numbers are the features of edges; None without features.
+
+    It raises as ``read_columns`` does.
+    """
+    width = graph.num_edge_features
+    return _read(graph, "edge_columns", width) if width else None
+
+
+def _read(graph: Graph, name: str, num_features: int) -> tuple[Column, ...] | None:
     if graph.path is None:
         return None
-    entries = read_meta(graph.path).entries
-    columns = GRAPH_STORE.record(_WithColumns, entries, graph.path).columns
+    record = GRAPH_STORE.record(_WithColumns, read_meta(graph.path).entries, graph.path)
+    columns: tuple[Column, ...] | None = getattr(record, name)
     width = sum(each.width for each in columns or ())
-    if columns is not None and width != graph.num_features:
-        problem = f"columns have {width} features, the graph has {graph.num_features}"
+    if columns is not None and width != num_features:
+        problem = f"{name} have {width} features, the graph has {num_features}"
         raise GRAPH_STORE.refused(graph.path, problem)
     return columns
 
@@ -61,12 +75,15 @@ class FeatureColumns:
     """The features of a table: columns of numbers, and of lists of numbers, one after the other.
 
     If the user ``named`` them, a cell of CSV that is no number is an error later, which names it.
+    ``option`` is the one that names them.
 
     Raises:
         GraphError: a column holds neither numbers nor lists of numbers.
     """
 
-    def __init__(self, table: Table, columns: Sequence[str], *, named: bool) -> None:
+    def __init__(
+        self, table: Table, columns: Sequence[str], *, named: bool, option: str = "features"
+    ) -> None:
         self._table = table
         self._columns = columns
         kinds = [table.types[column] for column in columns]
@@ -75,7 +92,7 @@ class FeatureColumns:
             if not _holds_numbers(kind) and not (named and table.is_csv):
                 raise GraphError(
                     f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
-                    "numbers or lists of numbers; name their columns by dataset.features=[...], or "
+                    "numbers or lists of numbers; name their columns by dataset.{option}=[...], or "
                     "leave it out"
                 )
         values = [kind.value_type if _is_list(kind) else kind for kind in kinds]
@@ -102,32 +119,38 @@ class FeatureColumns:
             )
         return found
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the columns as they are."""
+    @property
+    def csv_types(self) -> dict[str, Any]:
+        """Arrow type that each column of CSV is parsed as."""
         import pyarrow
 
-        types = {column: pyarrow.float32() for column in self._columns}
-        return self._table.batches(self._columns, types, 8 * self.num_features)
+        return {column: pyarrow.float32() for column in self._columns}
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the columns as they are."""
+        return self._table.batches(self._columns, self.csv_types, 8 * self.num_features)
 
     def rows(self) -> Iterator[Float32Array]:
-        """Yield ``[rows, num_features]`` float32, in order.
+        """Yield ``[rows, num_features]`` float32, in order; raises as ``of_batch``."""
+        for batch in self.batches():
+            yield self.of_batch(batch)
+
+    def of_batch(self, batch: Batch) -> Float32Array:
+        """Return ``[rows, num_features]`` float32 of a batch that has the columns.
 
         Raises:
             GraphError: a value is missing, or a list has another length; names the row.
         """
-        for batch in self.batches():
-            rows = np.empty((len(batch), self.num_features), np.float32)
-            first = 0
-            for column, width, is_list in zip(
-                self._columns, self._widths, self._lists, strict=True
-            ):
-                refuse_nulls(batch, column)
-                if is_list:
-                    rows[:, first : first + width] = _list_values(batch, column, width)
-                else:
-                    rows[:, first] = floats(batch, column, np.float32)
-                first += width
-            yield rows
+        rows = np.empty((len(batch), self.num_features), np.float32)
+        first = 0
+        for column, width, is_list in zip(self._columns, self._widths, self._lists, strict=True):
+            refuse_nulls(batch, column)
+            if is_list:
+                rows[:, first : first + width] = _list_values(batch, column, width)
+            else:
+                rows[:, first] = floats(batch, column, np.float32)
+            first += width
+        return rows
 
     def _measured(self) -> list[int]:
         """Return how many numbers the first row has of each column.

@@ -13,7 +13,7 @@ from msgspec import Meta
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
 from gnnscale.core import ConfigError, decode, shown, write_atomically
 from gnnscale.dataset.storage.scaling import Scaling, read_scaling, scaled_graph
-from gnnscale.dataset.tables.columns import Column, read_columns
+from gnnscale.dataset.tables.columns import Column, read_columns, read_edge_columns
 from gnnscale.dataset.tables.ids import read_classes
 from gnnscale.graph import Graph
 from gnnscale.model.losses import label_kind
@@ -42,6 +42,7 @@ class Signature:
         classes: names of the classes, in the order of their numbers; None without names.
         scaling: what standardized the features; None if nothing did.
         num_edge_features: features of each edge that models read; 0 if they read none.
+        edge_columns: these features, in order; None without names.
     """
 
     graph: str
@@ -52,6 +53,7 @@ class Signature:
     classes: list[str] | None = None
     scaling: Scaling | None = None
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
+    edge_columns: tuple[Column, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -75,6 +77,7 @@ class Signature:
             classes=read_classes(graph),
             scaling=read_scaling(graph),
             num_edge_features=graph.num_edge_features,
+            edge_columns=read_edge_columns(graph) if graph.num_edge_features else None,
         )
 
     @property
@@ -91,8 +94,8 @@ class Signature:
         """Return ``graph`` with its features as the model reads them, scaled if those were.
 
         Raises:
-            ConfigError: their number differs, or names or order of their columns; or they have a
-                scaling, and not that of the run.
+            ConfigError: their number differs, or names or order of their columns, or those of
+                features of edges; or they have a scaling, and not that of the run.
             GraphError: as ``of`` does.
         """
         self._check(graph)
@@ -111,42 +114,58 @@ class Signature:
     def _check(self, graph: Graph) -> None:
         found = read_columns(graph)
         if found is not None and self.columns is not None:
-            self._check_columns(graph.name, found)
+            _check_columns(graph.name, found, self.columns)
         if graph.num_features != self.num_features:
             raise ConfigError(
                 f"dataset: {graph.name} has {graph.num_features} features, and the run was trained "
                 f"on {self.num_features} of {self.graph}"
             )
+        found = read_edge_columns(graph)
+        if found is not None and self.edge_columns is not None:
+            _check_columns(graph.name, found, self.edge_columns, of="edges", key="edge_features")
         if self.num_edge_features not in (0, graph.num_edge_features):
             raise ConfigError(
                 f"dataset: {graph.name} has {graph.num_edge_features} features of each edge, and "
                 f"the run was trained on {self.num_edge_features} of {self.graph}"
             )
 
-    def _check_columns(self, name: str, found: tuple[Column, ...]) -> None:
-        own = {each.name: each.width for each in self.columns or ()}
-        for each in found:
-            if each.name not in own:
-                raise ConfigError(
-                    f"dataset: {name} has features {shown(repr(each.name))}, which the run was not "
-                    f"trained on; set dataset.features=[{_listed(own)}]"
-                )
-            if each.width != own[each.name]:
-                raise ConfigError(
-                    f"dataset: {name} has {each.width} numbers in each {shown(repr(each.name))}, "
-                    f"and the run was trained on {own[each.name]}"
-                )
-        missing = own.keys() - {each.name for each in found}
-        if missing:
+
+def _check_columns(
+    name: str,
+    found: tuple[Column, ...],
+    trained: tuple[Column, ...],
+    *,
+    of: str = "",
+    key: str = "features",
+) -> None:
+    """Raise ConfigError unless the columns of features ``of`` edges are those ``trained`` on.
+
+    ``name`` is that of the graph, and ``key`` the option that chooses them.
+    """
+    own = {each.name: each.width for each in trained}
+    features = f"features of {of}" if of else "features"
+    for each in found:
+        if each.name not in own:
             raise ConfigError(
-                f"dataset: {name} has no features {shown(repr(min(missing)))}, which the run was "
-                f"trained on; it has {_listed(each.name for each in found)}"
+                f"dataset: {name} has {features} {shown(repr(each.name))}, which the run was not "
+                f"trained on; set dataset.{key}=[{_listed(own)}]"
             )
-        if [each.name for each in found] != [*own]:
+        if each.width != own[each.name]:
             raise ConfigError(
-                f"dataset: the columns of features of {name} have another order than those that "
-                f"the run was trained on; set dataset.features=[{_listed(own)}]"
+                f"dataset: {name} has {each.width} numbers in each {shown(repr(each.name))}, "
+                f"and the run was trained on {own[each.name]}"
             )
+    missing = own.keys() - {each.name for each in found}
+    if missing:
+        raise ConfigError(
+            f"dataset: {name} has no {features} {shown(repr(min(missing)))}, which the run was "
+            f"trained on; it has {_listed(each.name for each in found)}"
+        )
+    if [each.name for each in found] != [*own]:
+        raise ConfigError(
+            f"dataset: the columns of {features} of {name} have another order than those that "
+            f"the run was trained on; set dataset.{key}=[{_listed(own)}]"
+        )
 
 
 def write_signature(directory: Path, signature: Signature) -> None:

@@ -12,6 +12,7 @@ from gnnscale import dataset
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import verify_store
+from gnnscale.dataset.tables.columns import read_edge_columns
 from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.feature import HostFeatures, PreaggregatedFeatures
 from gnnscale.graph import EdgeData, Graph, Origin
@@ -36,6 +37,7 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     *(("GraphSaint", 0, {}), ("Heterophilous", 0, {"self_loops": "add"})),
     *(("Ogb", 0, {"part": 1}), ("Tables", 0, {}), ("Tables", 1, {})),
     ("Ogb", 0, {"standardize": True}),
+    *(("Arrays", 1, {"undirected": True}), ("Arrays", 1, {"part": 0}), ("Tables", 3, {})),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
@@ -71,6 +73,9 @@ def _check_names(graph: Graph) -> None:
         rows = RowIds(vertices=None, own=ids).array(0, len(ids))
         if not len(rows) == len(ids) == graph.num_vertices:
             raise WrongResultError("not an id for each vertex")
+    of_edges = read_edge_columns(graph)
+    if of_edges is not None and sum(each.width for each in of_edges) != graph.num_edge_features:
+        raise WrongResultError("not a column for each feature of edges")
     if classes is not None and len(classes) != graph.num_classes:
         raise WrongResultError("not a name for each class")
     other = Signature.of(graph).fitted(replace(graph, origin=Origin()))

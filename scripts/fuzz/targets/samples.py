@@ -58,8 +58,8 @@ def _json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def _rows(width: int, dtype: Any) -> Any:
-    return np.arange(_N * width, dtype=dtype).reshape(_N, width)
+def _rows(width: int, dtype: Any, num_rows: int = _N) -> Any:
+    return np.arange(num_rows * width, dtype=dtype).reshape(num_rows, width)
 
 
 def _lines(table: Any) -> str:
@@ -178,12 +178,16 @@ def _structures() -> list[Sample]:
     return [Sample("Csr", _MADE, {"tiny.npz": arrays}), *(Sample("Snap", _MADE, f) for f in snap)]
 
 
-def _arrays() -> Sample:
+def _arrays() -> list[Sample]:
     part = _V % 3
     found = {"edge_index": np.ascontiguousarray(_EDGES.T), "edge_weight": np.arange(40) / 4}
     found |= {"x": _rows(2, "f8"), "y": _V % 3}
     found |= {"train_mask": part == 0, "val_idx": np.flatnonzero(part == 1), "test_mask": part == 2}
-    return Sample("Arrays", _TINY, {f"{name}.npy": _npy(array) for name, array in found.items()})
+    more = {**found, "edge_attr": _rows(4, "f4", len(_EDGES))}
+    return [
+        Sample("Arrays", _TINY, {f"{name}.npy": _npy(array) for name, array in arrays.items()})
+        for arrays in (found, more)
+    ]
 
 
 def _tables() -> list[Sample]:
@@ -198,16 +202,27 @@ def _tables() -> list[Sample]:
         "vertices": {"id": _V + 7, "label": _V % 3, "x": pa.array(_rows(3, "f4").tolist())},
         "edges": {"source": _EDGES[:, 0] + 7, "target": _EDGES[:, 1] + 7},
     }
-    packed = {
+    of_edges = {"lists": pa.array(_rows(2, "f4", len(_EDGES)).tolist()), "one": _EDGES[:, 0] / 4}
+    featured = {**tables, "edges": tables["edges"] | of_edges}
+    options = {**_TINY, "split": "random", **SPLIT}
+    named = {**options, "edge_features": ["lists", "one"]}
+    return [
+        Sample("Tables", _TINY, csv),
+        Sample("Tables", options, _packed(tables)),
+        Sample("Tables", {**_TINY, "edge_features": ["weight"], "weight": None}, csv),
+        Sample("Tables", named, _packed(featured)),
+    ]
+
+
+def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    return {
         f"{name}.parquet": _written(lambda out, t=table: parquet.write_table(pa.table(t), out))
         for name, table in tables.items()
     }
-    options = {**_TINY, "split": "random", **SPLIT}
-    return [Sample("Tables", _TINY, csv), Sample("Tables", options, packed)]
 
 
 _ALL = [_planetoid(), *_musae(), *_ogb(), _mag240m(), *_graphsaint(), _heterophilous()]
-_ALL += [_gnn_benchmark(), *_structures(), _arrays(), *_tables()]
+_ALL += [_gnn_benchmark(), *_structures(), *_arrays(), *_tables()]
 #: Samples by layout.
 SAMPLES: dict[str, tuple[Sample, ...]] = {
     name: tuple(each for each in _ALL if each.layout == name)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.files import NoSpaceError
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Arrays, from_arrays, verify_store
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.readers.arrays import Needs
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
@@ -90,6 +92,54 @@ def test_compressed_lists(tmp_path: Path, form: str, kind: str, ends: Any) -> No
     assert lists(graph) == [[2], [0], [1], [3]]
     assert graph.edge_weights is not None
     assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+
+
+OF_EDGES = np.array([[5, 1], [6, 2], [7, 3], [8, 4], [9, 5]], np.float64)
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+@pytest.mark.parametrize("name", ["edge_features", "edge_attr", "edge_feat"])
+def test_features_of_edges(tmp_path: Path, form: str, name: str) -> None:
+    graph = opened(tmp_path, WHOLE | {name: OF_EDGES, "edge_weights": WEIGHTS}, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert graph.edge_rows is not None
+    assert graph.edge_rows.tolist() == [4, 0, 1, 2]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == OF_EDGES.tolist()
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+    assert not any(check.problem for check in verify_store(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_one_feature_of_edges(tmp_path: Path, form: str) -> None:
+    arrays = WHOLE | {"edge_attr": np.array([True, False, True, True, False])}
+    graph = opened(tmp_path, arrays, form, undirected=True, self_loops="add")
+    assert lists(graph) == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [3]]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[1], [0], [1], [1], [0], [0]]
+    assert graph.edge_rows is not None
+    assert graph.edge_rows.tolist() == [5, 0, 4, 0, 5, 1, 4, 1, 5, 5]
+
+
+def test_edges_and_their_features_in_slices_of_other_lengths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, dst = np.random.default_rng(0).integers(4, size=(2, 1000))
+    arrays = {"edge_index": np.stack([src, dst]), "features": X}
+    arrays["edge_features"] = np.arange(3000, dtype=np.float32).reshape(1000, 3)
+    raw = put(tmp_path / "mine", "npz", arrays)
+    reader = NpzReader(raw, slice_bytes=700)
+    monkeypatch.setattr("gnnscale.dataset.readers.arrays.open_arrays", lambda path: reader)
+    monkeypatch.setattr(
+        "gnnscale.dataset.readers.arrays.row_slices", lambda *sizes: row_slices(*sizes, 500)
+    )
+    store = str(tmp_path / "store")
+    graph = Arrays(name="mine", raw=str(raw), store=store, drop_duplicates=False).open()
+    np.testing.assert_array_equal(graph.edge_features, arrays["edge_features"])
+    order = np.lexsort([src, dst])
+    np.testing.assert_array_equal(graph.edge_rows, order)
+    assert lists(graph) == [src[order][dst[order] == vertex].tolist() for vertex in range(4)]
 
 
 def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
@@ -194,6 +244,20 @@ def compressed(*indptr: int) -> dict[str, Any]:
         ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
         ({"labels": np.array([0, 1, 1, -2])}, "/labels.npy: label -2 of vertex 3 is out of range"),
         ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
+        ({"edge_features": OF_EDGES[1:]}, "/edge_features.npy: 4 rows of features for 5 edges"),
+        ({"edge_features": OF_EDGES[:, :0]}, "/edge_features.npy: 0 features, allowed are 1 to"),
+        (
+            {"edge_attr": OF_EDGES[None]},
+            r"/edge_attr.npy: float64\[1, 5, 2\] has 3 axes, needed are",
+        ),
+        (
+            {"edge_attr": OF_EDGES * np.nan},
+            r" \(edge_index, edge_attr\): feature 0 of edge 0 is nan",
+        ),
+        (
+            {"edge_attr": OF_EDGES, "edge_features": OF_EDGES},
+            ": has both edge_features and edge_attr, allowed is one",
+        ),
         ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): weight -0.5 of edge 0, allo"),
         ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
         ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: bool\[4\], needed are whole numbers"),
@@ -247,21 +311,32 @@ def test_by_hand_arrays_needs() -> None:
     assert NEEDS.memory - less.memory == 12 * 100_000 + 24 * 1000 - 1000
     assert less.disk - NEEDS.disk == 8 * 100_000
     assert replace(less, weighted=True).disk - less.disk == 12 * 100_000
+    # Rows and three features of 60,000 published edges; meanwhile 16 bytes an edge, and weights.
+    wide = {"num_edge_rows": 60_000, "num_edge_features": 3}
+    assert replace(NEEDS, **wide).disk - NEEDS.disk == 4 * 100_000 + 12 * 60_000
+    assert replace(less, **wide).disk - less.disk == 12 * 100_000 + 12 * 60_000
+    both = replace(less, weighted=True)
+    assert replace(both, **wide).disk - both.disk == 4 * 100_000 + 16 * 60_000
+    assert replace(NEEDS, **wide).memory - NEEDS.memory == (8 + 36) * 100_000 + 4 * 12 * 60_000
 
 
 @pytest.mark.parametrize("memory_bytes", [5_000_000, 200_000_000], ids=["on disk", "in memory"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_preparing_takes_no_more(tmp_path: Path, weighted: bool, memory_bytes: int) -> None:
+@pytest.mark.parametrize(("weighted", "width"), [(False, 0), (True, 0), (True, 2)])
+def test_preparing_takes_no_more(
+    tmp_path: Path, weighted: bool, width: int, memory_bytes: int
+) -> None:
     needs = replace(NEEDS, num_edges=3_000_000, weighted=weighted, memory_bytes=memory_bytes)
+    needs = replace(needs, num_edge_rows=3_000_000 * (width > 0), num_edge_features=width)
+    rows = np.ones((3_000_000, width), np.float32) if width else None
     src, dst = np.random.default_rng(0).integers(1000, size=(2, 3_000_000))
     weights = np.ones(len(src), np.float32) if weighted else None
     tracemalloc.start()
     try:
         with StoreWriter(tmp_path, StoreOptions(memory_bytes=needs.memory_bytes)) as writer:
             writer.set_num_vertices(1000, source="raw")
-            writer.add_edges(src, dst, weights=weights, source="raw")
+            writer.add_edges(src, dst, weights=weights, features=rows, source="raw")
             spooled = sum(file.stat().st_size for file in tmp_path.iterdir())
-            assert (spooled > 0) == (memory_bytes == 5_000_000)
+            assert (spooled > 0) == (memory_bytes == 5_000_000 or width > 0)
             writer.build_topology()
         peak = tracemalloc.get_traced_memory()[1]
     finally:

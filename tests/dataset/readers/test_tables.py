@@ -5,7 +5,7 @@ import json
 import logging
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from one_line import one_line
 from pyarrow import csv, parquet
 
+from gnnscale.artifact.graph_store import read_meta
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Tables, read_classes, read_ids, verify_store
+from gnnscale.dataset.tables.columns import read_edge_columns
 
 VERTICES = "id,label,split,a,b\n70,0,train,1,2\n5,1,val,3,4.5\n-8,1,TEST,5,6\n9,,,7,8\n"
 EDGES = "source,target\n70,5\n9,5\n5,70\n70,-8\n"
@@ -226,6 +228,76 @@ def test_weights(tables):
     assert tables(edges=edges, weight=None).open().edge_weights is None
 
 
+EDGES_WITH = "source,amount,target,note,age\n70,0.5,5,x,1\n9,2,5,,2\n5,1,70,,3\n70,4,-8,,4\n"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "gz"])
+def test_features_of_edges(tables, caplog, form):
+    caplog.set_level(logging.INFO)
+    edges = EDGES_WITH
+    if form == "parquet":
+        edges = PARQUET_EDGES | {"amount": [0.5, 2, 1, 4], "age": [1, 2, 3, 4], "note": [*"x   "]}
+    dataset = tables(edges=edges, edge_features=["age", "amount"], undirected=True)
+    if form == "gz":
+        file = dataset.raw_path() / "edges.csv"
+        file.with_suffix(".csv.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    graph = dataset.open()
+    assert lists(graph) == [[1, 2], [0, 3], [0], [1]]
+    assert graph.edge_features.tolist() == [[1, 0.5], [2, 2], [3, 1], [4, 4]]
+    # The edges 70 -> 5 and 5 -> 70 are each other's reverses: the first row is that of both.
+    assert graph.edge_rows.tolist() == [0, 3, 0, 1, 3, 1]
+    assert [asdict(each) for each in read_edge_columns(graph)] == [
+        {"name": "age", "width": 1},
+        {"name": "amount", "width": 1},
+    ]
+    assert all(check.problem is None for check in verify_store(graph.path))
+    (line,) = [line for line in caplog.messages if "not read" in line]
+    assert line.endswith(": not read: note; see dataset.edge_features")
+
+
+def test_features_and_weights_of_edges_of_lists(tables):
+    rows = pa.array([[1, 2], [3, 4], [5, 6], [7, 8]], pa.list_(pa.float16()))
+    edges = PARQUET_EDGES | {"x": rows, "y": [True, False, True, True], "weight": [4, 3, 2, 1]}
+    graph = tables(edges=edges, edge_features=["y", "x"]).open()
+    assert graph.edge_features.tolist() == [[1, 1, 2], [0, 3, 4], [1, 5, 6], [1, 7, 8]]
+    assert graph.edge_features[graph.edge_rows][:, 1].tolist() == [5, 1, 3, 7]
+    assert graph.edge_weights.tolist() == [2, 4, 3, 1]
+
+
+def test_edges_have_no_features_unless_they_are_named(tables):
+    graph = tables(edges=EDGES_WITH).open()
+    assert (graph.edge_features, read_edge_columns(graph)) == (None, None)
+    assert "edge_features" not in read_meta(graph.path).entries["options"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "named", "message"),
+    [
+        (EDGES_WITH, ["size"], "csv: has no column 'size' (dataset.edge_features), it has source,"),
+        (EDGES_WITH, ["note"], "csv: row 1 is '70,0.5,5,x,1' and cannot be read (CSV conversion e"),
+        (EDGES_WITH.replace(",2,5,", ",,5,"), ["amount"], "csv: row 2: amount is empty"),
+        (
+            EDGES_WITH.replace(",2,5,", ",nan,5,"),
+            ["amount"],
+            "csv: feature 0 of edge 1 is nan, fea",
+        ),
+        (
+            PARQUET_EDGES | {"x": [*"abcd"]},
+            *(["x"], "parquet: column 'x' holds string, features are numbers or lists of numbers"),
+        ),
+        (
+            PARQUET_EDGES | {"x": [[1], [2], [3, 4], [5]]},
+            *(["x"], "parquet: row 3: x has 2 numbers, the first row has 1"),
+        ),
+    ],
+)
+def test_bad_features_of_edges(tables, edges, named, message):
+    line = refusal(tables(edges=edges, edge_features=named))
+    assert "\n" not in line
+    assert f"edges.{message}" in line
+
+
 @pytest.mark.parametrize(
     ("kind", "stored"),
     [
@@ -254,14 +326,24 @@ def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factor
     folder = tmp_path_factory.mktemp("raw")
     parts, numbers = ["train", "valid", "test", *[None] * (len(ids) - 3)], [*range(len(ids))]
     vertices = pa.table({"id": ids, "label": [0] * len(ids), "split": parts, "x": numbers})
-    table = pa.table({"source": [ids[s] for s, _ in edges], "target": [ids[t] for _, t in edges]})
+    ends = {"source": [ids[s] for s, _ in edges], "target": [ids[t] for _, t in edges]}
+    table = pa.table({**ends, "number": range(len(edges))})
     write_table = data.draw(st.sampled_from([csv.write_csv, parquet.write_table]))
     form = "csv" if write_table is csv.write_csv else "parquet"
     write_table(vertices, folder / f"vertices.{form}")
     write_table(table, folder / f"edges.{form}")
     memory_bytes = data.draw(st.sampled_from([1, 1 << 30]))
     place = {"raw": str(folder), "store": str(folder / "store")}
-    graph = Tables(name="mine", **place, memory_bytes=memory_bytes, drop_duplicates=False).open()
+    options = {
+        "drop_duplicates": False,
+        "edge_features": data.draw(st.sampled_from([None, ["number"]])),
+    }
+    graph = Tables(name="mine", **place, memory_bytes=memory_bytes, **options).open()
+    if options["edge_features"]:
+        # Rows have the order of the table.
+        assert graph.edge_features[:, 0].tolist() == [*range(len(edges))]
+        of_edges = [edges[row] for row in graph.edge_rows]
+        assert [source for source, _ in of_edges] == graph.indices.tolist()
     expected = sorted((target, source) for source, target in edges)
     found = [(v, u) for v, neighbors in enumerate(lists(graph)) for u in neighbors]
     assert found == expected
@@ -438,6 +520,9 @@ def test_damaged_gz(tables):
         ({"delimiter": "::"}, "dataset.delimiter="),
         ({"features": []}, "dataset.features=[]: name a column"),
         ({"features": ["label"]}, "dataset.features: label is named twice"),
+        ({"edge_features": []}, "dataset.edge_features=[]: name a column, or null for no features"),
+        ({"edge_features": ["weight"]}, "dataset.edge_features: weight is named twice"),
+        ({"edge_features": ["a", "a"]}, "dataset.edge_features: a is named twice"),
         ({"label": None, "split": "random"}, "dataset.split=random: dataset.label=null"),
     ],
 )

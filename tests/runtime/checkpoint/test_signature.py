@@ -117,3 +117,47 @@ def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch
 def test_columns_without_names_count() -> None:
     """What was trained on arrays is applied to a table, and the other way round."""
     replace(TRAINED, columns=None).fitted(graph_of(4, np.zeros(3, np.int64)))
+
+
+OF_EDGES = (Column(name="amount", width=1), Column(name="age", width=1))
+
+
+def with_edge_features(num_features: int) -> Graph:
+    rows = np.ones((2, num_features), np.float32)
+    return from_arrays(EDGES, np.ones((3, 4), np.float32), [0, 1, 1], edge_features=rows)
+
+
+def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
+    run = Signature.of(with_edge_features(2))
+    assert (run.num_edge_features, run.edge_columns) == (2, None)
+    write_signature(tmp_path, run)
+    assert read_signature(tmp_path) == run
+    run.fitted(with_edge_features(2))
+    with one_line("has 3 features of each edge, and the run was trained on 2 of graph"):
+        run.fitted(with_edge_features(3))
+    with one_line("has 0 features of each edge, and the run was trained on 2 of graph"):
+        run.fitted(graph_of(4, np.zeros(3, np.int64)))
+    # A run that read none is applied to any graph.
+    replace(run, num_edge_features=0).fitted(with_edge_features(3))
+
+
+def test_columns_of_edges_of_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(TRAINED, num_edge_features=2, edge_columns=OF_EDGES)
+    read = "gnnscale.runtime.checkpoint.signature.read_edge_columns"
+    for found, message in (
+        (OF_EDGES[::-1], "features of edges of graph have another order than those that the run"),
+        (OF_EDGES[:1], "graph has no features of edges 'age', which the run was trained on; it"),
+        ((*OF_EDGES, Column(name="x", width=1)), "x', which the run was not trained on; set data"),
+    ):
+        monkeypatch.setattr(read, lambda graph, found=found: found)
+        with one_line(message):
+            run.fitted(with_edge_features(2))
+
+
+def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Path) -> None:
+    write_signature(tmp_path, TRAINED)
+    file = tmp_path / SIGNATURE
+    entries = json.loads(file.read_text())
+    del entries["num_edge_features"], entries["edge_columns"]
+    file.write_text(json.dumps(entries))
+    assert read_signature(tmp_path) == TRAINED
