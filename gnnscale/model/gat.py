@@ -1,7 +1,7 @@
-"""Graph attention network (Veličković et al. 2018)."""
+"""Graph attention networks: GAT (Veličković et al. 2018) and GATv2 (Brody et al. 2022)."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -136,26 +136,34 @@ def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Ten
     return src[sources] + dst[torch.from_numpy(destinations)]
 
 
-class GATLayer(GraphLayer):
-    """``h'_v = ‖_k sum_u alpha_k(u, v) W_k h_u`` over u in N(v) and v.
+class AttentionLayer(GraphLayer):
+    """``h'_v = ‖_k sum_u alpha_k(u, v) z_k(u) + b`` over u in N(v) and v.
 
-    ``alpha_k`` is the softmax over v's edges of ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``. The last
-    layer averages its heads in place of concatenating them. Attention decides what an edge counts:
-    weights of edges are not used, as in PyG's and DGL's.
+    ``alpha_k`` is the softmax over v's edges of what ``scores`` returns, ``z`` the projected rows
+    of sources. The last layer averages its heads in place of concatenating them. Attention decides
+    what an edge counts: weights of edges are not used, as in PyG's and DGL's.
     """
 
-    def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
+    #: Of LeakyReLU.
+    slope: ClassVar[float] = 0.2
+    linear: nn.Linear  #: projects sources, ``[num_heads * width, num_in]``
+
+    def __init__(self, num_out: int, num_heads: int, *, average: bool) -> None:
         """Build a layer to ``num_out`` features in all, or in each head if heads are averaged."""
         super().__init__()
         self.num_heads = num_heads
         self.average = average
         self.width = num_out if average else num_out // num_heads
-        self.linear = nn.Linear(num_in, num_heads * self.width, bias=False)
-        self.attention_src = nn.Parameter(torch.empty(num_heads, self.width))
-        self.attention_dst = nn.Parameter(torch.empty(num_heads, self.width))
         self.bias = nn.Parameter(torch.zeros(num_out))
-        for weight in (self.linear.weight, self.attention_src, self.attention_dst):
-            nn.init.xavier_uniform_(weight)
+
+    def scores(self, x: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return the score of each edge before the softmax, ``[num_edges, num_heads]`` float32.
+
+        Args:
+            x: ``[num_src, num_in]`` rows of sources, destinations first.
+            z: ``[num_src, num_heads, width]`` float32, these projected.
+        """
+        raise NotImplementedError
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
         """Return the projection of every source, and the attention of every head."""
@@ -174,9 +182,66 @@ class GATLayer(GraphLayer):
             say_unweighted("model=gat")
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
-        score_src = (z * self.attention_src).sum(-1)
-        score_dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
-        scores = functional.leaky_relu(edge_scores(score_src, score_dst, block), negative_slope=0.2)
-        out = attend(scores, z, block)
+        out = attend(self.scores(x, z, block), z, block)
         merged = out.mean(1) if self.average else out.flatten(1)
         return (merged + self.bias).to(x.dtype)
+
+
+class GATLayer(AttentionLayer):
+    """The score of an edge is ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``, and ``z_k = W_k h``."""
+
+    def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged."""
+        super().__init__(num_out, num_heads, average=average)
+        self.linear = nn.Linear(num_in, num_heads * self.width, bias=False)
+        self.attention_src = nn.Parameter(torch.empty(num_heads, self.width))
+        self.attention_dst = nn.Parameter(torch.empty(num_heads, self.width))
+        for weight in (self.linear.weight, self.attention_src, self.attention_dst):
+            nn.init.xavier_uniform_(weight)
+
+    def scores(self, x: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return the sum of what both ends say, through LeakyReLU."""
+        src = (z * self.attention_src).sum(-1)
+        dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
+        return functional.leaky_relu(edge_scores(src, dst, block), negative_slope=self.slope)
+
+
+class GATv2Layer(AttentionLayer):
+    """The score of an edge is ``a_k · LeakyReLU(W_k h_v + V_k h_u)``, and ``z_k = V_k h``.
+
+    Both projections have a bias, and V is W if weights are shared.
+    """
+
+    def __init__(
+        self, num_in: int, num_out: int, num_heads: int, *, average: bool, share_weights: bool
+    ) -> None:
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged."""
+        super().__init__(num_out, num_heads, average=average)
+        self.linear = nn.Linear(num_in, num_heads * self.width)
+        self.linear_dst = None if share_weights else nn.Linear(num_in, num_heads * self.width)
+        self.attention = nn.Parameter(torch.empty(num_heads, self.width))
+        nn.init.xavier_uniform_(self.attention)
+        for each in filter(None, (self.linear, self.linear_dst)):
+            nn.init.xavier_uniform_(each.weight)
+            nn.init.zeros_(each.bias)
+
+    def scores(self, x: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return the product of the attention vector with both ends' sum through LeakyReLU."""
+        own = z[: block.num_dst]
+        if self.linear_dst is not None:
+            own = linear(self.linear_dst, x[: block.num_dst]).float().view_as(own)
+        pairs = edge_scores(z.flatten(1), own.flatten(1), block).view(-1, *z.shape[1:])
+        return (functional.leaky_relu(pairs, negative_slope=self.slope) * self.attention).sum(-1)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the projections, and a row of all heads for every edge."""
+        num_columns = self.num_heads * self.width
+        own = () if self.linear_dst is None else ((width_in, num_columns),)
+        return LayerCost(
+            width_in=width_in,
+            width_out=width_out,
+            products=((width_in, num_columns),),
+            own_products=own,
+            attention=self.num_heads,
+            pair_width=num_columns,
+        )
