@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 from loaded_run import loaded
+from one_line import one_line
 from safetensors.torch import load_file, save_file
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.report.export.peers import DGL, PYG
-from gnnscale.report.export.weights import ExportConfig, export
+from gnnscale.report.export.weights import ExportConfig, export, export_model
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.load import load_run
 
@@ -57,6 +58,59 @@ def test_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str, li
     pyg = {"x": x, "edge_index": torch.stack(edges(graph))}
     found = ran(done.snippet, **pyg if library == "pyg" else {"graph": dgl_graph(module, graph)})
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+#: Models that DGL's export does not have.
+MORE = [
+    *("model=gatv2", "model=gatv2 model.share_weights=true model.norm=batch"),
+    *("model=sage model.aggregator=pool", "model=appnp model.alpha=0.3"),
+    *("model=gcn model.jumping=cat model.norm=batch", "model=gat model.jumping=max"),
+    "model=gin model.jumping=cat model.norm=layer",
+    "model=gatv2 model.jumping=max model.residual=true",
+    "model=sage model.aggregator=pool model.jumping=cat model.residual=true model.norm=batch",
+]
+
+
+@pytest.mark.parametrize("options", MORE)
+def test_same_logits_of_more_models(trained: Trained, tmp_path: Path, options: str) -> None:
+    pytest.importorskip("torch_geometric")
+    run = trained(*options.split())
+    done = export(ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors"))
+    graph, logits = expected(run)
+    x = torch.from_numpy(np.array(graph.features))
+    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_same_logits_of_hops(trained: Trained, tmp_path: Path, num_layers: int) -> None:
+    pytest.importorskip("torch_geometric")
+    run = trained()
+    graph, _ = loaded(run)
+    config = SGC(num_layers=num_layers)
+    model = config.build(num_features=graph.num_features, num_classes=4)
+    for each in model.parameters():
+        torch.nn.init.normal_(each)
+    to_pyg = ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors")
+    done = export_model(to_pyg, config, model)
+    x = torch.from_numpy(np.array(graph.features))
+    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (GATv2(hidden=8), "layers of GATv2 have no counterpart there; GCN, "),
+        (SGC(), "layers of SGC have no counterpart there"),
+        (GraphSAGE(hidden=8, aggregator="pool"), "of GraphSAGE with model.aggregator=pool have no"),
+        (GCN(hidden=8, jumping="cat"), "model.residual and model.jumping have no counterpart"),
+    ],
+)
+def test_what_dgl_has_no_counterpart_of(config: ModelConfig, message: str) -> None:
+    with one_line(f"format=dgl: {message}" if message.startswith("model") else message):
+        DGL.weights(config, config.build(num_features=5, num_classes=3))  # type: ignore[arg-type]
 
 
 def directed_with_loops() -> Graph:
