@@ -89,7 +89,7 @@ class LinkGNN(GNN):
         """Take the layers of ``gnn``, and ``decoder``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
-        super().__init__(layers, norms, gnn.dropout, gnn.widths)
+        super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
         self.decoder = decoder
 
     def forward(

@@ -73,6 +73,13 @@ class TrainableModel(nn.Module):
     widths: tuple[int, ...] = ()
     #: What a step takes by trial, of a model whose layers do not state their cost.
     counted: cost.CountedCost | None = None
+    #: Makes of input rows what the first layer reads, row by row; None if it reads input rows.
+    encoder: nn.Module | None
+
+    def __init__(self) -> None:
+        """Begin a model without an encoder."""
+        super().__init__()
+        self.encoder = None
 
     @property
     def infers_by_layer(self) -> bool:
@@ -93,13 +100,26 @@ class TrainableModel(nn.Module):
         """Return layer ``index``, inputs first, of a model that ``infers_by_layer``."""
         raise NotImplementedError
 
+    def reads(self, index: int) -> tuple[int, ...]:
+        """Return whose rows of its destinations layer ``index`` takes, besides its input.
+
+        Number 0 stands for the rows that the first layer reads, n for the output of layer n - 1.
+        """
+        return ()
+
     def infer(
-        self, index: int, x: torch.Tensor, block: Block, layer: GraphLayer | None = None
+        self,
+        index: int,
+        x: torch.Tensor,
+        block: Block,
+        layer: GraphLayer | None = None,
+        own: Sequence[torch.Tensor] = (),
     ) -> torch.Tensor:
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
         Args:
             layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
+            own: ``[num_dst, f]`` each, the rows of destinations that it ``reads``.
         """
         return (layer or self.layer(index)).update(x, block)
 

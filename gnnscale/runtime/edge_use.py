@@ -57,5 +57,5 @@ def describe_use(model: ModelConfig, graph: Graph) -> str | None:
         return f"{graph.name}: {model.name} reads {count} features of each edge"
     return (
         f"{graph.name}: {model.name} does not read the {count} features of each edge; layers of "
-        "model=gat and gin do, and modules of your own that take them (docs/your-model.md)"
+        "model=gat, gatv2 and gin do, and modules of your own that take them (docs/your-model.md)"
     )

@@ -14,7 +14,9 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
+from gnnscale.model.gat import GATv2Layer
 from gnnscale.model.gine import GINELayer
+from gnnscale.model.options import GATv2
 from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
@@ -22,7 +24,11 @@ from gnnscale.runtime.evaluation.plan import Limits
 from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler, WeightedSampler
 
 SIZE, NUM_EDGES, WIDTH, EDGE_WIDTH = 150, 1800, 12, 5
-OPTIONS: dict[type[ModelConfig], dict[str, Any]] = {GAT: {"num_heads": 4}, GIN: {}}
+OPTIONS: dict[type[ModelConfig], dict[str, Any]] = {
+    GAT: {"num_heads": 4},
+    GATv2: {"num_heads": 2},
+    GIN: {},
+}
 EXACT = {"fanouts": [-1, -1]}
 
 
@@ -84,8 +90,13 @@ def attention(layer: Any, h: torch.Tensor, block: Block, attr: torch.Tensor) -> 
     attr = torch.cat([attr, mean / count[:, None]])
     heads = (layer.num_heads, layer.width)
     z, e = layer.linear(h).view(-1, *heads), layer.edge_linear(attr).view(-1, *heads)
-    parts = (layer.attention_src * z[src], layer.attention_dst * z[dst], layer.attention_edge * e)
-    scores = functional.leaky_relu(sum(parts).sum(-1), 0.2).exp()
+    if isinstance(layer, GATv2Layer):
+        pairs = layer.linear_dst(h[: block.num_dst]).view(-1, *heads)[dst] + z[src] + e
+        scores = (layer.attention * functional.leaky_relu(pairs, 0.2)).sum(-1).exp()
+    else:
+        said = layer.attention_src * z[src] + layer.attention_dst * z[dst]
+        said = said + layer.attention_edge * e
+        scores = functional.leaky_relu(said.sum(-1), 0.2).exp()
     total = torch.zeros(block.num_dst, heads[0], dtype=h.dtype).index_add(0, dst, scores)
     alpha = (scores / total[dst])[..., None]
     out = torch.zeros(block.num_dst, *heads, dtype=h.dtype).index_add(0, dst, alpha * z[src])
@@ -189,6 +200,12 @@ def peer_of(layer: Any, nn_of_pyg: Any) -> nn.Module:
         conv.lin, conv.nn[0], conv.nn[2] = layer.edge_linear, layer.first, layer.second
         return conv
     heads = {"heads": layer.num_heads, "concat": not layer.average, "edge_dim": EDGE_WIDTH}
+    if isinstance(layer, GATv2Layer):
+        conv = nn_of_pyg.GATv2Conv(layer.linear.in_features, layer.width, **heads)
+        conv.lin_l, conv.lin_r = layer.linear, layer.linear_dst
+        conv.lin_edge.weight, conv.bias = layer.edge_linear.weight, layer.bias
+        conv.att.data = layer.attention.detach()[None]
+        return conv
     conv = nn_of_pyg.GATConv(layer.linear.in_features, layer.width, **heads)
     conv.lin.weight, conv.lin_edge.weight = layer.linear.weight, layer.edge_linear.weight
     conv.bias = layer.bias
@@ -275,7 +292,7 @@ def test_rows_are_gathered_for_each_block_and_counted(graph: Graph) -> None:
         FeatureLoader(graph.without_edge_features(), model, num_threads=2).load(batch)
 
 
-@pytest.mark.parametrize("config", [GCN, GraphSAGE, GAT, GIN])
+@pytest.mark.parametrize("config", [GCN, GraphSAGE, GAT, GATv2, GIN])
 def test_a_model_that_does_not_read_them_is_as_without(graph: Graph, config: Any) -> None:
     unread = None if config in (GCN, GraphSAGE) else False
     options = config(hidden=16, edge_features=unread)

@@ -114,7 +114,8 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
     if workload.counted is not None:
         return workload.counted.activation_bytes(size.vertices, size.edges)
     hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
-    carried = zip(size.edges, (layer.message_width for layer in workload.layers), strict=True)
+    widths = (layer.message_width + layer.pair_width for layer in workload.layers)
+    carried = zip(size.edges, widths, strict=True)
     return sum(ACTIVATION_BYTES * count * width for count, width in (*hidden, *carried))
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gnnscale.core import ConfigError, check_choice, shown, write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
-from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.load import load_run, load_trained
@@ -115,9 +114,8 @@ def _named(
 ) -> tuple[Mapping[str, Tensor], str, str]:
     """Return weights under the names that are asked for, what loads them, and a note."""
     peer, file = _PEERS.get(config.format), config.file
-    layered = isinstance(options, LayeredModel) and isinstance(model, GNN)
     if peer is not None:
-        if not (isinstance(options, LayeredModel) and isinstance(model, GNN)):
+        if not isinstance(model, GNN):
             raise ConfigError(
                 f"format={config.format}: {options.name} is a module of your own, whose weights "
                 "have its own names; format=safetensors writes these"
@@ -127,7 +125,7 @@ def _named(
         return weights, peer.snippet(options, model.widths, file, _edge_width(model)), note
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
-    if not layered or isinstance(model, links.LinkGNN):
+    if not isinstance(model, GNN) or isinstance(model, links.LinkGNN):
         return model.state_dict(), "", "they load into the model of your program"
     return model.state_dict(), _own_snippet(options, model.widths, file, _edge_width(model)), ""
 

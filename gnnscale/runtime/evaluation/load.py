@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
-from gnnscale.model.options import LayeredModel
+from gnnscale.model.options import CustomModel
 from gnnscale.options import found, run_directory
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import file as files
@@ -164,4 +164,4 @@ def _build(run: TrainConfig, signature: Signature) -> TrainableModel:
 
 def _is_ours(model: ModelConfig) -> bool:
     """Whether no code of a user's builds the model."""
-    return isinstance(model, LayeredModel) and not model.only_in_programs
+    return not (isinstance(model, CustomModel) or model.only_in_programs)
