@@ -33,7 +33,7 @@ EXACT = {"fanouts": [-1, -1]}
 
 
 def random_ends() -> tuple[np.ndarray, np.ndarray]:
-    """Random edges without loops, some repeated; some vertices have none."""
+    """Random edges without loops, some repeated; some vertices have no in-edge."""
     generator = np.random.default_rng(1)
     src, dst = (generator.random((2, NUM_EDGES)) ** 2 * SIZE).astype(np.int64)
     return src[src != dst], dst[src != dst]
@@ -94,9 +94,9 @@ def attention(layer: Any, h: torch.Tensor, block: Block, attr: torch.Tensor) -> 
         pairs = layer.linear_dst(h[: block.num_dst]).view(-1, *heads)[dst] + z[src] + e
         scores = (layer.attention * functional.leaky_relu(pairs, 0.2)).sum(-1).exp()
     else:
-        said = layer.attention_src * z[src] + layer.attention_dst * z[dst]
-        said = said + layer.attention_edge * e
-        scores = functional.leaky_relu(said.sum(-1), 0.2).exp()
+        parts = layer.attention_src * z[src] + layer.attention_dst * z[dst]
+        parts = parts + layer.attention_edge * e
+        scores = functional.leaky_relu(parts.sum(-1), 0.2).exp()
     total = torch.zeros(block.num_dst, heads[0], dtype=h.dtype).index_add(0, dst, scores)
     alpha = (scores / total[dst])[..., None]
     out = torch.zeros(block.num_dst, *heads, dtype=h.dtype).index_add(0, dst, alpha * z[src])
