@@ -188,8 +188,10 @@ def build_user_model(
     batch = trial.tiny_batch(num_layers, edge_width=edge_width)
     x = trial.tiny_rows(batch, widths[0])
     model = _find_form(module, form, batch, x, widths, said)
+    if edge_width and not _without_unread_edges(model, batch, x).uses_edge_features:
+        edge_width = 0
+        batch = trial.tiny_batch(num_layers)
     _check_parameters(model, batch, x, said)
-    _warn_unless_edges_count(model, batch, x, said)
     model.counted = trial.count_cost(
         module,
         model.logits,
@@ -337,23 +339,32 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor, said:
         raise ConfigError(f"{said}: forward returns logits without a gradient")
 
 
-def _warn_unless_edges_count(
-    model: UserModel, batch: MiniBatch, x: torch.Tensor, said: str
-) -> None:
-    """Warn if the module is given features of edges, and other ones would give the same logits."""
-    if not model.uses_edge_features:
-        return
-    others = tuple(
-        replace(each, edge_attr=None if each.edge_attr is None else -each.edge_attr)
-        for each in batch.blocks
+def _without_unread_edges(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> UserModel:
+    """Return the model without features of edges if these do not change its logits, with a warning.
+
+    One that cannot be called without is given them all the same.
+    """
+    others, bare = (
+        tuple(
+            replace(
+                each, edge_attr=-each.edge_attr if turns and each.edge_attr is not None else None
+            )
+            for each in batch.blocks
+        )
+        for turns in (True, False)
     )
     with torch.no_grad():
-        same = torch.equal(model.logits(batch, x), model.logits(replace(batch, blocks=others), x))
-    if same:
-        _say(
-            f"{said}: is given features of edges, and its logits do not depend on them; "
-            "model.edge_features=false does not load them"
-        )
+        logits = model.logits(batch, x)
+        if not torch.equal(logits, model.logits(replace(batch, blocks=others), x)):
+            return model
+        try:
+            model.logits(replace(batch, blocks=bare), x)
+        except Exception:
+            _say(f"{model._said}: is given features of edges, and its logits do not depend on them")
+            return model
+    _say(f"{model._said}: its logits do not depend on features of edges, which are not loaded")
+    model.uses_edge_features = False
+    return model
 
 
 def _has_inference(model: UserModel) -> bool:

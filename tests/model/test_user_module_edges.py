@@ -93,5 +93,11 @@ def test_what_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ConfigError, match="forward has no argument edge_attr or edge_attrs"):
         build(edge_modules.OwnBlocks, form="pyg")
     with caplog.at_level(logging.WARNING):
-        build(edge_modules.Ignores)
-    assert "its logits do not depend on them" in caplog.text
+        model = build(edge_modules.Ignores)
+    assert "its logits do not depend on features of edges, which are not loaded" in caplog.text
+    assert not model.uses_edge_features
+    assert model.counted.macs[-1] == 0  # of an edge
+    with caplog.at_level(logging.WARNING):
+        model = build(edge_modules.Forgets)
+    assert "is given features of edges, and its logits do not depend on them" in caplog.text
+    assert model.uses_edge_features

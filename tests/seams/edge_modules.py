@@ -92,6 +92,13 @@ class Ignores(OneGraph):
         return x
 
 
+class Forgets(Ignores):
+    """Cannot be called without what it forgets."""
+
+    def forward(self, x: torch.Tensor, edge_index: Any, edge_attr: Any) -> torch.Tensor:
+        return super().forward(x + 0 * edge_attr.sum().detach(), edge_index)
+
+
 FORMS = {
     "pyg_bipartite": Bipartite,
     "pyg": Layers,
