@@ -359,6 +359,10 @@ class Graph:
         """Return the graph with other vertices in ``parts`` of its split, as ``train_idx=ids``."""
         return replace(self, split=replace(self.split, **parts))
 
+    def without_edge_features(self) -> Graph:
+        """Return the graph without features of edges, for a model that does not read them."""
+        return replace(self, edges=replace(self.edges, rows=None, features=None))
+
     @classmethod
     def open(cls, path: str | Path) -> Graph:
         """Map the graph store at ``path`` read-only; pages are shared by every process.

@@ -124,13 +124,19 @@ class EmulatedBackend(cpu.CpuBackend):
         # Without a cache every row is read at the host.
         missed = len(batch.input_vertices) if rows.hit_rate is None else rows.misses
         seconds = device.cache_seconds(rows.hits * row_bytes, rows.peer_bytes)
+        num_edges = batch.num_edges if inputs.edge_attr else 0
+        edge_bytes = inputs.edge_bytes // max(num_edges, 1)
         if device.loads:
             seconds += device.link_latency_s + device.read_seconds(missed, row_bytes)
+            seconds += device.read_seconds(num_edges, edge_bytes)
             requests = missed * device.read_requests(row_bytes)
-            crossed = replace(rows, link_bytes=missed * row_bytes, link_requests=requests)
+            requests += num_edges * device.read_requests(edge_bytes)
+            num_bytes = missed * row_bytes + inputs.edge_bytes
+            crossed = replace(rows, link_bytes=num_bytes, link_requests=requests)
             inputs = replace(inputs, traffic=replace(inputs.traffic, rows=crossed))
         elif device.host_bandwidth is not None:
-            seconds += equations.load_seconds(missed * row_bytes, device.host_bandwidth)
+            num_bytes = missed * row_bytes + inputs.edge_bytes
+            seconds += equations.load_seconds(num_bytes, device.host_bandwidth)
         self._wait(start, seconds)
         return inputs
 
@@ -265,9 +271,10 @@ def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
     """Return the bytes of rows and of topology that cross the link for a mini-batch.
 
     If the host has aggregated the input, the first layer's block stays there. Of rows that a
-    cache was asked for, those that it lacks cross, as they are stored.
+    cache was asked for, those that it lacks cross, as they are stored. Features of edges all cross.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
     rows = inputs.traffic.rows
-    return (inputs.num_bytes if rows.hit_rate is None else rows.host_bytes), topology
+    cached = rows.hit_rate is not None
+    return (rows.host_bytes + inputs.edge_bytes if cached else inputs.num_bytes), topology

@@ -1,14 +1,17 @@
 """The load stage: input rows of a mini-batch, or of many vertices in chunks."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from gnnscale import ops
 from gnnscale.core import (
     Array,
     Float32Array,
+    GraphError,
     Int64Array,
     IntArray,
     UInt32Array,
@@ -76,6 +79,9 @@ class ChunkLoader:
         x, _ = layer.load(
             store, sources, block, degrees, dtype=torch.float32, num_threads=self._num_threads
         )
+        if layer.uses_edge_features:
+            attr = edge_attr(self._graph, block, num_threads=self._num_threads)
+            block = replace(block, edge_attr=attr)
         return block, x
 
     def neighbours(self, vertices: Array, *, distinct: bool) -> Neighbours:
@@ -105,6 +111,7 @@ class ChunkLoader:
         count = len(vertices)
         sources = np.concatenate([vertices, edges])
         weights, sums = self._graph.edge_weights, self._graph.weight_sums
+        rows = self._graph.edge_rows
         block = Block(
             indptr=indptr - indptr[0],
             indices=np.arange(count, count + len(edges), dtype=np.int32),
@@ -112,6 +119,7 @@ class ChunkLoader:
             edge_vertices=edges,
             edge_weights=None if weights is None else np.asarray(weights[indptr[0] : indptr[-1]]),
             weight_sums=None if sums is None else sums[sources],
+            edge_rows=None if rows is None else np.asarray(rows[indptr[0] : indptr[-1]]),
         )
         return sources, block
 
@@ -160,6 +168,30 @@ def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
     return degrees.astype(np.float32)
 
 
+#: Ids of rows below this are those of int32, which the native gather reads as they are.
+_MAX_INT32 = 1 << 31
+
+
+def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
+    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32.
+
+    Raises:
+        GraphError: edges of ``graph`` have no features.
+    """
+    features, rows = graph.edge_features, block.edge_rows
+    if features is None or rows is None:
+        raise GraphError(
+            f"{graph.path or graph.name}: its edges have no features, which the model reads"
+        )
+    narrow = len(features) <= _MAX_INT32
+    ids: Array = rows.view(np.int32) if narrow else rows.astype(np.int64)
+    out = ops.empty((len(ids), features.shape[1]), torch.float32)
+    found: Float32Array = ops.gather(
+        (features, "float32"), ids, out=out, num_threads=num_threads
+    ).numpy()
+    return found
+
+
 class FeatureLoader:
     """Reads what a model's first layer needs of a feature store."""
 
@@ -198,8 +230,12 @@ class FeatureLoader:
         self._aggregates = aggregates
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch``."""
-        return self._model.load(
+        """Return the model's input for ``batch``.
+
+        Raises:
+            GraphError: the model reads features of edges, and the graph has no such features.
+        """
+        inputs = self._model.load(
             self.store,
             batch,
             self.degrees_of(batch.input_vertices, batch.blocks[0]),
@@ -207,6 +243,10 @@ class FeatureLoader:
             dtype=self.dtype,
             num_threads=self.num_threads,
         )
+        if not self._model.uses_edge_features:
+            return inputs
+        attr = (edge_attr(self._graph, each, num_threads=self.num_threads) for each in batch.blocks)
+        return replace(inputs, edge_attr=tuple(attr))
 
     def bytes_read(self, batch: MiniBatch) -> int:
         """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""

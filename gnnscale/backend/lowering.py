@@ -11,7 +11,7 @@ from gnnscale.model.custom import CustomLayer
 def needs_sizes(model: TrainableModel) -> str | None:
     """Return why ``model`` cannot compute over rows that are padded with zeros; None if it can.
 
-    GCN, GraphSAGE, GIN, GAT and layers of a user's that gather by name can.
+    Models of the package can, and so can layers of a user's that gather by name.
     """
     if not isinstance(model, GNN):
         return f"{type(model).__name__} computes in its own way"

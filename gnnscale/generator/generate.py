@@ -100,6 +100,11 @@ def generate(config: GenerateConfig) -> Generated:
 def _checked_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
     """Check that the kernels compute the model; return the header of its layers, if it has one."""
     num_features, num_classes = _widths(config, graph)
+    if graph is not None and config.model.graph_read(graph).num_edge_features:
+        raise ConfigError(
+            f"model: {config.model.name} reads features of edges, which the kernels do not; "
+            "model.edge_features=false leaves them out"
+        )
     torch.manual_seed(config.seed)
     built = config.model.build(num_features=num_features, num_classes=num_classes)
     if not isinstance(built, GNN):

@@ -13,9 +13,9 @@ from gnnscale.loader.data import LoaderData, allocate
 from gnnscale.model.adapters import import_dgl, to_dgl_blocks
 from gnnscale.sampler.minibatch import to_minibatch
 
-#: DGL's customary names of what PyG calls x and y, and of weights of edges.
+#: DGL's customary names of what PyG calls x and y, and of weights and features of edges.
 _DGL_NAMES = {"x": "feat", "y": "label"}
-_DGL_EDGE_NAMES = {"edge_weight": "weight"}
+_DGL_EDGE_NAMES = {"edge_weight": "weight", "edge_attr": "feat"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,7 @@ class _Drawing:
             by_weight=how.by_weight,
             edge_positions=self.numbers_edges,
             edge_weights=self.data.hands_weights,
+            edge_rows=self.data.edge_features is not None,
         )
 
     def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
@@ -75,6 +76,12 @@ class _Drawing:
         if self.data.hands_weights:
             weights = [hop.edge_weights for hop in hops if hop.edge_weights is not None]
             found["edge_weight"] = torch.from_numpy(np.concatenate(weights))
+        if self.data.edge_features is not None:
+            of_edges = [hop.edge_rows for hop in hops if hop.edge_rows is not None]
+            ids = np.concatenate(of_edges).astype(np.int64)
+            found["edge_attr"] = self.data.edge_features.take(
+                ids, num_threads=how.num_threads, pinned=how.pinned
+            )
         if not self.numbers_edges:
             return None, found
         numbers = self.empty((sum(len(hop.indices) for hop in hops),))

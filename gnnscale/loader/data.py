@@ -19,7 +19,7 @@ from gnnscale.graph import Graph
 _GATHERED = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 #: DGL's customary names, and PyG's.
 _PYG_NAMES = {"feat": "x", "label": "y"}
-_PYG_EDGE_NAMES = {"weight": "edge_weight"}
+_PYG_EDGE_NAMES = {"weight": "edge_weight", "feat": "edge_attr"}
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> torch.Tensor:
@@ -96,6 +96,9 @@ class LoaderData:
     #: whether the graph's own weights are data that batches carry; else they are ``edge_rows``, or
     #: none
     hands_weights: bool = False
+    #: the graph's own rows of features of edges, which batches carry as ``edge_attr``; None if it
+    #: has no such, or they are among ``edge_rows``
+    edge_features: Rows | None = None
     #: a PyG graph's other attributes, which every batch repeats
     constants: dict[str, Any] = field(default_factory=dict)
     id_dtype: torch.dtype = torch.int64  #: the type of ids in a DGL graph
@@ -150,7 +153,11 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
         ),
         "y": Rows(array=graph.labels, storage=None, dtype=label_dtype),
     }
-    return LoaderData(graph=graph, rows=rows, hands_weights=weighted)
+    features = None
+    if graph.edge_features is not None:
+        array = graph.edge_features
+        features = Rows(array=array, storage="float32", dtype=torch.float32)
+    return LoaderData(graph=graph, rows=rows, hands_weights=weighted, edge_features=features)
 
 
 def _topology(

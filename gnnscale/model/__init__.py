@@ -1,11 +1,21 @@
-"""GCN, GraphSAGE, GAT and GIN over mini-batch blocks. What needs torch is imported when used."""
+"""Graph neural networks over mini-batch blocks. What needs torch is imported when used."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
-from gnnscale.model.options import GAT, GCN, GIN, CustomModel, GraphSAGE, ModelConfig
+from gnnscale.model.options import (
+    APPNP,
+    GAT,
+    GCN,
+    GIN,
+    SGC,
+    CustomModel,
+    GATv2,
+    GraphSAGE,
+    ModelConfig,
+)
 
 if TYPE_CHECKING:
     from gnnscale.model.gnn import GNN

@@ -46,8 +46,8 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
     """Turn the blocks of ``batch`` into DGL's, input layer first.
 
     Each has its vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. Edges that carry
-    their importance (layer-wise sampling) have it in ``edata["importance"]``, and those that carry
-    their weight in ``edata["weight"]``.
+    their importance (layer-wise sampling) have it in ``edata["importance"]``, those that carry
+    their weight in ``edata["weight"]``, and features of edges are in ``edata["feat"]``.
 
     Args:
         idtype: type of ids in the result, int64 or int32.
@@ -84,7 +84,12 @@ def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLG
             f"model.form=dgl: this DGL ({dgl.__version__}) has no graphs on {indices.device} "
             f"({one_line(error, 80)}); https://www.dgl.ai says how to install one that has"
         ) from None
-    for name, values in (("importance", block.importance), ("weight", block.edge_weights)):
+    on_edges = {
+        "importance": block.importance,
+        "weight": block.edge_weights,
+        "feat": block.edge_attr,
+    }
+    for name, values in on_edges.items():
         if values is not None:
             made.edata[name] = torch.as_tensor(values)
     return made
@@ -164,6 +169,16 @@ def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list
         num_vertices.append(block.num_src - block.num_dst)
         first = block.num_dst
     return torch.cat(parts, dim=1), num_vertices, [part.shape[1] for part in parts]
+
+
+def sampled_edge_attr(batch: MiniBatch) -> torch.Tensor:
+    """Return the features of the edges of ``to_sampled_subgraph``, in their order."""
+    parts, first = [], 0
+    for block in reversed(batch.blocks):
+        assert block.edge_attr is not None
+        parts.append(block.edge_attr[int(block.indptr[first]) :])
+        first = block.num_dst
+    return torch.from_numpy(np.concatenate(parts))
 
 
 class _WrappedModel(trainable.TrainableModel):

@@ -16,6 +16,8 @@ _ATTENTION_OPERATIONS = 4
 _MESSAGE_OPERATIONS = 2
 #: Passes over every projected row for the scores of a head: two products, and their sums.
 _SCORE_PASSES = 4
+#: Passes over the row of an edge in attention: it is made, activated and multiplied.
+_PAIR_PASSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,10 @@ class LayerCost:
     #: heads of attention, which comes after the products; 0 if neighbours are aggregated before
     #: them
     attention: int = 0
+    #: ``(inputs, outputs)`` of each matrix that rows of destinations alone are multiplied with
+    own_products: tuple[tuple[int, int], ...] = ()
+    #: features of the row that attention makes of both ends of an edge; 0 if it makes a number
+    pair_width: int = 0
     #: features of the messages that are made of rows, and gathered in their place; 0 if rows are
     #: aggregated as they are
     message_width: int = 0
@@ -105,10 +111,13 @@ class LayerCost:
         products = list(zip(passes, self.products, strict=True))
         scores = _SCORE_PASSES * width if self.attention else 0
         streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
+        own = sum(max(passes) * inputs * outputs for inputs, outputs in self.own_products)
+        pairs = _PAIR_PASSES * (edges + targets) * self.pair_width
         return LayerWork(
             read_bytes=reads * (edges + targets) * width * BYTES_PER_FEATURE,
-            macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products),
-            stream_bytes=rows * (streamed + scores) * BYTES_PER_FEATURE,
+            macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products)
+            + targets * own,
+            stream_bytes=(rows * (streamed + scores) + pairs) * BYTES_PER_FEATURE,
             attention=(edges + targets + sources) * self.attention / 2,
             operations=(_ATTENTION_OPERATIONS if self.attention else 1) / 2,
         )

@@ -16,7 +16,7 @@ from gnnscale.model import functional, options
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.device_block import DeviceBlock, MessageSums
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted
-from gnnscale.model.segments import REDUCTIONS, Segments, message_sums, take
+from gnnscale.model.segments import REDUCTIONS, Segments, cut_block, message_sums, take
 from gnnscale.sampler import Block
 
 #: Edges whose messages are held at once when no gradient needs them.
@@ -84,7 +84,7 @@ class CustomLayer(GraphLayer):
         size = block.num_edges if whole else _SLICE_EDGES
         parts = [
             self._gather(rows, messages, part, first, degrees)
-            for first, part in _slices(block, size)
+            for first, part in cut_block(block, size)
         ]
         gathered = torch.cat(parts) if len(parts) > 1 else parts[0]
         out = self.functions.update(rows[: block.num_dst], gathered)
@@ -203,27 +203,6 @@ def _destinations(block: Block, first: int) -> Int32Array:
 
 def _num_parameters(function: Callable[..., Any]) -> int:
     return len(inspect.signature(function).parameters)
-
-
-def _slices(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
-    """Cut a block into runs of destinations with about ``num_edges``; yield the first of each."""
-    if block.num_edges <= num_edges:
-        yield 0, block
-        return
-    cuts = np.flatnonzero(np.diff(block.indptr[:-1] // num_edges)) + 1
-    for first, end in zip([0, *cuts], [*cuts, block.num_dst], strict=True):
-        indptr = block.indptr[first : end + 1]
-        edges = slice(indptr[0], indptr[-1])
-        importance = None if block.importance is None else block.importance[edges]
-        yield (
-            first,
-            Block(
-                indptr=indptr - indptr[0],
-                indices=block.indices[edges],
-                num_src=block.num_src,
-                importance=importance,
-            ),
-        )
 
 
 @contextmanager

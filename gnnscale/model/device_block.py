@@ -51,8 +51,10 @@ class DeviceBlock(Block, ABC):
     """
 
     @abstractmethod
-    def activation(self, p: float, *, seed: int, step: int, layer: int) -> Activation:
-        """Return the activation of the rows of its destinations."""
+    def activation(
+        self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
+    ) -> Activation:
+        """Return the activation of the rows of its destinations, or of its ``sources``."""
 
     @abstractmethod
     def aggregate(

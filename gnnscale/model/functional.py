@@ -41,6 +41,20 @@ def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
     )
 
 
+#: Number of the activation of rows that the first layer reads; no model has so many layers.
+_INPUTS = 1 << 16
+
+
+def input_activation(p: float, batch: MiniBatch) -> Activation:
+    """Return an activation of rows of the sources of the first block of ``batch``."""
+    block = batch.blocks[0]
+    if isinstance(block, DeviceBlock):
+        return block.activation(p, seed=batch.seed, step=batch.step, layer=_INPUTS, sources=True)
+    return Activation(
+        p=p, seed=batch.seed, step=batch.step, layer=_INPUTS, vertices=batch.input_vertices
+    )
+
+
 def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x``.
 

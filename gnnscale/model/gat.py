@@ -1,7 +1,7 @@
-"""Graph attention network (Veličković et al. 2018)."""
+"""Graph attention networks: GAT (Veličković et al. 2018) and GATv2 (Brody et al. 2022)."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from gnnscale import ops
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.device_block import DeviceBlock
 from gnnscale.model.functional import Activation, relu_dropout
-from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
+from gnnscale.model.layer import Degrees, GraphLayer, edge_attr_of, linear, say_unweighted
+from gnnscale.model.segments import Segments
 from gnnscale.sampler import Block
 
 
@@ -136,26 +137,46 @@ def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Ten
     return src[sources] + dst[torch.from_numpy(destinations)]
 
 
-class GATLayer(GraphLayer):
-    """``h'_v = ‖_k sum_u alpha_k(u, v) W_k h_u`` over u in N(v) and v.
+class AttentionLayer(GraphLayer):
+    """``h'_v = ‖_k sum_u alpha_k(u, v) z_k(u) + b`` over u in N(v) and v.
 
-    ``alpha_k`` is the softmax over v's edges of ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``. The last
-    layer averages its heads in place of concatenating them. Attention decides what an edge counts:
-    weights of edges are not used, as in PyG's and DGL's.
+    ``alpha_k`` is the softmax over v's edges of what ``scores`` returns, ``z`` the projected rows
+    of sources. The last layer averages its heads in place of concatenating them. Attention decides
+    what an edge counts: weights of edges are not used, as in PyG's and DGL's.
+
+    Scores may read features of edges, as those of PyG do with ``edge_dim``. The edge of v to itself
+    then has the mean of the features of v's in-edges.
     """
 
-    def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
-        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged."""
+    #: Of LeakyReLU.
+    slope: ClassVar[float] = 0.2
+    linear: nn.Linear  #: projects sources, ``[num_heads * width, num_in]``
+
+    def __init__(self, num_out: int, num_heads: int, *, average: bool, edge_dim: int) -> None:
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged.
+
+        Args:
+            edge_dim: features of an edge that scores read; 0 for none.
+        """
         super().__init__()
+        self.edge_dim = edge_dim
+        self.uses_edge_features = edge_dim > 0
         self.num_heads = num_heads
         self.average = average
         self.width = num_out if average else num_out // num_heads
-        self.linear = nn.Linear(num_in, num_heads * self.width, bias=False)
-        self.attention_src = nn.Parameter(torch.empty(num_heads, self.width))
-        self.attention_dst = nn.Parameter(torch.empty(num_heads, self.width))
         self.bias = nn.Parameter(torch.zeros(num_out))
-        for weight in (self.linear.weight, self.attention_src, self.attention_dst):
-            nn.init.xavier_uniform_(weight)
+
+    def scores(
+        self, x: torch.Tensor, z: torch.Tensor, block: Block, attr: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the score of each edge before the softmax, ``[num_edges, num_heads]`` float32.
+
+        Args:
+            x: ``[num_src, num_in]`` rows of sources, destinations first.
+            z: ``[num_src, num_heads, width]`` float32, these projected.
+            attr: ``[num_edges, edge_dim]`` float32 features of edges; None if they are not read.
+        """
+        raise NotImplementedError
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
         """Return the projection of every source, and the attention of every head."""
@@ -172,11 +193,128 @@ class GATLayer(GraphLayer):
         """Project, attend, and concatenate or average the heads."""
         if block.edge_weights is not None:
             say_unweighted("model=gat")
+        attr = attr_with_own(block, degrees) if self.uses_edge_features else None
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
-        score_src = (z * self.attention_src).sum(-1)
-        score_dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
-        scores = functional.leaky_relu(edge_scores(score_src, score_dst, block), negative_slope=0.2)
-        out = attend(scores, z, block)
+        out = attend(self.scores(x, z, block, attr), z, block)
         merged = out.mean(1) if self.average else out.flatten(1)
         return (merged + self.bias).to(x.dtype)
+
+
+def attr_with_own(block: Block, degrees: Degrees) -> torch.Tensor:
+    """Return the features of the edges of ``with_self_edges(block)``, ``[num_edges, edge_dim]``.
+
+    An edge of a vertex to itself has the mean of those of its in-edges, zeros without any.
+    """
+    attr = edge_attr_of(block)
+    own = Segments(block, degrees).mean(attr)
+    places = np.arange(block.num_dst, block.num_dst + block.num_edges)
+    order = np.insert(places, block.indptr[:-1], np.arange(block.num_dst))
+    return torch.cat([own, attr])[torch.from_numpy(order)]
+
+
+class GATLayer(AttentionLayer):
+    """The score of an edge is ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``, and ``z_k = W_k h``.
+
+    If edges have features, ``b_k · U_k e_uv`` is added before LeakyReLU.
+    """
+
+    def __init__(
+        self, num_in: int, num_out: int, num_heads: int, *, average: bool, edge_dim: int = 0
+    ) -> None:
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged.
+
+        Args:
+            edge_dim: features of an edge that scores read; 0 for none.
+        """
+        super().__init__(num_out, num_heads, average=average, edge_dim=edge_dim)
+        self.linear = nn.Linear(num_in, num_heads * self.width, bias=False)
+        self.attention_src = nn.Parameter(torch.empty(num_heads, self.width))
+        self.attention_dst = nn.Parameter(torch.empty(num_heads, self.width))
+        for weight in (self.linear.weight, self.attention_src, self.attention_dst):
+            nn.init.xavier_uniform_(weight)
+        if edge_dim:
+            self.edge_linear = nn.Linear(edge_dim, num_heads * self.width, bias=False)
+            self.attention_edge = nn.Parameter(torch.empty(num_heads, self.width))
+            nn.init.xavier_uniform_(self.edge_linear.weight)
+            nn.init.xavier_uniform_(self.attention_edge)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the projection of every source, and the attention of every head."""
+        cost = super().cost(width_in, width_out)
+        # Features of edges are few, and are multiplied for heads alone.
+        return replace(cost, products=cost.products[:1])
+
+    def scores(
+        self, x: torch.Tensor, z: torch.Tensor, block: Block, attr: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the sum of what both ends say, and the edge, through LeakyReLU."""
+        src = (z * self.attention_src).sum(-1)
+        dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
+        scores = edge_scores(src, dst, block)
+        if attr is not None:
+            # Linear in the features: a head needs a vector, and no projected features.
+            projection = self.edge_linear.weight.view(self.num_heads, self.width, self.edge_dim)
+            scores = scores + attr @ torch.einsum("hwe,hw->eh", projection, self.attention_edge)
+        return functional.leaky_relu(scores, negative_slope=self.slope)
+
+
+class GATv2Layer(AttentionLayer):
+    """The score of an edge is ``a_k · LeakyReLU(W_k h_v + V_k h_u)``, and ``z_k = V_k h``.
+
+    Both projections have a bias, and V is W if weights are shared. If edges have features,
+    ``U_k e_uv`` is added to the sum.
+    """
+
+    def __init__(
+        self,
+        num_in: int,
+        num_out: int,
+        num_heads: int,
+        *,
+        average: bool,
+        share_weights: bool,
+        edge_dim: int = 0,
+    ) -> None:
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged.
+
+        Args:
+            edge_dim: features of an edge that scores read; 0 for none.
+        """
+        super().__init__(num_out, num_heads, average=average, edge_dim=edge_dim)
+        self.linear = nn.Linear(num_in, num_heads * self.width)
+        self.linear_dst = None if share_weights else nn.Linear(num_in, num_heads * self.width)
+        self.attention = nn.Parameter(torch.empty(num_heads, self.width))
+        nn.init.xavier_uniform_(self.attention)
+        for each in filter(None, (self.linear, self.linear_dst)):
+            nn.init.xavier_uniform_(each.weight)
+            nn.init.zeros_(each.bias)
+        if edge_dim:
+            self.edge_linear = nn.Linear(edge_dim, num_heads * self.width, bias=False)
+            nn.init.xavier_uniform_(self.edge_linear.weight)
+
+    def scores(
+        self, x: torch.Tensor, z: torch.Tensor, block: Block, attr: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the product of the attention vector with both ends' sum through LeakyReLU."""
+        own = z[: block.num_dst]
+        if self.linear_dst is not None:
+            own = linear(self.linear_dst, x[: block.num_dst]).float().view_as(own)
+        pairs = edge_scores(z.flatten(1), own.flatten(1), block)
+        if attr is not None:
+            pairs = pairs + self.edge_linear(attr)
+        pairs = pairs.view(-1, *z.shape[1:])
+        return (functional.leaky_relu(pairs, negative_slope=self.slope) * self.attention).sum(-1)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the projections, and a row of all heads for every edge."""
+        num_columns = self.num_heads * self.width
+        own = () if self.linear_dst is None else ((width_in, num_columns),)
+        return LayerCost(
+            width_in=width_in,
+            width_out=width_out,
+            products=((width_in, num_columns),),
+            own_products=own,
+            attention=self.num_heads,
+            pair_width=num_columns,
+        )

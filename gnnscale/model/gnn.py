@@ -1,9 +1,9 @@
-"""The stack of layers that every architecture shares."""
+"""The stack of layers that every architecture shares, and what connects them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,14 +13,62 @@ from gnnscale.core import ConfigError
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.model import functional, trainable, whole_graph
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
+from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer, linear
 from gnnscale.sampler import Block, MiniBatch
 
 _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Connections:
+    """What connects layers, besides one's output being the input of the next."""
+
+    activates: bool = True  #: whether norm, ReLU and dropout come between layers
+    #: whether the rows that a layer reads of its destinations are added to its output, from hidden
+    #: layer to hidden layer
+    residual: bool = False
+    #: how the outputs of all layers are combined for the last product, one of ``JUMPING``
+    jumping: str = "none"
+    #: alpha of ``z = (1 - alpha) A z + alpha h`` of the rows h that the first layer reads;
+    #: 0 for layers that do not read them again
+    teleport: float = 0.0
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether rows are read by more than the next layer."""
+        return self.residual or self.jumping != "none" or self.teleport > 0
+
+
+class Perceptron(nn.Module):
+    """``W_2 relu(W_1 x + b_1) + b_2``, with dropout of the hidden features."""
+
+    def __init__(self, num_in: int, num_hidden: int, num_out: int) -> None:
+        """Build the perceptron."""
+        super().__init__()
+        self.first = nn.Linear(num_in, num_hidden)
+        self.second = nn.Linear(num_hidden, num_out)
+        for each in (self.first, self.second):
+            nn.init.xavier_uniform_(each.weight)
+            nn.init.zeros_(each.bias)
+
+    def forward(self, x: torch.Tensor, act: functional.Activation | None = None) -> torch.Tensor:
+        """Return ``[n, num_out]`` of ``x`` ``[n, num_in]``.
+
+        Args:
+            act: activation of the hidden features, None for ReLU alone.
+        """
+        hidden = linear(self.first, x)
+        return linear(
+            self.second, hidden.relu() if act is None else functional.relu_dropout(hidden, act)
+        )
+
+
 class GNN(trainable.TrainableModel):
-    """Layers with ReLU, dropout and optional normalisation in between."""
+    """Layers with ReLU, dropout and optional normalisation in between.
+
+    With an ``encoder``, the first layer reads what it makes of the input rows. With jumping
+    connections, ``output`` multiplies what the outputs of all layers are combined to.
+    """
 
     def __init__(
         self,
@@ -28,14 +76,31 @@ class GNN(trainable.TrainableModel):
         norms: Sequence[nn.Module],
         dropout: float,
         widths: Sequence[int],
+        *,
+        connections: Connections | None = None,
+        encoder: nn.Module | None = None,
+        output: nn.Linear | None = None,
     ) -> None:
-        """Stack ``layers``; ``norms`` has one module fewer, ``widths`` one entry more."""
+        """Stack ``layers``.
+
+        Args:
+            norms: of each layer's output that is activated.
+            widths: f^0 .. f^L, features of the inputs, of each hidden layer, and of the logits.
+        """
         super().__init__()
         #: f^0 .. f^L, features of each layer's rows, inputs first.
         self.widths = tuple(widths)
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norms)
         self.dropout = dropout
+        self.connections = connections or Connections()
+        self.encoder = encoder
+        self.output = output
+
+    @property
+    def shared_parts(self) -> dict[str, Any]:
+        """What a model of the same layers is built with besides them."""
+        return {"connections": self.connections, "encoder": self.encoder, "output": self.output}
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index``, inputs first."""
@@ -52,12 +117,25 @@ class GNN(trainable.TrainableModel):
     def layer_costs(self) -> tuple[LayerCost, ...]:
         """What each layer states of its cost, inputs first."""
         widths = zip(self.widths, self.widths[1:], strict=False)
-        return tuple(self.layer(index).cost(*each) for index, each in enumerate(widths))
+        costs = [self.layer(index).cost(*each) for index, each in enumerate(widths)]
+        if self.encoder is not None:
+            linears = [each for each in self.encoder.children() if isinstance(each, nn.Linear)]
+            made = tuple((each.in_features, each.out_features) for each in linears)
+            costs[0] = replace(costs[0], message_width=made[-1][1], message_products=made)
+        if self.output is not None:
+            last = (self.output.in_features, self.output.out_features)
+            costs[-1] = replace(costs[-1], products=(*costs[-1].products, last))
+        return tuple(costs)
 
     @property
     def uses_degrees(self) -> bool:  # type: ignore[override]
         """Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler."""
         return any(self.layer(index).uses_degrees for index in range(len(self.layers)))
+
+    @property
+    def uses_edge_features(self) -> bool:  # type: ignore[override]
+        """Whether ``Inputs.edge_attr`` is needed."""
+        return any(self.layer(index).uses_edge_features for index in range(len(self.layers)))
 
     def load(
         self,
@@ -77,7 +155,7 @@ class GNN(trainable.TrainableModel):
                 values are the same.
         """
         layer, vertices = self.layer(0), batch.input_vertices
-        aggregated = aggregates and layer.aggregates_on_load
+        aggregated = aggregates and layer.aggregates_on_load and self.encoder is None
         if aggregated:
             x, traffic = layer.load(
                 store, vertices, batch.blocks[0], degrees, dtype=dtype, num_threads=num_threads
@@ -91,15 +169,17 @@ class GNN(trainable.TrainableModel):
         batch: MiniBatch | torch.Tensor,
         inputs: trainable.Inputs | torch.Tensor,
         edge_weight: torch.Tensor | None = None,
+        edge_attr: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
 
         ``model(x, edge_index)`` takes a whole graph in plain tensors, of which all vertices are
-        seeds: ``x`` ``[n, num_features]``, ``edge_index`` ``[2, num_edges]``, and ``edge_weight``
-        ``[num_edges]``.
+        seeds: ``x`` ``[n, num_features]``, ``edge_index`` ``[2, num_edges]``, ``edge_weight``
+        ``[num_edges]``, and ``edge_attr`` ``[num_edges, num_edge_features]``.
 
         Raises:
-            ConfigError: plain tensors have other shapes, or an edge has no such vertex.
+            ConfigError: plain tensors have other shapes, or an edge has no such vertex; or features
+                of edges are missing, or not read.
         """
         if isinstance(batch, torch.Tensor):
             if not isinstance(inputs, torch.Tensor) or batch.shape[1:] != self.widths[:1]:
@@ -107,18 +187,88 @@ class GNN(trainable.TrainableModel):
                     f"x: has shape {list(batch.shape)}, must be [vertices, {self.widths[0]}], and "
                     "edge_index a tensor"
                 )
+            self._check_edges(edge_attr)
             batch, inputs = whole_graph.whole_batch(
-                batch, inputs, edge_weight, num_layers=len(self.layers)
+                batch, inputs, edge_weight, edge_attr, num_layers=len(self.layers)
             )
         assert isinstance(inputs, trainable.Inputs)
-        h = self.first(batch.blocks[0], inputs)
-        for index in range(1, len(self.layers)):
-            h = self.normalise(index - 1, h)
-            act = functional.activation(self.dropout if self.training else 0.0, batch, index - 1)
-            layer, block = self.layer(index), batch.blocks[index]
-            x = layer.prepare(h, block, inputs.degrees, act)
-            h = layer.update(x, block, inputs.degrees)
-        return h.float()
+        batch = inputs.with_edges(batch)
+        h = self._encoded(batch, inputs)
+        # Rows that are read by more than the next layer are not activated by that one.
+        seen, reads_again = [h], self.connections.reads_again
+        for index, block in enumerate(batch.blocks):
+            if index == 0:
+                out = self.first(block, replace(inputs, x=h))
+            else:
+                layer, degrees = self.layer(index), inputs.degrees
+                act = None if reads_again else self._activation(batch, index - 1)
+                out = layer.update(layer.prepare(h, block, degrees, act), block, degrees)
+            own = [seen[number][: block.num_dst] for number in self.reads(index)]
+            h = self.connect(index, out, own)
+            if index + 1 == len(self.layers) and self.output is None:
+                break
+            h = self.normalise(index, h)
+            if reads_again:
+                act = self._activation(batch, index)
+                h = h if act is None else functional.relu_dropout(h, act)
+                seen.append(h)
+        return h.float() if self.output is None else self.combine([*own, h])
+
+    def _encoded(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
+        """Return the rows that the first layer reads."""
+        if self.encoder is None:
+            return inputs.x
+        act = functional.input_activation(self.dropout if self.training else 0.0, batch)
+        return self.encoder(inputs.x, act)  # type: ignore[no-any-return]
+
+    def _activation(self, batch: MiniBatch, index: int) -> functional.Activation | None:
+        """Return the activation of the output of layer ``index``."""
+        if not self.connections.activates:
+            return None
+        return functional.activation(self.dropout if self.training else 0.0, batch, index)
+
+    def reads(self, index: int) -> tuple[int, ...]:
+        """Return whose rows of its destinations layer ``index`` takes, besides its input.
+
+        Number 0 stands for the rows that the first layer reads, n for the output of layer n - 1 as
+        the next one sees it.
+        """
+        joins, last = self.connections, len(self.layers) - 1
+        if joins.teleport:
+            return (0,)
+        if index == last and joins.jumping != "none":
+            return tuple(range(1, last + 1))
+        return (index,) if joins.residual and 0 < index < last else ()
+
+    def connect(self, index: int, out: torch.Tensor, own: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the output rows of layer ``index`` with what a connection adds.
+
+        Args:
+            out: ``[num_dst, f]`` that its ``update`` returned.
+            own: ``[num_dst, f]`` each, the rows of destinations that it ``reads``.
+        """
+        if self.connections.teleport:
+            alpha = self.connections.teleport
+            return (1 - alpha) * out + alpha * own[0]
+        return out + own[-1] if self.connections.residual and own else out
+
+    def combine(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return logits ``[n, num_classes]`` float32 of all layers' outputs ``[n, f]``."""
+        assert self.output is not None
+        if self.connections.jumping == "cat":
+            joined = torch.cat(list(rows), dim=1)
+        else:
+            joined = torch.stack(list(rows)).max(0).values
+        return linear(self.output, joined).float()
+
+    def _check_edges(self, edge_attr: torch.Tensor | None) -> None:
+        """Refuse features of edges that the layers do not read, or other ones."""
+        wanted = max(getattr(layer, "edge_dim", 0) for layer in self.layers)
+        found = 0 if edge_attr is None else edge_attr.shape[-1]
+        if found != wanted:
+            given = "not given" if edge_attr is None else f"has shape {list(edge_attr.shape)}"
+            reads = f"[edges, {wanted}]" if wanted else "None, as the layers read none"
+            raise ConfigError(f"edge_attr: {given}, must be {reads}")
 
     def first(self, block: Block, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the first layer's output rows ``[num_dst, f^1]``."""
@@ -128,7 +278,9 @@ class GNN(trainable.TrainableModel):
         return layer.update(x, block, inputs.degrees)
 
     def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
-        """Apply the normalisation between layers ``index`` and ``index + 1``."""
+        """Apply the normalisation after layer ``index``."""
+        if not self.connections.activates:
+            return h
         norm = self.norms[index]
         # A slice without seeds has no rows, of which there are no statistics.
         unchanged = isinstance(norm, nn.Identity) or not len(h)
@@ -136,16 +288,26 @@ class GNN(trainable.TrainableModel):
         return out
 
     def infer(
-        self, index: int, x: torch.Tensor, block: Block, layer: GraphLayer | None = None
+        self,
+        index: int,
+        x: torch.Tensor,
+        block: Block,
+        layer: GraphLayer | None = None,
+        own: Sequence[torch.Tensor] = (),
     ) -> torch.Tensor:
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
         Args:
             x: what its ``load`` returned.
             layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
+            own: the rows of destinations that it ``reads``.
         """
-        h = (layer or self.layer(index)).update(x, block)
-        return h if index + 1 == len(self.layers) else self.normalise(index, h).relu()
+        h = self.connect(index, (layer or self.layer(index)).update(x, block), own)
+        last = index + 1 == len(self.layers)
+        if not self.connections.activates or (last and self.output is None):
+            return h
+        h = self.normalise(index, h).relu()
+        return self.combine([*own, h]) if last else h
 
 
 def make_norm(kind: str, width: int) -> nn.Module:

@@ -30,6 +30,8 @@ class GraphLayer(nn.Module):
 
     #: Whether the layer's coefficients need the vertices' degrees in the whole graph.
     uses_degrees: bool = False
+    #: Whether ``Block.edge_attr`` is needed.
+    uses_edge_features: bool = False
     #: Whether ``load`` aggregates, so that only the rows of destinations are left.
     aggregates_on_load: ClassVar[bool] = False
     #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:
@@ -109,6 +111,12 @@ class LinearAggregationLayer(GraphLayer):
         return aggregate(h, block, self.aggregation(block, degrees), act)
 
 
+def edge_attr_of(block: Block) -> torch.Tensor:
+    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]``."""
+    assert block.edge_attr is not None, "loading has checked that edges have features"
+    return torch.from_numpy(block.edge_attr)
+
+
 @cache
 def say_unweighted(what: str) -> None:
     """Warn once in a process that ``what`` ignores the weights of edges."""
@@ -126,6 +134,39 @@ def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     return torch.addmm(layer.bias.to(x.dtype), x, weight)
 
 
+def symmetric(block: Block, degrees: Degrees) -> Aggregation:
+    """Return the coefficients of symmetric normalisation with full-graph degrees.
+
+    ``a[v] = sum_u h_u / sqrt(D(v) D(u))`` over u in N(v) and v itself; see ``GCNLayer``.
+
+    Raises:
+        GraphError: edges have weights, and those of all in-edges of a source are not known.
+    """
+    assert degrees is not None
+    sums = degrees[: block.num_src]
+    if block.weight_sums is not None:
+        sums = block.weight_sums
+        if np.isnan(sums).any():
+            raise GraphError(
+                "model=gcn, sgc, appnp: divide by the weights of all in-edges of both ends, and a "
+                "part's store lacks those of vertices at its rim; train from the store of the "
+                "whole graph"
+            )
+    root: Float32Array = np.float32(1) / np.sqrt(sums + np.float32(1))
+    weights: Float32Array = root[block.indices]
+    dst_scale = root[: block.num_dst]
+    factors = block.edge_factors
+    if factors is not None:
+        weights = weights * factors
+    scale = sum_scale(block, drawn_from(block, degrees))
+    return Aggregation(
+        self_term="add",
+        weights=weights,
+        dst_scale=dst_scale if scale is None else dst_scale * scale,
+        self_scale=dst_scale**2,
+    )
+
+
 class GCNLayer(LinearAggregationLayer):
     """``h'_v = W sum_u h_u / sqrt(D(v) D(u)) + b`` over u in N(v) and v itself.
 
@@ -140,45 +181,41 @@ class GCNLayer(LinearAggregationLayer):
     splits_columns = True
     rule = Rule.SYMMETRIC
 
-    def __init__(self, num_in: int, num_out: int) -> None:
+    def __init__(self, num_in: int, num_out: int, *, bias: bool = True) -> None:
         """Build a layer from ``num_in`` to ``num_out`` features."""
         super().__init__()
-        self.linear = nn.Linear(num_in, num_out)
+        self.linear = nn.Linear(num_in, num_out, bias=bias)
         nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        if bias:
+            nn.init.zeros_(self.linear.bias)
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Symmetric normalisation with full-graph degrees.
-
-        Raises:
-            GraphError: edges have weights, and those of all in-edges of a source are not known.
-        """
-        assert degrees is not None
-        sums = degrees[: block.num_src]
-        if block.weight_sums is not None:
-            sums = block.weight_sums
-            if np.isnan(sums).any():
-                raise GraphError(
-                    "model=gcn: divides by the weights of all in-edges of both ends, and a part's "
-                    "store lacks those of vertices at its rim; train from the whole graph's store"
-                )
-        root: Float32Array = np.float32(1) / np.sqrt(sums + np.float32(1))
-        weights: Float32Array = root[block.indices]
-        dst_scale = root[: block.num_dst]
-        factors = block.edge_factors
-        if factors is not None:
-            weights = weights * factors
-        scale = sum_scale(block, drawn_from(block, degrees))
-        return Aggregation(
-            self_term="add",
-            weights=weights,
-            dst_scale=dst_scale if scale is None else dst_scale * scale,
-            self_scale=dst_scale**2,
-        )
+        """Symmetric normalisation with full-graph degrees."""
+        return symmetric(block, degrees)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Multiply with the weights."""
         return linear(self.linear, x)
+
+
+class HopLayer(LinearAggregationLayer):
+    """One hop of GCN's aggregation without its matrix; see ``symmetric``."""
+
+    uses_degrees = True
+    rule = Rule.SYMMETRIC
+
+    def __init__(self, width: int | None = None) -> None:
+        """Build a hop, with a bias of ``width`` features if they are given."""
+        super().__init__()
+        self.bias = None if width is None else nn.Parameter(torch.zeros(width))
+
+    def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
+        """Symmetric normalisation with full-graph degrees."""
+        return symmetric(block, degrees)
+
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Add the bias, if there is one."""
+        return x if self.bias is None else x + self.bias.to(x.dtype)
 
 
 class SAGELayer(LinearAggregationLayer):

@@ -89,7 +89,7 @@ class LinkGNN(GNN):
         """Take the layers of ``gnn``, and ``decoder``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
-        super().__init__(layers, norms, gnn.dropout, gnn.widths)
+        super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
         self.decoder = decoder
 
     def forward(
@@ -97,9 +97,10 @@ class LinkGNN(GNN):
         batch: MiniBatch | Tensor,
         inputs: trainable.Inputs | Tensor,
         edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         """Return the edges' scores, float32; of a whole graph in plain tensors the output rows."""
-        rows = super().forward(batch, inputs, edge_weight)
+        rows = super().forward(batch, inputs, edge_weight, edge_attr)
         links = None if isinstance(batch, Tensor) else batch.links
         if links is None:
             return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.graph import Graph
 from gnnscale.options import found, user_code
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ FORMS = ("auto", "pyg", "pyg_bipartite", "pyg_trimmed", "dgl", "blocks")
 #: Normalisation between layers.
 NORMS = ("none", "batch", "layer")
 
+#: How the outputs of all layers become the input of a last product (Xu et al. 2018); ``none`` if
+#: the last layer's output is the answer.
+JUMPING = ("none", "cat", "max")
+
+#: How GraphSAGE aggregates neighbours.
+AGGREGATORS = ("mean", "pool")
+
 #: Sizes beyond which weights fit no machine, and gradients no number format.
 _MAX_HIDDEN = 1 << 16
 _MAX_LAYERS = 64
@@ -31,15 +39,13 @@ class ModelConfig(ABC):
 
     Attributes:
         num_layers: number of layers, which must be the sampler's number of hops.
+        edge_features: whether layers read the features of edges; null if edges have some, and the
+            model can.
     """
 
     num_layers: int = 2
+    edge_features: bool | None = None
 
-    #: Whether devices can split the first layer among them; see ``GraphLayer.splits_columns``.
-    splits_columns: ClassVar[bool] = False
-    #: Whether the first layer's aggregation is linear with coefficients that no weight changes, as
-    #: in ``LinearAggregationLayer``: it can then be computed once for all steps.
-    aggregates_on_load: ClassVar[bool] = False
     #: Whether rows may be of another type than float32; see ``runtime.compute_dtype``.
     takes_bfloat16: ClassVar[bool] = True
     #: Whether a field holds a class of a program, so that no file can name these options.
@@ -47,14 +53,59 @@ class ModelConfig(ABC):
 
     def __post_init__(self) -> None:
         check_range("model.num_layers", self.num_layers, 1, _MAX_LAYERS)
+        if self.edge_features and not self._may_take_edge_features:
+            raise ConfigError(
+                f"model.edge_features=true: layers of {self.name} read no features of edges; those "
+                "of model=gat, gatv2 and gin do, and modules of your own"
+            )
 
     @property
     def name(self) -> str:
         """What reports call the architecture."""
         return type(self).__name__
 
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether layers can read features of edges."""
+        return False
+
+    @property
+    def _may_take_edge_features(self) -> bool:
+        """Whether the options may say that they do."""
+        return self.takes_edge_features
+
+    def edge_width(self, num_edge_features: int) -> int:
+        """Return how many features of each edge layers read, 0 if none.
+
+        Args:
+            num_edge_features: that edges have.
+        """
+        if self.edge_features is False or not num_edge_features:
+            return 0
+        return num_edge_features if self.edge_features or self.takes_edge_features else 0
+
+    def graph_read(self, graph: Graph) -> Graph:
+        """Return ``graph`` as layers read it: without features of edges that they do not read."""
+        unread = graph.num_edge_features and not self.edge_width(graph.num_edge_features)
+        return graph.without_edge_features() if unread else graph
+
+    @property
+    def splits_columns(self) -> bool:
+        """Whether devices can split the first layer; see ``GraphLayer.splits_columns``."""
+        return False
+
+    @property
+    def aggregates_on_load(self) -> bool:
+        """Whether the first layer aggregates features with coefficients that no weight changes.
+
+        It is then a ``LinearAggregationLayer``, and can be aggregated once for all steps.
+        """
+        return False
+
     @abstractmethod
-    def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
+    def build(
+        self, *, num_features: int, num_classes: int, num_edge_features: int = 0
+    ) -> TrainableModel:
         """Build the model; weights come from torch's global generator."""
 
 
@@ -66,33 +117,63 @@ class LayeredModel(ModelConfig):
         hidden: features of the hidden layers.
         dropout: probability of dropping a hidden feature.
         norm: one of ``NORMS``, between layers.
+        residual: add a layer's input rows to its output, between layers of ``hidden`` features.
+        jumping: one of ``JUMPING``: concatenate the outputs of all layers, or take their maximum,
+            and multiply with a last matrix.
     """
 
     hidden: int = 256
     dropout: float = 0.5
     norm: str = "none"
+    residual: bool = False
+    jumping: str = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
         _check_dropout(self.dropout)
         check_choice("model.norm", self.norm, NORMS)
+        check_choice("model.jumping", self.jumping, JUMPING)
+        least = 3 if self.jumping == "none" else 2
+        if self.residual and self.num_layers < least:
+            raise ConfigError(
+                f"model.residual=true: model.num_layers={self.num_layers} has no two layers of "
+                f"model.hidden features after each other, must be at least {least}"
+            )
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer of this architecture."""
 
-    def build(self, *, num_features: int, num_classes: int) -> GNN:
-        """Build the model; weights come from torch's global generator."""
-        from gnnscale.model.gnn import GNN, make_norm
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer that reads ``edge_dim`` features of each edge, if there is such."""
+        raise NotImplementedError(f"{self.name} takes no features of edges")
 
-        widths = [num_features, *[self.hidden] * (self.num_layers - 1), num_classes]
-        layers = [
-            self.layer(widths[i], widths[i + 1], last=i + 1 == self.num_layers)
-            for i in range(self.num_layers)
-        ]
-        norms = [make_norm(self.norm, self.hidden) for _ in range(self.num_layers - 1)]
-        return GNN(layers, norms, self.dropout, widths)
+    def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
+        """Build the model; weights come from torch's global generator."""
+        from torch import nn
+
+        from gnnscale.model.gnn import GNN, Connections, make_norm
+
+        joins = self.jumping != "none"
+        hidden = [self.hidden] * (self.num_layers - 1)
+        ends = [num_features, *hidden, self.hidden if joins else num_classes]
+        edge_dim = self.edge_width(num_edge_features)
+        layers = []
+        for i in range(self.num_layers):
+            sizes, last = ends[i : i + 2], i + 1 == self.num_layers and not joins
+            if edge_dim:
+                layers.append(self.edge_layer(*sizes, last=last, edge_dim=edge_dim))
+            else:
+                layers.append(self.layer(*sizes, last=last))
+        norms = [make_norm(self.norm, self.hidden) for _ in range(self.num_layers - 1 + joins)]
+        connections = Connections(residual=self.residual, jumping=self.jumping)
+        output = None
+        if joins:
+            num_rows = self.num_layers if self.jumping == "cat" else 1
+            output = nn.Linear(num_rows * self.hidden, num_classes)
+        widths = [num_features, *hidden, num_classes]
+        return GNN(layers, norms, self.dropout, widths, connections=connections, output=output)
 
 
 def _check_dropout(dropout: float) -> None:
@@ -104,8 +185,15 @@ def _check_dropout(dropout: float) -> None:
 class GCN(LayeredModel):
     """Graph convolutional network."""
 
-    splits_columns: ClassVar[bool] = True
-    aggregates_on_load: ClassVar[bool] = True
+    @property
+    def splits_columns(self) -> bool:
+        """Devices can split the first layer."""
+        return True
+
+    @property
+    def aggregates_on_load(self) -> bool:
+        """The aggregation is linear."""
+        return True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -116,16 +204,36 @@ class GCN(LayeredModel):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGE(LayeredModel):
-    """GraphSAGE with mean aggregation."""
+    """GraphSAGE.
 
-    splits_columns: ClassVar[bool] = True
-    aggregates_on_load: ClassVar[bool] = True
+    Attributes:
+        aggregator: one of ``AGGREGATORS``: the mean of the neighbours, or the maximum of what a
+            layer of a perceptron makes of each (GraphSAGE, eq. 3).
+    """
+
+    aggregator: str = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("model.aggregator", self.aggregator, AGGREGATORS)
+
+    @property
+    def splits_columns(self) -> bool:
+        """Devices can split the first layer if it takes the mean."""
+        return self.aggregator == "mean"
+
+    @property
+    def aggregates_on_load(self) -> bool:
+        """The mean is linear, the maximum is not."""
+        return self.aggregator == "mean"
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
         from gnnscale.model.layer import SAGELayer
+        from gnnscale.model.pooling import PoolingLayer
 
-        return SAGELayer(num_in, num_out)
+        layer = SAGELayer if self.aggregator == "mean" else PoolingLayer
+        return layer(num_in, num_out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,22 +255,136 @@ class GAT(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
+        return self.edge_layer(num_in, num_out, last=last, edge_dim=0)
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """It does."""
+        return True
+
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer whose attention reads ``edge_dim`` features of each edge."""
         from gnnscale.model.gat import GATLayer
 
-        return GATLayer(num_in, num_out, self.num_heads, average=last)
+        return GATLayer(num_in, num_out, self.num_heads, average=last, edge_dim=edge_dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GATv2(GAT):
+    """Graph attention network whose scores rank neighbours differently for each vertex.
+
+    Attributes:
+        share_weights: whether one matrix projects both ends of an edge.
+    """
+
+    share_weights: bool = False
+
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer whose attention reads ``edge_dim`` features of each edge."""
+        from gnnscale.model.gat import GATv2Layer
+
+        return GATv2Layer(
+            num_in,
+            num_out,
+            self.num_heads,
+            average=last,
+            share_weights=self.share_weights,
+            edge_dim=edge_dim,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GIN(LayeredModel):
-    """Graph isomorphism network."""
+    """Graph isomorphism network; if edges have features, GINE, whose messages read them."""
 
-    aggregates_on_load: ClassVar[bool] = True
+    @property
+    def aggregates_on_load(self) -> bool:
+        """The sum is linear."""
+        return True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
         from gnnscale.model.layer import GINLayer
 
         return GINLayer(num_in, self.hidden, num_out)
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """It does."""
+        return True
+
+    def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
+        """Build one layer whose messages read ``edge_dim`` features of each edge."""
+        from gnnscale.model.gine import GINELayer
+
+        return GINELayer(num_in, self.hidden, num_out, edge_dim=edge_dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGC(ModelConfig):
+    """Simple graph convolution: GCN without anything between its layers, and with one matrix.
+
+    A layer is one hop. The product comes after the first hop: hops are linear, so that its place
+    does not change the logits, and later hops have rows of ``num_classes``.
+    """
+
+    @property
+    def splits_columns(self) -> bool:
+        """Devices can split the product."""
+        return True
+
+    @property
+    def aggregates_on_load(self) -> bool:
+        """The hops are linear."""
+        return True
+
+    def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
+        """Build the model; weights come from torch's global generator."""
+        from gnnscale.model.gnn import GNN, Connections
+        from gnnscale.model.layer import GCNLayer, HopLayer
+
+        # The bias comes last: hops would change it.
+        layers: list[GraphLayer] = [GCNLayer(num_features, num_classes, bias=self.num_layers == 1)]
+        for index in range(1, self.num_layers):
+            layers.append(HopLayer(num_classes if index + 1 == self.num_layers else None))
+        widths = [num_features, *[num_classes] * self.num_layers]
+        return GNN(layers, [], 0.0, widths, connections=Connections(activates=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class APPNP(ModelConfig):
+    """Approximate personalised propagation of neural predictions (Gasteiger et al. 2019).
+
+    A perceptron with one hidden layer makes predictions of features, and a layer is one step of
+    propagation: ``z = (1 - alpha) A z + alpha h``.
+
+    Attributes:
+        hidden: features of the hidden layer.
+        dropout: probability of dropping a hidden feature.
+        alpha: probability of a teleport to the vertex itself.
+    """
+
+    hidden: int = 64
+    dropout: float = 0.5
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
+        _check_dropout(self.dropout)
+        if not 0 < self.alpha <= 1:
+            raise ConfigError(f"model.alpha={self.alpha}: must be above 0 and at most 1")
+
+    def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
+        """Build the model; weights come from torch's global generator."""
+        from gnnscale.model.gnn import GNN, Connections, Perceptron
+        from gnnscale.model.layer import HopLayer
+
+        encoder = Perceptron(num_features, self.hidden, num_classes)
+        widths = [num_features, *[num_classes] * self.num_layers]
+        connections = Connections(activates=False, teleport=self.alpha)
+        hops = [HopLayer() for _ in range(self.num_layers)]
+        return GNN(hops, [], self.dropout, widths, connections=connections, encoder=encoder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +431,24 @@ class CustomModel(ModelConfig):
         """``module`` as text, as a run's ``config.yaml`` shows it."""
         return self.module if isinstance(self.module, str) else user_code.name_of_code(self.module)
 
-    def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether arguments of ``forward`` or of the constructor are named so; imports the code."""
+        code = self.module
+        if isinstance(code, str):
+            code = user_code.load_named(code, option="model.module")
+        names = {*user_code.arguments_of(getattr(code, "forward", None)), *self.arguments}
+        if isinstance(code, type) or not hasattr(code, "forward"):
+            names.update(user_code.arguments_of(code))
+        return not names.isdisjoint((*user_code.EDGE_ATTR, *user_code.EDGE_WIDTH))
+
+    @property
+    def _may_take_edge_features(self) -> bool:
+        return True
+
+    def build(
+        self, *, num_features: int, num_classes: int, num_edge_features: int = 0
+    ) -> TrainableModel:
         """Import and build the module, and try it.
 
         Raises:
@@ -226,6 +465,7 @@ class CustomModel(ModelConfig):
                 "hidden": self.hidden,
                 "num_layers": self.num_layers,
                 "dropout": self.dropout,
+                "num_edge_features": self.edge_width(num_edge_features) or None,
             },
             form=self.form,
             named=self.named,

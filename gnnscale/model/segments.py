@@ -1,5 +1,6 @@
 """Sums, means and maxima over the edges of each destination, with gradients in a fixed order."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,29 @@ def _destinations(block: Block) -> Int32Array:
 
 def _unweighted(block: Block) -> Block:
     return Block(indptr=block.indptr, indices=block.indices, num_src=block.num_src)
+
+
+def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
+    """Cut a block into runs of destinations with about ``num_edges``; yield the first of each."""
+    if block.num_edges <= num_edges:
+        yield 0, block
+        return
+    cuts = np.flatnonzero(np.diff(block.indptr[:-1] // num_edges)) + 1
+    for first, end in zip([0, *cuts], [*cuts, block.num_dst], strict=True):
+        indptr = block.indptr[first : end + 1]
+        edges = slice(indptr[0], indptr[-1])
+        importance, weights, attr = (
+            None if each is None else each[edges]
+            for each in (block.importance, block.edge_weights, block.edge_attr)
+        )
+        yield (
+            first,
+            Block(
+                indptr=indptr - indptr[0],
+                indices=block.indices[edges],
+                num_src=block.num_src,
+                importance=importance,
+                edge_weights=weights,
+                edge_attr=attr,
+            ),
+        )

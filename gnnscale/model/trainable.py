@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,11 +33,26 @@ class Inputs:
     #: the first layer's ``load`` results of every device's mini-batch, ``x`` among them, over this
     #: device's columns of the features; None unless the layer is split (P3)
     parts: tuple[torch.Tensor, ...] | None = None
+    #: for each block ``[num_edges, num_edge_features]`` float32 of its edges; empty if the model
+    #: does not read them
+    edge_attr: tuple[Float32Array, ...] = ()
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all rows."""
-        return sum(rows.nbytes for rows in self.parts or (self.x,))
+        return sum(rows.nbytes for rows in self.parts or (self.x,)) + self.edge_bytes
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of the features of edges."""
+        return sum(rows.nbytes for rows in self.edge_attr)
+
+    def with_edges(self, batch: MiniBatch) -> MiniBatch:
+        """Return ``batch`` with ``edge_attr`` in its blocks."""
+        if not self.edge_attr:
+            return batch
+        pairs = zip(batch.blocks, self.edge_attr, strict=True)
+        return replace(batch, blocks=tuple(replace(each, edge_attr=rows) for each, rows in pairs))
 
 
 class TrainableModel(nn.Module):
@@ -50,12 +65,21 @@ class TrainableModel(nn.Module):
 
     #: Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler.
     uses_degrees: bool = False
+    #: Whether ``Inputs.edge_attr`` is needed.
+    uses_edge_features: bool = False
     #: The layers, inputs first, if the model ``infers_by_layer``.
     layers: Sequence[nn.Module] | nn.ModuleList
     #: f^0 .. f^L, features of each layer's rows, inputs first; if there are ``layers``.
     widths: tuple[int, ...] = ()
     #: What a step takes by trial, of a model whose layers do not state their cost.
     counted: cost.CountedCost | None = None
+    #: Makes of input rows what the first layer reads, row by row; None if it reads input rows.
+    encoder: nn.Module | None
+
+    def __init__(self) -> None:
+        """Begin a model without an encoder."""
+        super().__init__()
+        self.encoder = None
 
     @property
     def infers_by_layer(self) -> bool:
@@ -76,13 +100,26 @@ class TrainableModel(nn.Module):
         """Return layer ``index``, inputs first, of a model that ``infers_by_layer``."""
         raise NotImplementedError
 
+    def reads(self, index: int) -> tuple[int, ...]:
+        """Return whose rows of its destinations layer ``index`` takes, besides its input.
+
+        Number 0 stands for the rows that the first layer reads, n for the output of layer n - 1.
+        """
+        return ()
+
     def infer(
-        self, index: int, x: torch.Tensor, block: Block, layer: GraphLayer | None = None
+        self,
+        index: int,
+        x: torch.Tensor,
+        block: Block,
+        layer: GraphLayer | None = None,
+        own: Sequence[torch.Tensor] = (),
     ) -> torch.Tensor:
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
         Args:
             layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
+            own: ``[num_dst, f]`` each, the rows of destinations that it ``reads``.
         """
         return (layer or self.layer(index)).update(x, block)
 

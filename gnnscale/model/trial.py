@@ -12,7 +12,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from gnnscale.core import ConfigError
 from gnnscale.model import adapters, cost
+from gnnscale.options.user_code import EDGE_ATTR
 from gnnscale.sampler import Block, MiniBatch
 
 _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
@@ -47,12 +49,39 @@ def likely_forms(module: nn.Module) -> list[str]:
     return sorted(by_name, key=lambda form: not by_name[form])
 
 
+def edge_argument(function: Callable[..., Any]) -> str | None:
+    """Return the name of the argument of ``function`` for features of edges; None without one."""
+    known = inspect.signature(function).parameters
+    return next((name for name in EDGE_ATTR if name in known), None)
+
+
+def _edges(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
+    """Return features of edges as an argument of ``forward``, by its name.
+
+    Raises:
+        ConfigError: there is no such argument.
+    """
+    name = edge_argument(module.forward)
+    if name is None:
+        raise ConfigError(
+            f"model.edge_features: forward has no argument {' or '.join(EDGE_ATTR)}, by which the "
+            "forms of PyG hand over features of edges"
+        )
+    return {name: edge_attr}
+
+
+def _edges_of_layers(module: nn.Module, batch: MiniBatch) -> dict[str, Any]:
+    if batch.blocks[0].edge_attr is None:
+        return {}
+    return _edges(module, [torch.from_numpy(each.edge_attr) for each in batch.blocks])
+
+
 def _call_pyg(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(x, adapters.to_edge_indices(batch))
+    return module(x, adapters.to_edge_indices(batch), **_edges_of_layers(module, batch))
 
 
 def _call_bipartite(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(x, adapters.to_adjacencies(batch))
+    return module(x, adapters.to_adjacencies(batch), **_edges_of_layers(module, batch))
 
 
 def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
@@ -60,7 +89,10 @@ def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
     # A module without these computes every layer for all vertices of the sample.
     known = inspect.signature(module.forward).parameters
     takes = all(name in known for name in _HOPS)
-    return module(x, edge_index, **(dict(zip(_HOPS, hops, strict=True)) if takes else {}))
+    named: dict[str, Any] = dict(zip(_HOPS, hops, strict=True)) if takes else {}
+    if batch.blocks[0].edge_attr is not None:
+        named |= _edges(module, adapters.sampled_edge_attr(batch))
+    return module(x, edge_index, **named)
 
 
 def _call_dgl(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
@@ -72,7 +104,12 @@ def _call_blocks(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
 
 
 def _infer_pyg(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
-    return module.inference_per_layer(index, x, adapters.block_to_edge_index(block), block.num_dst)
+    infer, named = module.inference_per_layer, {}
+    if block.edge_attr is not None:
+        name = edge_argument(infer)
+        assert name is not None, "modules without are evaluated over sampled neighbours"
+        named = {name: torch.from_numpy(block.edge_attr)}
+    return infer(index, x, adapters.block_to_edge_index(block), block.num_dst, **named)
 
 
 def _infer_dgl(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
@@ -103,12 +140,16 @@ Call = Callable[[MiniBatch, torch.Tensor], torch.Tensor]
 
 
 def tiny_batch(
-    num_layers: int, *, vertices: Sequence[int] = (), edges: Sequence[int] = ()
+    num_layers: int,
+    *,
+    vertices: Sequence[int] = (),
+    edges: Sequence[int] = (),
+    edge_width: int = 0,
 ) -> MiniBatch:
     """Return a mini-batch in which every hop draws the same neighbours for a vertex.
 
     Every form, and inference layer by layer, so have one answer. One vertex of each hop has no
-    neighbour.
+    neighbour. Edges have ``edge_width`` features, the same ones in every hop.
     """
     more_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
     more_edges = [*edges, *[0] * (num_layers - len(edges))]
@@ -121,11 +162,16 @@ def tiny_batch(
             source = int(sizes[depth + 1]) - 1 - number % int(sizes[depth])
             lists[first + 1 + number % (_VERTICES - 1)].append(source)
     blocks = []
+    generator = np.random.default_rng(1)
+    rows = generator.standard_normal((sum(map(len, lists)), edge_width), np.float32)
     for hop in range(num_layers, 0, -1):
         own = lists[: sizes[hop - 1]]
         indptr = np.cumsum([0, *map(len, own)], dtype=np.int64)
         indices = np.array([each for vertex in own for each in vertex], dtype=np.int32)
-        blocks.append(Block(indptr=indptr, indices=indices, num_src=int(sizes[hop])))
+        # Lists of fewer vertices are the first of all.
+        edge_attr = rows[: len(indices)] if edge_width else None
+        num_src = int(sizes[hop])
+        blocks.append(Block(indptr=indptr, indices=indices, num_src=num_src, edge_attr=edge_attr))
     return MiniBatch(
         seed=0,
         step=0,
@@ -143,7 +189,13 @@ def tiny_rows(batch: MiniBatch, num_features: int) -> torch.Tensor:
 
 
 def count_cost(
-    module: nn.Module, call: Call, *, num_layers: int, num_features: int, num_classes: int
+    module: nn.Module,
+    call: Call,
+    *,
+    num_layers: int,
+    num_features: int,
+    num_classes: int,
+    edge_width: int = 0,
 ) -> cost.CountedCost:
     """Count what a step takes, forward and backward: by how much more each kind of thing takes.
 
@@ -151,7 +203,7 @@ def count_cost(
     """
 
     def count(**more: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        batch = tiny_batch(num_layers, **more)
+        batch = tiny_batch(num_layers, **more, edge_width=edge_width)
         return _counted_step(module, call, batch, tiny_rows(batch, num_features))
 
     base = count()

@@ -7,6 +7,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from gnnscale.core import ConfigError, one_line
 from gnnscale.feature import FeatureStore
 from gnnscale.model import trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer
-from gnnscale.options.user_code import load_named
+from gnnscale.options.user_code import EDGE_WIDTH, load_named
 from gnnscale.sampler import Block, MiniBatch
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ _ARGUMENTS = {
     "hidden": ("hidden_channels", "hidden_feats", "hidden", "n_hidden", "hidden_dim", "hid_size"),
     "num_layers": ("num_layers", "n_layers"),
     "dropout": ("dropout",),
+    "num_edge_features": EDGE_WIDTH,
 }
 #: How far inference layer by layer may be from the forward pass, in parts of the largest logit.
 _TOLERANCE = 1e-3
@@ -42,6 +44,7 @@ class UserLayer(GraphLayer):
         super().__init__()
         # In a tuple: a module that is an attribute would be a part of this one.
         self._of = (model, index)
+        self.uses_edge_features = model.uses_edge_features
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the rows ``[num_dst, f']`` that the next layer reads."""
@@ -57,9 +60,18 @@ class UserModel(trainable.TrainableModel):
     a run that is resumed draws those of one never stopped, if its slices are the same.
     """
 
-    def __init__(self, module: nn.Module, form: str, widths: tuple[int, int], said: str) -> None:
-        """Wrap ``module``."""
+    def __init__(
+        self,
+        module: nn.Module,
+        form: str,
+        widths: tuple[int, int],
+        said: str,
+        *,
+        edge_width: int = 0,
+    ) -> None:
+        """Wrap ``module``, which reads ``edge_width`` features of each edge."""
         super().__init__()
+        self.uses_edge_features = edge_width > 0
         self.module = module  #: the user's
         self.form = form  #: how it is called
         self._num_classes = widths[1]
@@ -121,7 +133,7 @@ class UserModel(trainable.TrainableModel):
             on_host = inputs.x.device.type == "cpu"
             # Other devices have their generators; torch's own function seeds all of them.
             (torch.default_generator.manual_seed if on_host else torch.manual_seed)(stream)
-        return self.logits(batch, inputs.x)
+        return self.logits(inputs.with_edges(batch), inputs.x)
 
     def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
@@ -159,7 +171,8 @@ def build_user_model(
         code: a class, a function or a module, or the name of one.
         arguments: of the constructor, by name.
         known: what a run says of the model: ``num_features``, ``num_classes`` and ``num_layers``;
-            ``hidden`` and ``dropout``, None if they are not given.
+            ``hidden`` and ``dropout``, None if they are not given; ``num_edge_features``, None if
+            the module reads none.
         form: one of ``FORMS``.
         named: ``code`` as text.
 
@@ -171,14 +184,23 @@ def build_user_model(
     training = module.training
     module.eval()
     num_layers, widths = known["num_layers"], (known["num_features"], known["num_classes"])
-    batch = trial.tiny_batch(num_layers)
+    edge_width = known.get("num_edge_features") or 0
+    batch = trial.tiny_batch(num_layers, edge_width=edge_width)
     x = trial.tiny_rows(batch, widths[0])
     model = _find_form(module, form, batch, x, widths, said)
+    if edge_width and not _without_unread_edges(model, batch, x).uses_edge_features:
+        edge_width = 0
+        batch = trial.tiny_batch(num_layers)
     _check_parameters(model, batch, x, said)
     model.counted = trial.count_cost(
-        module, model.logits, num_layers=num_layers, num_features=widths[0], num_classes=widths[1]
+        module,
+        model.logits,
+        num_layers=num_layers,
+        num_features=widths[0],
+        num_classes=widths[1],
+        edge_width=edge_width,
     )
-    if _has_inference(module):
+    if _has_inference(model):
         _add_layers(model, num_layers, batch, x, said)
     model.train(training)
     _LOG.info(f"{said}: taken as model.form={model.form}")
@@ -249,6 +271,10 @@ def _arguments(
         if name is not None and value is not None:
             filled[name] = value
         elif name is not None and name not in given and _is_required(taken[name]):
+            if what == "num_edge_features":
+                raise ConfigError(
+                    f"{said}: takes {name}, and there are no features of edges that it could read"
+                )
             raise ConfigError(f"model.{what}: is needed, {said} takes {name}")
         elif value is not None and what in ("hidden", "dropout"):
             raise ConfigError(
@@ -274,8 +300,10 @@ def _find_form(
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{said}: has no forward that takes a graph")
     failures = []
+    attr = batch.blocks[0].edge_attr
+    edge_width = 0 if attr is None else attr.shape[1]
     for name in trial.likely_forms(module) if form == "auto" else [form]:
-        model = UserModel(module, name, widths, said)
+        model = UserModel(module, name, widths, said, edge_width=edge_width)
         try:
             with torch.no_grad():
                 out = model.logits(batch, x)
@@ -311,10 +339,44 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor, said:
         raise ConfigError(f"{said}: forward returns logits without a gradient")
 
 
-def _has_inference(module: Any) -> bool:
-    """Whether it defines how a layer is computed; not when PyG's model joins all layers (jk)."""
-    says = callable(getattr(module, "inference_per_layer", None))
-    return says and getattr(module, "jk_mode", None) is None
+def _without_unread_edges(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> UserModel:
+    """Return the model without features of edges if these do not change its logits, with a warning.
+
+    One that cannot be called without is given them all the same.
+    """
+    others, bare = (
+        tuple(
+            replace(
+                each, edge_attr=-each.edge_attr if turns and each.edge_attr is not None else None
+            )
+            for each in batch.blocks
+        )
+        for turns in (True, False)
+    )
+    with torch.no_grad():
+        logits = model.logits(batch, x)
+        if not torch.equal(logits, model.logits(replace(batch, blocks=others), x)):
+            return model
+        try:
+            model.logits(replace(batch, blocks=bare), x)
+        except Exception:
+            _say(f"{model._said}: is given features of edges, and its logits do not depend on them")
+            return model
+    _say(f"{model._said}: its logits do not depend on features of edges, which are not loaded")
+    model.uses_edge_features = False
+    return model
+
+
+def _has_inference(model: UserModel) -> bool:
+    """Whether it defines how a layer is computed, of edges with features if it reads these.
+
+    PyG's model that joins all layers (jk) does not.
+    """
+    infer = getattr(model.module, "inference_per_layer", None)
+    if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
+        return False
+    in_blocks = model.form in ("dgl", "blocks")
+    return in_blocks or not model.uses_edge_features or trial.edge_argument(infer) is not None
 
 
 def _add_layers(

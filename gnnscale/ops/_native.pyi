@@ -80,6 +80,7 @@ class SampledHop(NamedTuple):
         importance: ``[num_edges]`` float32, of layer-wise sampling; else None.
         positions: ``[num_edges]`` int64 place of each edge in the graph's ``indices``, or None.
         edge_weights: ``[num_edges]`` float32, or None.
+        edge_rows: ``[num_edges]`` uint32 rows of the edges' features, or None.
     """
 
     indptr: Array
@@ -88,6 +89,7 @@ class SampledHop(NamedTuple):
     importance: Array | None = None
     positions: Array | None = None
     edge_weights: Array | None = None
+    edge_rows: Array | None = None
 
 #: ``input_vertices``; from the seeds outwards, a block per hop; and the vertices that are the
 #: sources of the last hop's edges.
@@ -125,6 +127,7 @@ class NativeSampler:
         by_weight: bool = False,
         edge_positions: bool = False,
         edge_weights: bool = False,
+        edge_rows: bool = False,
     ) -> Sampled:
         """Sample neighbours, hop 1 from the seeds.
 
@@ -137,6 +140,7 @@ class NativeSampler:
                 weights of their edges, in place of all alike. Edges of weight 0 are never drawn,
                 not even with a fan-out of -1. The graph needs weights.
             edge_weights: report the weight of each edge. The graph needs weights.
+            edge_rows: report the row of features of each edge. The graph needs such features.
         """
 
     def reach_neighbors(
@@ -180,6 +184,7 @@ class NativeSampler:
         step: int,
         edge_positions: bool = False,
         edge_weights: bool = False,
+        edge_rows: bool = False,
     ) -> Sampled:
         """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
 

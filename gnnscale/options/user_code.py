@@ -7,14 +7,28 @@ if a program passes it. What a run directory names must be named again; ``found`
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gnnscale.core import ConfigError, one_line, shown
+
+#: Names of the argument of a module's ``forward`` that gets features of edges, and of the one of
+#: its constructor that gets their number.
+EDGE_ATTR = ("edge_attr", "edge_attrs")
+EDGE_WIDTH = ("edge_dim", "num_edge_features", "edge_in_channels", "edge_in_feats", "edge_in_size")
+
+
+def arguments_of(code: Any) -> Iterable[str]:
+    """Return the names of the arguments that ``code`` takes, if these can be known."""
+    try:
+        return inspect.signature(code).parameters
+    except (TypeError, ValueError):
+        return ()
 
 
 def check_name(name: Any, *, option: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from gnnscale.core import Float32Array, GraphError, track
 from gnnscale.dataset.checks import check_features
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import ModelConfig, options
+from gnnscale.model import ModelConfig
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 from gnnscale.sampler import Block
@@ -110,9 +110,8 @@ def preaggregate(
 
 def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
     """Return a layer like the model's first one; no weight plays a part in what it aggregates."""
-    assert isinstance(model, options.LayeredModel)
     with torch.random.fork_rng(devices=[]):
-        layer = model.layer(graph.num_features, 1, last=False)
+        layer = model.build(num_features=graph.num_features, num_classes=1).layer(0)
     assert isinstance(layer, LinearAggregationLayer)
     return layer
 

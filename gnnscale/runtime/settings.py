@@ -316,7 +316,8 @@ def _check_links(config: TrainConfig) -> None:
         raise ConfigError(f"{option}: is measured by ranks, metrics=[] alone goes with it")
     if not isinstance(config.model, options.LayeredModel):
         raise ConfigError(
-            f"{option}: compares rows of model=sage, gcn, gat and gin, not of {config.model.name}"
+            f"{option}: compares rows of model=sage, gcn, gat, gatv2 and gin, not of "
+            f"{config.model.name}"
         )
     if not isinstance(config.loss, losses.AutoLoss):
         raise ConfigError(f"{option}: has a loss of its own, loss=auto alone goes with it")
@@ -351,7 +352,8 @@ def _check_preaggregates(config: TrainConfig) -> None:
     if not config.model.aggregates_on_load:
         raise ConfigError(
             f"{option}: the first layer of {config.model.name} does not aggregate features with "
-            "coefficients of the graph alone; those of model=gcn, sage and gin do"
+            "coefficients of the graph alone; those of model=gcn, sgc, gin, and sage with "
+            "model.aggregator=mean do"
         )
     if config.partitioner.divides == "columns":
         raise ConfigError(
@@ -392,7 +394,7 @@ def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
     if not config.model.splits_columns:
         raise ConfigError(
             f"{option}: {type(config.model).__name__} cannot be split by columns of the features; "
-            "model=gcn and model=sage can"
+            "model=gcn, model=sgc, and model=sage with model.aggregator=mean can"
         )
     if owns_steps(devices) and all(device.trades_columns for device in devices):
         return

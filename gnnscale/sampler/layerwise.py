@@ -35,6 +35,7 @@ class LayerSampler:
             seed=self.seed,
             step=step,
             edge_weights=self._graph.edge_weights is not None,
+            edge_rows=self._graph.edge_rows is not None,
         )
         weight_sums = self._graph.weight_sums
         return minibatch.to_minibatch(

@@ -14,7 +14,7 @@ from gnnscale.sampler import minibatch, seed_order
 from gnnscale.sampler.minibatch import Block, Links, MiniBatch
 
 #: Arrays of a block with an entry for each edge.
-_PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights")
+_PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_rows")
 
 
 def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gnnscale.core import Array, Float32Array, Int32Array, Int64Array, IntArray
+from gnnscale.core import Array, Float32Array, Int32Array, Int64Array, IntArray, UInt32Array
 from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 
@@ -34,6 +34,11 @@ class Block:
     #: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph, if it has
     #: weights
     weight_sums: Float32Array | None = None
+    #: ``[num_edges]`` uint32 rows of the graph's ``edge_features``, if it has such
+    edge_rows: UInt32Array | None = None
+    #: ``[num_edges, num_edge_features]`` float32, these rows once they are loaded, for a model that
+    #: reads them
+    edge_attr: Float32Array | None = None
 
     @property
     def edge_factors(self) -> Float32Array | None:
@@ -55,7 +60,10 @@ class Block:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        optional = (self.importance, self.edge_vertices, self.edge_weights, self.weight_sums)
+        optional = (
+            *(self.importance, self.edge_vertices, self.edge_weights, self.weight_sums),
+            *(self.edge_rows, self.edge_attr),
+        )
         arrays = [self.indptr, self.indices, *(each for each in optional if each is not None)]
         return sum(each.nbytes for each in arrays)
 
@@ -210,6 +218,7 @@ def to_minibatch(
             edge_vertices=edge_vertices if index == 0 else None,
             edge_weights=hop.edge_weights,
             weight_sums=None if sums is None else sums[: hop.num_src],
+            edge_rows=hop.edge_rows,
         )
         for index, hop in enumerate(reversed(hops))
     )

@@ -55,7 +55,12 @@ class _FanoutSampler:
 
     def _sample(self, seeds: Array, step: int, **options: bool) -> minibatch.MiniBatch:
         sampled = self._native.sample_neighbors(
-            seeds, self.fanouts, step=step, **self._choices(), **options
+            seeds,
+            self.fanouts,
+            step=step,
+            edge_rows=self._graph.edge_rows is not None,
+            **self._choices(),
+            **options,
         )
         weight_sums = self._graph.weight_sums
         return minibatch.to_minibatch(

@@ -30,6 +30,8 @@ template <>
 constexpr const char* kNames<int32_t> = "int32";
 template <>
 constexpr const char* kNames<int64_t> = "int64";
+template <>
+constexpr const char* kNames<uint32_t> = "uint32";
 
 bool is_of(const py::array& array, const char* kinds, int64_t itemsize) {
   const py::dtype dtype = array.dtype();
@@ -313,6 +315,7 @@ template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int32_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int64_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<const int32_t> optional_vector(py::handle, const char*, int64_t);
+template Vector<const uint32_t> optional_vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> optional_vector(py::handle, const char*, int64_t);
 template Vector<float> mutable_vector(py::handle, const char*, int64_t);
 template Vector<double> mutable_vector(py::handle, const char*, int64_t);

@@ -23,10 +23,10 @@ template <typename Vertex>
 py::object to_python(SampledBatch<Vertex>&& batch) {
   py::list blocks;
   for (BlockArrays& block : batch.blocks) {
-    blocks.append(hop_type(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)),
-                           block.num_src, optional_numpy(std::move(block.importance)),
-                           optional_numpy(std::move(block.positions)),
-                           optional_numpy(std::move(block.edge_weights))));
+    blocks.append(hop_type(
+        to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)), block.num_src,
+        optional_numpy(std::move(block.importance)), optional_numpy(std::move(block.positions)),
+        optional_numpy(std::move(block.edge_weights)), optional_numpy(std::move(block.edge_rows))));
   }
   return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks,
                         optional_numpy(std::move(batch.edge_vertices)));
@@ -81,9 +81,11 @@ class NativeSampler {
     indptr_ = graph.attr("indptr");
     indices_ = graph.attr("indices");
     weights_ = graph.attr("edge_weights");
+    rows_ = graph.attr("edge_rows");
     for_vertices(indices_, "indices", [&]<typename Vertex>() {
       const auto given = topology<Vertex>(indptr_, indices_);
       edge_weights_ = optional_vector<float>(weights_, "edge_weights", given.num_edges).data;
+      edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", given.num_edges).data;
       pools_ = std::make_unique<Pools<Vertex>>(given);
     });
   }
@@ -92,14 +94,15 @@ class NativeSampler {
                               const py::object& replace, const py::object& seed,
                               const py::object& step, const py::object& num_threads,
                               const py::object& only_new, const py::object& by_weight,
-                              const py::object& positions, const py::object& edge_weights) {
+                              const py::object& positions, const py::object& edge_weights,
+                              const py::object& edge_rows) {
     const Ids from = ids(seeds, "seeds");
     const bool replaces = flag(replace, "replace");
     const auto counts = fanouts_of(fanouts, replaces);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     const bool expands_new = flag(only_new, "only_new");
-    const EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights);
+    const EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads,
@@ -139,11 +142,12 @@ class NativeSampler {
 
   py::object sample_layers(const py::object& seeds, const py::object& layer_sizes,
                            const py::object& seed, const py::object& step,
-                           const py::object& positions, const py::object& edge_weights) {
+                           const py::object& positions, const py::object& edge_weights,
+                           const py::object& edge_rows) {
     const Ids from = ids(seeds, "seeds");
     const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
-    const EdgeAsk ask = ask_of(false, positions, edge_weights);
+    const EdgeAsk ask = ask_of(false, positions, edge_weights, edge_rows);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_layers(seeds_of(from), sizes, run_seed, at, ask);
@@ -171,19 +175,24 @@ class NativeSampler {
     }
   }
 
-  EdgeAsk ask_of(bool by_weight, const py::object& positions,
-                 const py::object& edge_weights) const {
+  EdgeAsk ask_of(bool by_weight, const py::object& positions, const py::object& edge_weights,
+                 const py::object& edge_rows) const {
+    const bool asks_rows = flag(edge_rows, "edge_rows");
     const EdgeAsk ask{edge_weights_, by_weight, flag(positions, "edge_positions"),
-                      flag(edge_weights, "edge_weights")};
+                      flag(edge_weights, "edge_weights"), asks_rows ? edge_rows_ : nullptr};
     if ((ask.by_weight || ask.edge_weights) && edge_weights_ == nullptr) {
       refuse_value(ask.by_weight ? "by_weight" : "edge_weights", "True",
                    "False for a graph whose edges have no weights");
     }
+    if (asks_rows && edge_rows_ == nullptr) {
+      refuse_value("edge_rows", "True", "False for a graph whose edges have no features");
+    }
     return ask;
   }
 
-  py::object name_, indptr_, indices_, weights_;
+  py::object name_, indptr_, indices_, weights_, rows_;
   const float* edge_weights_ = nullptr;
+  const uint32_t* edge_rows_ = nullptr;
   std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
 };
 
@@ -192,18 +201,21 @@ class NativeSampler {
 void bind_sampler(py::module_& m) {
   py::register_local_exception<TopologyError>(m, "TopologyError", PyExc_ValueError);
   m.def("damaged", &damaged, "graph"_a, "found"_a);
-  hop_type.define(m, "SampledHop", "indptr indices num_src importance positions edge_weights", 3);
+  hop_type.define(m, "SampledHop",
+                  "indptr indices num_src importance positions edge_weights edge_rows", 4);
   py::class_<NativeSampler>(m, "NativeSampler", py::module_local())
       .def(py::init<const py::object&>(), "graph"_a)
       .def("sample_neighbors", &NativeSampler::sample_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
-           "by_weight"_a = false, "edge_positions"_a = false, "edge_weights"_a = false)
+           "by_weight"_a = false, "edge_positions"_a = false, "edge_weights"_a = false,
+           "edge_rows"_a = false)
       .def("reach_neighbors", &NativeSampler::reach_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a)
       .def("time_relabelling", &NativeSampler::time_relabelling, "seeds"_a, "fanouts"_a,
            py::kw_only(), "seed"_a, "step"_a, "num_threads"_a)
       .def("sample_layers", &NativeSampler::sample_layers, "seeds"_a, "layer_sizes"_a,
-           py::kw_only(), "seed"_a, "step"_a, "edge_positions"_a = false, "edge_weights"_a = false);
+           py::kw_only(), "seed"_a, "step"_a, "edge_positions"_a = false, "edge_weights"_a = false,
+           "edge_rows"_a = false);
 }
 
 }  // namespace gnnscale

@@ -83,6 +83,7 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key, cons
   block.indptr = Array<int64_t>(num_dst + 1);
   std::vector<int32_t> local;
   std::vector<float> scales;
+  const bool asked = ask.positions || ask.edge_weights || ask.rows != nullptr;
   grow(static_cast<int64_t>(candidates.size()));
   block.indptr.data[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {
@@ -92,7 +93,7 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key, cons
       if (scale == 0.0F) continue;
       local.push_back(map_.insert(*from, vertices_.data()));
       scales.push_back(scale);
-      if (ask.positions || ask.edge_weights) positions.push_back(begins[dst] + edge - lists[dst]);
+      if (asked) positions.push_back(begins[dst] + edge - lists[dst]);
     }
     block.indptr.data[dst + 1] = static_cast<int64_t>(local.size());
   }
@@ -104,11 +105,14 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key, cons
     block.positions = Array<int64_t>(std::ssize(positions));
     std::copy(positions.begin(), positions.end(), block.positions.data.get());
   }
-  if (ask.edge_weights) {
-    block.edge_weights = Array<float>(std::ssize(positions));
-    std::transform(positions.begin(), positions.end(), block.edge_weights.data.get(),
-                   [&](int64_t position) { return ask.weights[position]; });
-  }
+  const auto look_up = [&]<typename T>(const T* values) {
+    Array<T> found(std::ssize(positions));
+    std::transform(positions.begin(), positions.end(), found.data.get(),
+                   [&](int64_t position) { return values[position]; });
+    return found;
+  };
+  if (ask.edge_weights) block.edge_weights = look_up(ask.weights);
+  if (ask.rows != nullptr) block.edge_rows = look_up(ask.rows);
   block.num_src = map_.size();
   return block;
 }

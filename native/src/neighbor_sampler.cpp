@@ -169,7 +169,8 @@ template <typename Vertex>
 bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
                                 const Span& span) const {
   thread_local Scratch<int64_t> scratch;
-  const bool asked = hop.positions != nullptr || hop.edge_weights != nullptr;
+  const bool asked =
+      hop.positions != nullptr || hop.edge_weights != nullptr || hop.edge_rows != nullptr;
   if (hop.takes_all) {
     if (asked) {
       int64_t* positions = scratch.reserve(span.last_edge - span.first_edge);
@@ -216,8 +217,10 @@ template <typename Vertex>
 void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
   if (hop.ask.positions) block.positions = Array<int64_t>(hop.num_edges);
   if (hop.ask.edge_weights) block.edge_weights = Array<float>(hop.num_edges);
+  if (hop.ask.rows != nullptr) block.edge_rows = Array<uint32_t>(hop.num_edges);
   hop.positions = block.positions.data.get();
   hop.edge_weights = block.edge_weights.data.get();
+  hop.edge_rows = block.edge_rows.data.get();
 }
 
 // The places of the edges of a span, of a hop that takes all.
@@ -235,12 +238,15 @@ template <typename Vertex>
 void Sampler<Vertex>::tell(const Hop& hop, const Span& span, const int64_t* positions) {
   const int64_t size = span.last_edge - span.first_edge;
   if (hop.positions != nullptr) std::copy_n(positions, size, hop.positions + span.first_edge);
-  if (hop.edge_weights == nullptr) return;
-  float* weights = hop.edge_weights + span.first_edge;
-  for (int64_t i = 0; i < size; ++i) {
-    __builtin_prefetch(&hop.ask.weights[positions[std::min(i + kPrefetchDistance, size - 1)]]);
-    weights[i] = hop.ask.weights[positions[i]];
-  }
+  const auto look_up = [&](const auto* values, auto* out) {
+    if (out == nullptr) return;
+    for (int64_t i = 0; i < size; ++i) {
+      __builtin_prefetch(&values[positions[std::min(i + kPrefetchDistance, size - 1)]]);
+      out[span.first_edge + i] = values[positions[i]];
+    }
+  };
+  look_up(hop.ask.weights, hop.edge_weights);
+  look_up(hop.ask.rows, hop.edge_rows);
 }
 
 template <typename Vertex>

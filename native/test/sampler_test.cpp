@@ -684,14 +684,16 @@ void test_exponentials() {
   }
 }
 
-// Places and weights are those of the edges, and asking for them changes no sample; what is drawn
-// by weight is the same for any number of threads too, and never weighs nothing.
+// Places, weights and rows are those of the edges, and asking for them changes no sample; what is
+// drawn by weight is the same for any number of threads too, and never weighs nothing.
 template <typename Vertex>
 void test_places_and_weights() {
   const auto graph = random_graph<Vertex>(5000);
   const auto num_edges = static_cast<int64_t>(graph.indices.size());
   std::vector<float> weights(num_edges);
   for (int64_t i = 0; i < num_edges; ++i) weights[i] = static_cast<float>(below(draw(11, i), 4));
+  std::vector<uint32_t> rows(num_edges);
+  for (int64_t i = 0; i < num_edges; ++i) rows[i] = static_cast<uint32_t>(draw(12, i));
   std::vector<Vertex> seeds;
   for (Vertex v = 0; v < 200; ++v) seeds.push_back(v * 23);
   Sampler<Vertex> reference(graph.topology(), kDenseInTurn);
@@ -703,10 +705,11 @@ void test_places_and_weights() {
       for (const int variant : {0, 1, 2, 3}) {
         const bool replace = variant & 1, by_weight = variant & 2;
         const EdgeAsk plain{weights.data(), by_weight, false, false};
-        const EdgeAsk all{weights.data(), by_weight, true, true};
+        const EdgeAsk all{weights.data(), by_weight, true, true, rows.data()};
         const auto expected =
             reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1, false, plain);
         CHECK(expected.blocks[0].positions.size == 0);
+        CHECK(expected.blocks[0].edge_rows.size == 0);
         if (!by_weight) {
           CHECK(same(expected, reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1)));
         }
@@ -723,6 +726,7 @@ void test_places_and_weights() {
                 CHECK(begin <= position && position < begin + degree);
                 CHECK(graph.indices[position] == ids[block.indices.data[e]]);
                 CHECK(weights[position] == block.edge_weights.data[e]);
+                CHECK(rows[position] == block.edge_rows.data[e]);
                 CHECK(!by_weight || weights[position] > 0);
                 const bool twice = e > block.indptr.data[dst] && !(replace && by_weight) &&
                                    by_weight && block.positions.data[e - 1] >= position;
@@ -734,13 +738,14 @@ void test_places_and_weights() {
       }
     }
   }
-  const auto layers =
-      reference.sample_layers(of(seeds), {50, 60}, 3, 4, {weights.data(), false, true, true});
+  const EdgeAsk everything{weights.data(), false, true, true, rows.data()};
+  const auto layers = reference.sample_layers(of(seeds), {50, 60}, 3, 4, everything);
   for (const BlockArrays& block : layers.blocks) {
     for (int64_t e = 0; e < block.indices.size; ++e) {
       const int64_t position = block.positions.data[e];
       CHECK(graph.indices[position] == layers.input_vertices.data[block.indices.data[e]]);
       CHECK(weights[position] == block.edge_weights.data[e]);
+      CHECK(rows[position] == block.edge_rows.data[e]);
     }
   }
 }

@@ -77,6 +77,18 @@ def test_a_graphs_own_weights_and_numbers(data: Data, numbered: bool) -> None:
     assert len(plain.edge_weight) == plain.num_edges
 
 
+def test_a_graphs_own_features_of_edges(data: Data) -> None:
+    graph = from_arrays(
+        tuple(data.edge_index), data.x, edge_features=data.edge_attr, number_edges=True
+    )
+    for batch in NeighborLoader(graph, [4, 3], batch_size=70, edge_ids=True):
+        assert batch.edge_attr.dtype == torch.float32
+        assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+    (plain,) = NeighborLoader(graph, [4, 3], batch_size=300)
+    assert "e_id" not in plain
+    assert plain.edge_attr.shape == (plain.num_edges, 2)
+
+
 def test_blocks_of_dgls_form_carry_data_of_edges(dgl: Any, data: Data) -> None:
     for source in (as_dgl(data), as_dgl(data).int(), data):
         for _, _, blocks in NeighborLoader(source, [4, 3], batch_size=70, output_format="dgl"):
@@ -87,7 +99,7 @@ def test_blocks_of_dgls_form_carry_data_of_edges(dgl: Any, data: Data) -> None:
                 named = (block.srcdata[dgl.NID][src], block.dstdata[dgl.NID][dst])
                 assert torch.equal(torch.stack(named).long(), data.edge_index[:, numbers.long()])
                 assert torch.equal(block.edata["weight"], data.edge_weight[numbers.long()])
-                attr = block.edata["edge_attr" if source is data else "attr"]
+                attr = block.edata["feat" if source is data else "attr"]
                 assert torch.equal(attr, data.edge_attr[numbers.long()])
     bare = dgl.graph(tuple(data.edge_index), num_nodes=300)
     _, _, (block,) = next(iter(NeighborLoader(bare, [3], edge_ids=True, output_format="dgl")))

@@ -3,7 +3,7 @@ from dataclasses import asdict, fields, replace
 import own_layers
 import pytest
 
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE
+from gnnscale.model import APPNP, GAT, GCN, GIN, SGC, GATv2, GraphSAGE
 from gnnscale.model.cost import LayerCost, LayerWork
 from gnnscale.model.custom import Custom
 
@@ -24,6 +24,31 @@ def test_every_architecture_states_its_products(model, products) -> None:
     assert [(cost.width_in, cost.width_out) for cost in costs] == [(20, 8), (8, 3)]
     assert [cost.attention for cost in costs] == ([8, 8] if model is GAT else [0, 0])
     assert all(cost.aggregates_on_load == (model is not GAT) for cost in costs)
+
+
+def test_the_second_attention_states_a_row_of_an_edge() -> None:
+    built = GATv2(hidden=8, num_heads=2).build(num_features=20, num_classes=3)
+    first, last = built.layer_costs
+    assert (first.products, first.own_products) == (((20, 8),), ((20, 8),))
+    assert (first.attention, first.pair_width, last.pair_width) == (2, 8, 6)
+    shared = GATv2(hidden=8, share_weights=True).build(num_features=20, num_classes=3)
+    assert shared.layer_costs[0].own_products == ()
+    forward = first.forward(**AMOUNTS, aggregated=False)
+    assert forward.macs == 100 * 20 * 8 + 10 * 20 * 8
+    plain = replace(first, own_products=(), pair_width=0).forward(**AMOUNTS, aggregated=False)
+    assert forward.stream_bytes - plain.stream_bytes == 5 * 130 * 8 * 4
+
+
+def test_hops_have_no_products_and_a_perceptron_makes_messages() -> None:
+    first, last = SGC().build(num_features=20, num_classes=3).layer_costs
+    assert (first.products, last.products) == (((20, 3),), ())
+    assert last.forward(**AMOUNTS, aggregated=False).macs == 0
+    first, last = APPNP(hidden=8).build(num_features=20, num_classes=3).layer_costs
+    assert not first.aggregates_on_load
+    assert (first.message_width, first.message_products) == (3, ((20, 8), (8, 3)))
+    assert first.forward(**AMOUNTS, aggregated=False).macs == 100 * (20 * 8 + 8 * 3)
+    _, last = GCN(hidden=8, jumping="cat").build(num_features=20, num_classes=3).layer_costs
+    assert last.products == ((8, 8), (16, 3))
 
 
 def test_every_amount_is_added() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.model import GAT
+from gnnscale.model import GAT, GATv2
 from gnnscale.model.gat import with_self_edges
 from gnnscale.sampler import Block
 
@@ -28,6 +28,25 @@ def dense(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.T
 @pytest.mark.parametrize("num_heads", [1, 4])
 def test_against_a_dense_reference(check_against, num_heads, fused) -> None:
     check_against(GAT(hidden=16, dropout=0.0, num_heads=num_heads), dense, fused=fused)
+
+
+def dense_v2(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.Tensor:
+    z = layer.linear(h).view(-1, layer.num_heads, layer.width)
+    own = z if layer.linear_dst is None else layer.linear_dst(h).view_as(z)
+    edges = edges + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
+    pairs = functional.leaky_relu(own[: block.num_dst, None] + z, 0.2)
+    alpha = ((pairs * layer.attention).sum(-1) + edges.log()[..., None]).softmax(1)
+    out = torch.einsum("ijk,jkf->ikf", alpha, z)
+    return (out.mean(1) if layer.average else out.flatten(1)) + layer.bias
+
+
+@pytest.mark.parametrize("share_weights", [False, True])
+@pytest.mark.parametrize("num_heads", [1, 4])
+def test_the_second_version_against_a_dense_reference(
+    check_against, num_heads, share_weights
+) -> None:
+    options = {"num_heads": num_heads, "share_weights": share_weights}
+    check_against(GATv2(hidden=16, dropout=0.0, **options), dense_v2, fused=True)
 
 
 def test_self_edges_come_first() -> None:

@@ -9,13 +9,13 @@ from torch import nn
 from gnnscale.backend.loading import ChunkLoader
 from gnnscale.core.errors import ConfigError
 from gnnscale.feature import HostFeatures
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, Inputs, ModelConfig
+from gnnscale.model import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, Inputs, ModelConfig
 from gnnscale.model.custom import Custom
 from gnnscale.model.gnn import ProjectedLayer
 from gnnscale.runtime.evaluation.rows import MemoryRows
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
-ALL: tuple[type[ModelConfig], ...] = (GCN, GraphSAGE, GIN, GAT)
+ALL: tuple[type[ModelConfig], ...] = (GCN, GraphSAGE, GIN, GAT, GATv2)
 
 FUSED = (GCN, GraphSAGE, GIN)
 
@@ -48,11 +48,18 @@ def test_fused_load_aggregate_changes_nothing(random_graph, sample, load, config
         assert torch.equal(left, right)
 
 
-@pytest.mark.parametrize("config", ALL)
-def test_options_say_what_the_first_layer_does(config: type[ModelConfig]) -> None:
-    layer = config(hidden=16).layer(20, 16, last=False)
-    assert config.aggregates_on_load == layer.aggregates_on_load == (config in FUSED)
-    assert config.splits_columns == layer.splits_columns
+@pytest.mark.parametrize(
+    ("config", "fused", "splits"),
+    [
+        *((GCN(), True, True), (GraphSAGE(), True, True), (GIN(), True, False)),
+        *((GAT(), False, False), (GATv2(), False, False), (SGC(), True, True)),
+        (GraphSAGE(aggregator="pool"), False, False),
+    ],
+)
+def test_options_say_what_the_first_layer_does(config: Any, fused: bool, splits: bool) -> None:
+    layer = config.build(num_features=20, num_classes=5).layer(0)
+    assert config.aggregates_on_load == layer.aggregates_on_load == fused
+    assert config.splits_columns == layer.splits_columns == splits
 
 
 @pytest.mark.parametrize("config", ALL)
@@ -131,6 +138,8 @@ def test_slices_of_a_batch_have_its_logits_and_its_gradients(
     "config",
     [
         *(GraphSAGE(hidden=16, dropout=0.0), GAT(hidden=16, dropout=0.0, num_heads=4)),
+        *(GATv2(hidden=16, dropout=0.0), GraphSAGE(hidden=16, dropout=0.0, aggregator="pool")),
+        *(SGC(), APPNP(hidden=16, dropout=0.0), GCN(hidden=16, dropout=0.0, jumping="max")),
         Custom(functions=own_layers.MaxPooling, hidden=16, dropout=0.0),
     ],
 )

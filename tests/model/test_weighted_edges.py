@@ -239,5 +239,5 @@ def test_a_part_knows_sums_of_the_lists_that_it_has(graph: Graph) -> None:
         model = build(config, num_layers=1)
         whole = NeighborSampler(graph, fanouts=[3]).sample(np.arange(50), 0)
         assert torch.equal(run(model, part, batch), run(model, graph, whole))
-    with pytest.raises(GraphError, match="model=gcn: divides by the weights of all in-edges"):
+    with pytest.raises(GraphError, match="appnp: divide by the weights of all in-edges"):
         run(build(GCN, num_layers=1), part, batch)

@@ -141,6 +141,15 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
         "gin": (planted("gin"), few),
         "gat": (planted("gat"), few),
     }
+    if size == 2:
+        bases |= {
+            "gatv2": ([*planted("gatv2"), "model.jumping=cat"], {"copying_x2": few["copying_x2"]}),
+            "appnp": (planted("appnp"), {"copying_x2": few["copying_x2"]}),
+            "residual": (
+                [*planted("gcn"), "model.jumping=max", "model.residual=true"],
+                {"p3_x2_uneven": few_split["p3_x2_uneven"]},
+            ),
+        }
     moved = compare(bases, size)
     # The comparison means something: work was moved, and only where it was allowed to.
     if size == 2:

@@ -22,7 +22,8 @@ class DeviceActivation(Activation):
     The step is the device's, too: that of the block.
     """
 
-    block: BlockArrays  #: whose destinations have the rows
+    block: BlockArrays  #: whose first vertices have the rows
+    count: torch.Tensor  #: int64 on the device: the first entry is how many of the rows there are
 
     def apply_(self, x: torch.Tensor) -> float:
         """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
@@ -37,7 +38,7 @@ class DeviceActivation(Activation):
             np.int64(x.shape[1]),
             vertices,
             np.int32(vertices.dtype == torch.int64),
-            self.block.num_vertices,  # destinations come first
+            self.count,
             np.int64(len(x)),
             np.uint64(self.seed),
             self.block.step,

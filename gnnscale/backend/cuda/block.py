@@ -36,14 +36,17 @@ class CudaBlock(BlockArrays, DeviceBlock):
             step=self.step.clone(),
         )
 
-    def activation(self, p: float, *, seed: int, step: int, layer: int) -> Activation:
-        """Return the activation of the rows of its destinations."""
+    def activation(
+        self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
+    ) -> Activation:
+        """Return the activation of the rows of its destinations, or of its ``sources``."""
         return activation.DeviceActivation(
             p=p,
             seed=seed,
             step=step,
             layer=layer,
-            vertices=self.vertices[: self.num_dst],  # type: ignore[arg-type]
+            vertices=self.vertices[: self.num_src if sources else self.num_dst],  # type: ignore[arg-type]
+            count=self.num_vertices[1:] if sources else self.num_vertices,
             block=self,
         )
 

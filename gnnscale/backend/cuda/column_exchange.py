@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -129,7 +130,7 @@ class ColumnExchange:
 
     def _block(self, mine: CudaBlock, peer: int) -> CudaBlock:
         """Return a peer's block, which has the arrays that this device's has."""
-        arrays = {
+        arrays: dict[str, Any] = {
             name: part.of(self._blocks[peer])
             for name, part in self._parts.items()
             if getattr(mine, name) is not None

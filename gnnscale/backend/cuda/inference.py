@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import CudaBatch, batch_of
@@ -35,6 +36,10 @@ class _Table:
     rows: torch.Tensor  #: ``[n, width]`` that kernels read
     on_device: bool  #: whether they lie in device memory
     places: torch.Tensor | None  #: ``[num_vertices]`` int64 row of each vertex; None for its id
+
+    def ids(self, vertices: torch.Tensor) -> torch.Tensor:
+        """Return the row of each of ``vertices``."""
+        return vertices if self.places is None else self.places[vertices.long()]
 
 
 class CudaInference:
@@ -71,14 +76,15 @@ class CudaInference:
             needed: vertices whose rows each layer computes, inputs first.
         """
         model = copy.deepcopy(model).to(self._engine.device).eval()
-        below = _Table(rows=self._placed.rows, on_device=self._placed.rows_on_device, places=None)
+        placed = self._placed
+        tables = [_Table(rows=placed.rows, on_device=placed.rows_on_device, places=None)]
         for index, vertices in enumerate(needed[:-1]):
-            below = self._hidden(model, index, below, vertices)
-        for _, rows in self._compute(model, len(needed) - 1, below, needed[-1]):
+            tables.append(self._hidden(model, index, tables, vertices))
+        for _, rows in self._compute(model, len(needed) - 1, tables, needed[-1]):
             yield rows.cpu()
 
     def _hidden(
-        self, model: TrainableModel, index: int, below: _Table, vertices: Vertices
+        self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> _Table:
         """Compute a hidden layer."""
         shape = (len(vertices), model.widths[index + 1])
@@ -91,7 +97,7 @@ class CudaInference:
                 self._shared[key] = self._engine.shared(shape, torch.float32)
             out = self._shared[key]
         first = 0
-        for chunk, rows in self._compute(model, index, below, vertices):
+        for chunk, rows in self._compute(model, index, tables, vertices):
             out[first : first + len(chunk)] = rows
             first += len(chunk)
         return _Table(rows=out, on_device=on_device, places=self._places(vertices))
@@ -104,16 +110,20 @@ class CudaInference:
         return places.to(self._engine.device)
 
     def _compute(
-        self, model: TrainableModel, index: int, below: _Table, vertices: Vertices
+        self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> Iterator[tuple[Array, torch.Tensor]]:
         """Yield chunks of vertices with their rows of layer ``index``."""
-        layer = model.layer(index)
+        layer, below = model.layer(index), tables[-1]
+        encoder = model.encoder or nn.Identity()
         fused = below.on_device and isinstance(layer, LinearAggregationLayer)
-        room = self._sampler.room.max_vertices
+        fused = fused and not (index == 0 and model.encoder is not None)
         kernels = self._engine.kernels
-        gather = None
-        if not fused:
-            gather = RowGather(below.rows, kernels, max_ids=room, dtype=torch.float32)
+        reads = [tables[number] for number in model.reads(index)]
+        room = self._sampler.room.max_vertices
+        gathers = [
+            RowGather(each.rows, kernels, max_ids=room, dtype=torch.float32)
+            for each in [*reads, *([] if fused else [below])]
+        ]
         for chunk in cut(self._graph, vertices, _CHUNK_EDGES, CHUNK_VERTICES):
             batch = self._batch(chunk)
             degrees = None
@@ -125,18 +135,22 @@ class CudaInference:
                     batch.num_sources,
                     known=self._placed.degrees,
                 )
-            block, places = batch.input_block, below.places
-            ids = batch.vertices if places is None else places[batch.vertices.long()]
-            if isinstance(layer, LinearAggregationLayer) and gather is None:
+            block, ids = batch.input_block, below.ids(batch.vertices)
+            if fused:
+                assert isinstance(layer, LinearAggregationLayer)
                 x = aggregation.load_aggregated(
                     replace(block, vertices=ids), below.rows, layer.rule, degrees
                 )
             else:
-                assert gather is not None
-                x = gather.gather(ids, batch.num_sources).out[: len(ids)]
-                if isinstance(layer, LinearAggregationLayer):
-                    x = layer.prepare(x, block, degrees, None)  # type: ignore[arg-type]
-            yield chunk, model.infer(index, x, block).float()
+                x = gathers[-1].gather(ids, batch.num_sources).out[: len(ids)]
+                x = encoder(x) if index == 0 else x
+                x = layer.prepare(x, block, degrees, None)  # type: ignore[arg-type]
+            own = []
+            for number, table, gather in zip(model.reads(index), reads, gathers, strict=False):
+                places = table.ids(batch.vertices[: block.num_dst])
+                rows = gather.gather(places, batch.num_sources).out[: block.num_dst]
+                own.append(encoder(rows) if number == 0 else rows)
+            yield chunk, model.infer(index, x, block, None, own).float()
 
     def _batch(self, chunk: Array) -> CudaBatch:
         """Return all neighbours of some vertices."""

@@ -222,5 +222,5 @@ class GraphReader:
 
 def _rule_on_load(model: TrainableModel) -> Rule | None:
     """Return how the first layer aggregates rows while they are read; None if it does not."""
-    first = model.layer(0) if isinstance(model, GNN) else None
+    first = model.layer(0) if isinstance(model, GNN) and model.encoder is None else None
     return first.rule if isinstance(first, LinearAggregationLayer) else None

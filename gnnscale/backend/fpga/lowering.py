@@ -12,6 +12,7 @@ from torch import nn
 from gnnscale.core import ConfigError, Float32Array
 from gnnscale.model import GNN, functional, segments
 from gnnscale.model.custom import CustomLayer
+from gnnscale.model.gnn import Connections
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
 from gnnscale.sampler import Block
 
@@ -64,6 +65,11 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
     if any(not isinstance(norm, nn.Identity) for norm in model.norms):
         raise ConfigError(
             "model.norm: must be none on an fpga, whose kernels know no normalisation"
+        )
+    if model.connections != Connections() or model.encoder is not None:
+        raise ConfigError(
+            "model: an fpga's kernels know ReLU between layers, and no residual or jumping "
+            "connections, no SGC and no APPNP"
         )
     products: list[Product] = []
     last = len(model.layers) - 1

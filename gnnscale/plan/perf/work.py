@@ -54,9 +54,10 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
         rows=rows,
         missed_rows=from_memory,
         cached_bytes=(rows - from_memory) * row_bytes,
-        memory_bytes=from_memory * row_bytes,
+        memory_bytes=from_memory * row_bytes + edge_bytes(workload, size),
         widened=rows * workload.widths[0] if narrow else 0.0,
-        written_bytes=_loaded_values(workload, size) * workload.compute_bytes,
+        written_bytes=_loaded_values(workload, size) * workload.compute_bytes
+        + edge_bytes(workload, size),
         lookups=distinct + size.edges[0] if workload.uses_degrees else 0.0,
     )
 
@@ -75,13 +76,19 @@ def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
         rows, sent = input_bytes(workload, size), range(len(size.edges))
         if workload.cache.num_bytes:
             rows = size.vertices[0] * workload.row_bytes * workload.cache.row_misses
+            rows += edge_bytes(workload, size)
     topology = sum(8 * (size.vertices[layer + 1] + 1) + 4 * size.edges[layer] for layer in sent)
     return rows, topology
 
 
 def input_bytes(workload: Workload, size: BatchSize) -> float:
-    """Return the bytes of the first layer's input in a device's memory."""
-    return _loaded_values(workload, size) * BYTES_PER_FEATURE
+    """Return the bytes of the first layer's input, and of edges, in a device's memory."""
+    return _loaded_values(workload, size) * BYTES_PER_FEATURE + edge_bytes(workload, size)
+
+
+def edge_bytes(workload: Workload, size: BatchSize) -> float:
+    """Return the bytes of the features of edges that a mini-batch of ``size`` reads."""
+    return sum(size.edges) * workload.num_edge_features * BYTES_PER_FEATURE
 
 
 def _loaded_values(workload: Workload, size: BatchSize) -> float:
@@ -107,7 +114,8 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
     if workload.counted is not None:
         return workload.counted.activation_bytes(size.vertices, size.edges)
     hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
-    carried = zip(size.edges, (layer.message_width for layer in workload.layers), strict=True)
+    widths = (layer.message_width + layer.pair_width for layer in workload.layers)
+    carried = zip(size.edges, widths, strict=True)
     return sum(ACTIVATION_BYTES * count * width for count, width in (*hidden, *carried))
 
 

@@ -98,6 +98,7 @@ class Workload:
     #: of ``slices`` have no edges then
     preaggregated: bool = False
     uses_degrees: bool = False  #: whether loading looks up the degrees of the mini-batch's vertices
+    num_edge_features: int = 0  #: of each edge of all layers, that loading reads
     #: of loaded and hidden rows, and of their products: float32 or bfloat16
     compute_dtype: str = "float32"
     #: devices that share the first layer by columns (P3); 1 if each has all of it
@@ -214,6 +215,7 @@ def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
         num_vertices=graph.num_vertices,
         feature_bytes=FEATURE_DTYPES[graph.feature_dtype].itemsize,
         uses_degrees=model.uses_degrees,
+        num_edge_features=graph.num_edge_features if model.uses_edge_features else 0,
     )
 
 

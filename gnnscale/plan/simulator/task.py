@@ -98,11 +98,15 @@ def measured_task(
     Raises:
         GraphError: the graph store is not usable.
     """
-    graph = source.open()
+    graph = model.graph_read(source.open())
     torch.manual_seed(seed)
     workload = measure_workload(
         graph,
-        model.build(num_features=graph.num_features, num_classes=graph.num_classes),
+        model.build(
+            num_features=graph.num_features,
+            num_classes=graph.num_classes,
+            num_edge_features=graph.num_edge_features,
+        ),
         sampler,
         ShuffledOrder(graph.train_idx, batch_size=batch_size, seed=seed),
         seed=seed,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gnnscale.core import ConfigError, check_choice, shown, write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
-from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.load import load_run, load_trained
@@ -23,7 +22,7 @@ _OWN = """\
 from gnnscale.model import {name}
 from safetensors.torch import load_file
 
-model = {config}.build(num_features={width}, num_classes={num_classes})
+model = {config}.build(num_features={width}, num_classes={num_classes}{edges})
 model.load_state_dict(load_file({file}))
 """
 
@@ -115,27 +114,33 @@ def _named(
 ) -> tuple[Mapping[str, Tensor], str, str]:
     """Return weights under the names that are asked for, what loads them, and a note."""
     peer, file = _PEERS.get(config.format), config.file
-    layered = isinstance(options, LayeredModel) and isinstance(model, GNN)
     if peer is not None:
-        if not (isinstance(options, LayeredModel) and isinstance(model, GNN)):
+        if not isinstance(model, GNN):
             raise ConfigError(
                 f"format={config.format}: {options.name} is a module of your own, whose weights "
                 "have its own names; format=safetensors writes these"
             )
         note = peer.note.get(options.name, "")
-        return peer.weights(options, model), peer.snippet(options, model.widths, file), note
+        weights = peer.weights(options, model)
+        return weights, peer.snippet(options, model.widths, file, _edge_width(model)), note
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
-    if not layered or isinstance(model, links.LinkGNN):
+    if not isinstance(model, GNN) or isinstance(model, links.LinkGNN):
         return model.state_dict(), "", "they load into the model of your program"
-    return model.state_dict(), _own_snippet(options, model.widths, file), ""
+    return model.state_dict(), _own_snippet(options, model.widths, file, _edge_width(model)), ""
 
 
-def _own_snippet(config: ModelConfig, widths: tuple[int, ...], file: Path) -> str:
+def _edge_width(model: TrainableModel) -> int:
+    """Return how many features of each edge layers read, 0 if none."""
+    return max(getattr(layer, "edge_dim", 0) for layer in model.layers)
+
+
+def _own_snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_width: int) -> str:
     return _OWN.format(
         name=config.name,
         config=config,
         width=widths[0],
         num_classes=widths[-1],
+        edges=f", num_edge_features={edge_width}" if edge_width else "",
         file=json.dumps(str(file)),
     )

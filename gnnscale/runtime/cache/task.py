@@ -121,7 +121,11 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         seed=config.seed,
         num_threads=config.num_threads,
     )
-    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    model = config.model.build(
+        num_features=graph.num_features,
+        num_classes=graph.num_classes,
+        num_edge_features=graph.num_edge_features,
+    )
     task = cache.CacheTask(
         graph=graph,
         devices=(),

@@ -21,6 +21,7 @@ from gnnscale.graph import Graph
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.store import Partition, read_partition
 from gnnscale.plan import Cuda
+from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     Raises:
         GraphError, ConfigError: as ``make_artefacts``.
     """
+    # What is made of edges serves every model, so that it has all that the graph has.
+    whole, graph = graph, graph_read(config, graph)
     made = [] if config.partitioner.divides == "nothing" else [divide(config, graph)]
-    links = config.task.make(graph)
+    links = config.task.make(whole)
     if links is not None:
         graph = _opened(config, graph, links).graph
         assert graph.content is not None

@@ -77,7 +77,7 @@ class Signature:
             classes=read_classes(graph),
             scaling=read_scaling(graph),
             num_edge_features=graph.num_edge_features,
-            edge_columns=read_edge_columns(graph),
+            edge_columns=read_edge_columns(graph) if graph.num_edge_features else None,
         )
 
     @property
@@ -99,6 +99,8 @@ class Signature:
             GraphError: as ``of`` does.
         """
         self._check(graph)
+        if not self.num_edge_features and graph.num_edge_features:
+            graph = graph.without_edge_features()
         found = read_scaling(graph)
         if found is None and self.scaling is not None:
             return scaled_graph(graph, self.scaling)

@@ -3,10 +3,11 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,14 @@ from gnnscale.model import TrainableModel, gnn
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.runtime.evaluation import rows as row_stores
 from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work, disk_rate, find_work
-from gnnscale.runtime.evaluation.rows import EDGE_BYTES, FileRows, MemoryRows, Workers, file_bytes
+from gnnscale.runtime.evaluation.rows import (
+    EDGE_BYTES,
+    EncodedRows,
+    FileRows,
+    MemoryRows,
+    Workers,
+    file_bytes,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +39,7 @@ class Piece:
 
     first: int  #: the row of its first vertex among the layer's
     load: Callable[[], Chunk]  #: loads it, in any thread
+    vertices: Array | None = None  #: of the chunk; None if the layer reads no rows of theirs
 
 
 class LayerPass:
@@ -47,6 +56,10 @@ class LayerPass:
         self._workers = workers
         self._loader = ChunkLoader(graph, num_threads=workers.each, uses_degrees=model.uses_degrees)
 
+    def num_reads(self, index: int) -> int:
+        """Return of how many earlier layers layer ``index`` reads the rows of its vertices."""
+        return len(self._model.reads(index))
+
     def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
         """Make room for ``num_rows`` rows of layer ``index``, as the layer above it reads them.
 
@@ -62,12 +75,17 @@ class LayerPass:
         return FileRows(num_rows, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
 
     def compute(
-        self, index: int, groups: Iterable[Iterable[Piece]], out: MemoryRows | FileRows | None
+        self,
+        index: int,
+        groups: Iterable[Iterable[Piece]],
+        out: MemoryRows | FileRows | None,
+        own: Sequence[FeatureStore] = (),
     ) -> Iterator[Chunk]:
         """Compute layer ``index`` of all pieces; yield each once it is done, in their order.
 
         Args:
             out: where rows are written; None yields them, in place of what they were made of.
+            own: the stores of rows that the layer ``reads``.
         """
         work, model = self._work, self._model
         layer = work.layers[index]
@@ -75,7 +93,7 @@ class LayerPass:
 
         def compute(piece: Piece) -> Chunk:
             block, x = piece.load()
-            h = model.infer(index, x, block, layer).float()
+            h = model.infer(index, x, block, layer, self._own(piece, own)).float()
             if out is None:
                 return block, h
             out.write(piece.first, above.project(h) if isinstance(above, gnn.ProjectedLayer) else h)
@@ -83,6 +101,14 @@ class LayerPass:
 
         for group in groups:
             yield from self._workers.map(compute, group)
+
+    def _own(self, piece: Piece, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
+        """Return the rows of a piece's vertices in each of ``stores``."""
+        if not stores:
+            return []
+        assert piece.vertices is not None
+        options: Any = {"dtype": torch.float32, "num_threads": self._workers.each}
+        return [store.gather(piece.vertices, **options)[0] for store in stores]
 
     def pieces(
         self, index: int, rows: FeatureStore, vertices: Vertices
@@ -98,8 +124,7 @@ class LayerPass:
             yield from self._stream(layer, rows, stored, chunks)
         else:
             yield _in_order(
-                (len(chunk), partial(self._loader.load_chunk, layer, rows, chunk))
-                for chunk in chunks
+                (chunk, partial(self._loader.load_chunk, layer, rows, chunk)) for chunk in chunks
             )
 
     def _stream(
@@ -115,7 +140,7 @@ class LayerPass:
             wanted = [partial(self._wanted, layer, store, chunk) for chunk in group]
             # Without a name for them here, sums are gone before those of the next group are made.
             yield _in_order(
-                zip(map(len, group), rows.aggregate_all(wanted, self._workers), strict=True), first
+                zip(group, rows.aggregate_all(wanted, self._workers), strict=True), first
             )
             first += sum(map(len, group))
 
@@ -146,18 +171,23 @@ class LayerPass:
 
 def as_pieces(chunks: Iterable[Chunk]) -> Iterator[Piece]:
     """Yield pieces of chunks that are loaded already."""
-    return _in_order((chunk[0].num_dst, partial(_loaded, chunk)) for chunk in chunks)
+    first = 0
+    for chunk in chunks:
+        yield Piece(first=first, load=partial(_loaded, chunk))
+        first += chunk[0].num_dst
 
 
 def _loaded(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def _in_order(loads: Iterable[tuple[int, Callable[[], Chunk]]], first: int = 0) -> Iterator[Piece]:
-    """Yield a piece for each number of vertices and what loads them, one after the other."""
-    for count, load in loads:
-        yield Piece(first=first, load=load)
-        first += count
+def _in_order(
+    loads: Iterable[tuple[Array, Callable[[], Chunk]]], first: int = 0
+) -> Iterator[Piece]:
+    """Yield a piece for vertices and what loads them, one after the other."""
+    for vertices, load in loads:
+        yield Piece(first=first, load=load, vertices=vertices)
+        first += len(vertices)
 
 
 def _stored(rows: FeatureStore) -> FeatureStore:
@@ -216,7 +246,8 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) 
         # What happens the first time, such as that memory is cleared, is not to count.
         for tried in (vertices[: len(vertices) // _STRETCHES], vertices):
             begin, count = time.perf_counter(), len(tried)
-            for block, _ in passes.compute(index, passes.pieces(index, rows, tried), out):
+            pieces, own = passes.pieces(index, rows, tried), [rows] * passes.num_reads(index)
+            for block, _ in passes.compute(index, pieces, out, own):
                 count += block.num_edges
             seconds = time.perf_counter() - begin
         return seconds / max(count, 1)
@@ -302,6 +333,8 @@ class LayerwiseInference:
         self._num_layers = len(model.layers) if num_layers is None else num_layers
         self._graph = graph
         self._store = HostFeatures.of(graph) if store is None else store
+        if model.encoder is not None:
+            self._store = EncodedRows(self._store, model.encoder, width=model.widths[1])
         self._limits = limits
         self._num_threads = num_threads
         self._kept: list[Chunk] | None = None
@@ -381,21 +414,34 @@ class LayerwiseInference:
         if self._device is not None:
             yield from self._device.inferred_rows(self._model, self.work(vertices).needed)
             return
-        below = self._store
+        # What the layers read: number 0 the features, n the output of layer n - 1.
+        stores = [self._store]
         with self._passes(vertices) as (passes, work):
-            total = sum(each.num_vertices for each in work.sizes)
+            total, last = sum(each.num_vertices for each in work.sizes), len(work.layers) - 1
             try:
                 with self._progress(total) as advance:
                     for index, needed in enumerate(work.needed[:-1]):
-                        read, below = below, self._infer(index, passes, below, needed, advance)
-                        _close(read)
-                    last = len(work.layers) - 1
-                    pieces = passes.pieces(last, below, work.wanted)
-                    for _, rows in passes.compute(last, pieces, None):
+                        stores.append(self._infer(index, passes, stores, needed, advance))
+                        self._close_read(stores, index + 1, last)
+                    pieces = passes.pieces(last, stores[-1], work.wanted)
+                    for _, rows in passes.compute(last, pieces, None, self._own(stores, last)):
                         advance(len(rows))
                         yield rows
             finally:
-                _close(below)
+                for each in stores:
+                    _close(each)
+
+    def _own(self, stores: Sequence[FeatureStore], index: int) -> list[FeatureStore]:
+        """Return the stores of which layer ``index`` reads the rows of its vertices."""
+        return [stores[number] for number in self._model.reads(index)]
+
+    def _close_read(self, stores: Sequence[FeatureStore], following: int, last: int) -> None:
+        """Close the stores that no layer from ``following`` on reads."""
+        layers = range(following, last + 1)
+        still = {following, *(each for index in layers for each in self._model.reads(index))}
+        for number, store in enumerate(stores):
+            if number not in still:
+                _close(store)
 
     @contextmanager
     def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, Work]]:
@@ -423,20 +469,22 @@ class LayerwiseInference:
         self,
         index: int,
         passes: LayerPass,
-        rows: FeatureStore,
+        stores: Sequence[FeatureStore],
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Compute the hidden layer ``index`` of ``vertices`` from the ``rows`` below it."""
+        """Compute the hidden layer ``index`` of ``vertices`` from the rows of those before it."""
         if index == 0 and self._kept is not None:
             groups: Iterable[Iterable[Piece]] = [as_pieces(self._kept)]
         else:
-            groups = passes.pieces(index, rows, vertices)
+            groups = passes.pieces(index, stores[-1], vertices)
         out = passes.output(index, len(vertices))
         assert out is not None
         try:
-            chunks = passes.compute(index, groups, out)
-            for block, _ in self._keep(chunks) if index == 0 and self._kept is None else chunks:
+            chunks = passes.compute(index, groups, out, self._own(stores, index))
+            # What an encoder makes changes with its weights.
+            keeps = index == 0 and self._kept is None and self._model.encoder is None
+            for block, _ in self._keep(chunks) if keeps else chunks:
                 advance(block.num_dst)
         except BaseException:
             _close(out)

@@ -16,13 +16,14 @@ from omegaconf import OmegaConf
 from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
-from gnnscale.model.options import LayeredModel
+from gnnscale.model.options import CustomModel
 from gnnscale.options import found, run_directory
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint import saved_run
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.signature import Signature, read_signature
+from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task.base import Task
 
@@ -86,7 +87,8 @@ def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
         file = directory / run_directory.CONFIG_FILE
         run_directory.check_store_of_run(file, run.dataset.store)
     graph = run.dataset.open()
-    return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
+    made = run.task.make(graph)
+    return run.task.open(graph_read(run, graph), made, loss=run.loss, metrics=run.metrics)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,10 +155,13 @@ def _build(run: TrainConfig, signature: Signature) -> TrainableModel:
     place = torch.device("meta") if _is_ours(run.model) else nullcontext()
     with place:
         return run.task.build(
-            run.model, num_features=signature.num_features, num_classes=signature.num_classes
+            run.model,
+            num_features=signature.num_features,
+            num_classes=signature.num_classes,
+            num_edge_features=signature.num_edge_features,
         )
 
 
 def _is_ours(model: ModelConfig) -> bool:
     """Whether no code of a user's builds the model."""
-    return isinstance(model, LayeredModel) and not model.only_in_programs
+    return not (isinstance(model, CustomModel) or model.only_in_programs)

@@ -177,7 +177,11 @@ class InferencePlan:
 
 
 def plan_layers(
-    layers: Sequence[tuple[int, int]], *, hidden_bytes: int | None, stream_bytes: int | None
+    layers: Sequence[tuple[int, int]],
+    *,
+    hidden_bytes: int | None,
+    stream_bytes: int | None,
+    keeps_all: bool = False,
 ) -> InferencePlan:
     """Decide where each hidden layer is kept.
 
@@ -185,19 +189,22 @@ def plan_layers(
         layers: ``(rows, width)`` of each hidden layer.
         hidden_bytes: a layer of more goes to a file; None goes by the memory that is available,
             up to 512 MiB.
+        keeps_all: whether the last layer reads the rows of all others.
     """
+    at_once = sum if keeps_all else _adjacent
     available = find_memory().available
     sizes = [4 * rows * width for rows, width in layers]
     if hidden_bytes is None:
         most = min(int(available * _HIDDEN_PART), _MAX_HIDDEN_BYTES)
         # A layer is read while the next one is written.
-        hidden_bytes = most if _adjacent(sizes) <= most else most // 2
+        num_kept = len(sizes) if keeps_all else 2
+        hidden_bytes = most if at_once(sizes) <= most else most // num_kept
     in_file = tuple(each > hidden_bytes for each in sizes)
     files = [
         file_bytes(*layer) if filed else 0 for layer, filed in zip(layers, in_file, strict=True)
     ]
     kept = [0 if filed else each for each, filed in zip(sizes, in_file, strict=True)]
-    temporary_bytes = _adjacent(files)
+    temporary_bytes = at_once(files)
     cached = temporary_bytes <= available * _CACHED_PART
     if stream_bytes is None:
         stream_bytes = int(available * _STREAM_PART)
@@ -207,7 +214,7 @@ def plan_layers(
     return InferencePlan(
         in_file=in_file,
         temporary_bytes=temporary_bytes,
-        memory_bytes=_adjacent(kept),
+        memory_bytes=at_once(kept),
         stream_bytes=stream_bytes,
         cached=cached,
     )
@@ -314,10 +321,13 @@ def find_work(
     needed = [*needed, wanted]
     layers = [model.layer(0)]
     widths = []
+    # What more than the next layer reads is stored as it is.
+    again = {number for index in range(num_hidden + 1) for number in model.reads(index)}
     for index in range(1, num_hidden + 1):
         layer, width = model.layer(index), model.widths[index]
         projected = None
-        if len(needed[index - 1]) <= _MOST_PROJECTED * len(needed[index]):
+        few = len(needed[index - 1]) > _MOST_PROJECTED * len(needed[index])
+        if index not in again and not few:
             projected = gnn.ProjectedLayer.of(layer, width)
         layers.append(projected or layer)
         widths.append((projected.width, projected.num_parts) if projected else (width, 1))
@@ -326,6 +336,7 @@ def find_work(
         [(len(vertices), width * num_parts) for vertices, (width, num_parts) in pairs],
         hidden_bytes=limits.hidden_bytes,
         stream_bytes=limits.stream_bytes,
+        keeps_all=len(model.reads(num_hidden)) > 1,
     )
     sizes = [LayerSize.of(graph, each) for each in needed]
     return Work(needed=needed, layers=layers, widths=widths, sizes=sizes, plan=plan)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from gnnscale import ops
 from gnnscale.backend.loading import Chunk
@@ -373,3 +374,36 @@ class FileRows(FeatureStore):
         """Give up the file; room on the disk is free once no array lies in it."""
         self._mapping = None
         self._file.close()
+
+
+class EncodedRows(FeatureStore):
+    """What an encoder makes of the rows of another store, each time that they are read."""
+
+    def __init__(self, store: FeatureStore, encoder: nn.Module, *, width: int) -> None:
+        """Wrap ``store``, of which ``encoder`` makes rows of ``width`` features."""
+        self._store = store
+        self._encoder = encoder
+        self._width = width
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._store.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return self._width
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored."""
+        return self._store.row_bytes
+
+    @torch.no_grad()
+    def gather(
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return what the encoder makes of the rows of ``vertices``, ``[n, width]``."""
+        rows, traffic = self._store.gather(vertices, dtype=dtype, num_threads=num_threads)
+        return self._encoder(rows), traffic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.partition import Partition
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint.artefacts import Artefact
+from gnnscale.runtime.edge_use import describe_use, graph_read
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -24,6 +26,7 @@ from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
 from gnnscale.runtime.task.base import Task
 from gnnscale.sampler import SeedOrder
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -51,6 +54,10 @@ class Data:
             graph = _one_first(group, config.dataset.open)
             if config.needs_more_than_graph:
                 made = _one_first(group, partial(artefacts.make_of_graph, config, graph))
+        line = describe_use(config.model, graph) if group.is_rank0 else None
+        if line is not None:
+            log.info(line)
+        graph = graph_read(config, graph)
         partition = artefacts.open_partition(made, graph)
         cache_plan = artefacts.open_cache_plan(made, graph)
         task = artefacts.open_task(config, made, graph)

@@ -106,4 +106,9 @@ class VertexTask:
 
     def build(self, model: ModelConfig) -> TrainableModel:
         """Build a model with an output for each class."""
-        return model.build(num_features=self.graph.num_features, num_classes=self.graph.num_classes)
+        graph = self.graph
+        return model.build(
+            num_features=graph.num_features,
+            num_classes=graph.num_classes,
+            num_edge_features=graph.num_edge_features,
+        )

@@ -43,10 +43,14 @@ def hits_at(found: Float64Array, k: int) -> float:
     return float(np.mean(found <= k))
 
 
-def build_model(model: ModelConfig, decoder: str, *, num_features: int) -> links.LinkGNN:
+def build_model(
+    model: ModelConfig, decoder: str, *, num_features: int, num_edge_features: int = 0
+) -> links.LinkGNN:
     """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
     assert isinstance(model, options.LayeredModel)
-    gnn = model.build(num_features=num_features, num_classes=model.hidden)
+    gnn = model.build(
+        num_features=num_features, num_classes=model.hidden, num_edge_features=num_edge_features
+    )
     links.initialise_rows(gnn)
     return links.LinkGNN(gnn, links.make_decoder(decoder, gnn.widths[-1]))
 
@@ -98,4 +102,9 @@ class LinkTask:
 
     def build(self, model: ModelConfig) -> GNN:
         """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
-        return build_model(model, self.decoder, num_features=self.graph.num_features)
+        return build_model(
+            model,
+            self.decoder,
+            num_features=self.graph.num_features,
+            num_edge_features=self.graph.num_edge_features,
+        )

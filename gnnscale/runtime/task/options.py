@@ -54,7 +54,14 @@ class TaskConfig(ABC):
         """
 
     @abstractmethod
-    def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
+    def build(
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+    ) -> TrainableModel:
         """Build the model that the task trains; weights come from torch's global generator."""
 
 
@@ -70,9 +77,18 @@ class VertexPrediction(TaskConfig):
 
         return VertexTask(graph=graph, loss=loss, metrics=metrics)
 
-    def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
+    def build(
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+    ) -> TrainableModel:
         """Build a model with an output for each class."""
-        return model.build(num_features=num_features, num_classes=num_classes)
+        return model.build(
+            num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +164,17 @@ class LinkPrediction(TaskConfig):
             seed=self.split_seed,
         )
 
-    def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
+    def build(
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+    ) -> TrainableModel:
         """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
         from gnnscale.runtime.task.links import build_model
 
-        return build_model(model, self.decoder, num_features=num_features)
+        return build_model(
+            model, self.decoder, num_features=num_features, num_edge_features=num_edge_features
+        )

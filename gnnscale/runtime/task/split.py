@@ -22,6 +22,8 @@ LINKS = kind.Kind(
 )
 #: The parts of the split, in the order in which their shares are cut from the unit interval.
 PARTS = ("test", "valid", "train")
+#: The array of rows of features of the edges that send messages.
+ROWS = "edge_rows"
 
 _SLICE_EDGES = 1 << 22
 #: Draws have 53 bits; those below the first twenty say which end of an undirected edge is first.
@@ -119,6 +121,8 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
     forms: dict[str, kind.Form] = {
         name: (dtype, (None, *row_shape)) for name, (dtype, row_shape) in _dtypes(graph).items()
     }
+    if ROWS in header.arrays:  # whether or not the graph is opened with features of edges
+        forms[ROWS] = (np.dtype(np.uint32), (None,))
     arrays = LINKS.arrays(path, header.arrays, forms)
     try:
         _check_arrays(path, arrays, graph)
@@ -128,7 +132,11 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         graph,
         indptr=arrays["indptr"],
         indices=arrays["indices"],
-        edges=EdgeData(weights=arrays.get("edge_weights")),
+        edges=EdgeData(
+            weights=arrays.get("edge_weights"),
+            rows=arrays.get(ROWS) if graph.edge_features is not None else None,
+            features=graph.edge_features,
+        ),
         metric="mrr",
         origin=Origin(path=graph.path, content=digest(asdict(header))),
     )
@@ -177,6 +185,7 @@ def _write(
     """Write all arrays, and return their entries."""
     what = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
+    edge_bytes += 4 * (graph.edge_rows is not None)
     files.check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
     with ExitStack() as stack:
         writers = {
@@ -205,6 +214,8 @@ def _dtypes(graph: Graph) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     }
     if graph.edge_weights is not None:
         arrays["edge_weights"] = (np.dtype(np.float32), ())
+    if graph.edge_rows is not None:
+        arrays[ROWS] = (np.dtype(np.uint32), ())
     return arrays
 
 
@@ -227,6 +238,8 @@ def _fill(
         writers["indices"].append(graph.indices[place][sends])
         if graph.edge_weights is not None:
             writers["edge_weights"].append(graph.edge_weights[place][sends])
+        if graph.edge_rows is not None:
+            writers[ROWS].append(graph.edge_rows[place][sends])
         ops.count_in_degrees(dst[sends], indptr[1:])
         # A pair once, and an edge that is there several times once: lists are sorted.
         once = ~loop & (src < dst) if undirected else ~loop
@@ -261,3 +274,11 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
         # NaN is neither of them, hence the test for what is good. No array is made for it.
         if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
             checked_weights(weights, len(indices), file)
+    rows = arrays.get(ROWS)
+    if rows is not None:
+        file = path / f"{ROWS}.npy"
+        if len(rows) != len(indices):
+            raise GraphError(f"{file}: {len(rows)} rows for {len(indices)} edges")
+        features = graph.edge_features
+        if features is not None and len(rows) and rows.max() >= len(features):
+            raise GraphError(f"{file}: row {rows.max()}, edges have {len(features)} rows")

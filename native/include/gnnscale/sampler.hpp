@@ -36,6 +36,7 @@ struct BlockArrays {
   int64_t num_src = 0;
   Array<int64_t> positions = {};   // of its edges in the topology's indices, if asked for
   Array<float> edge_weights = {};  // likewise
+  Array<uint32_t> edge_rows = {};  // likewise
 };
 
 // What is to be known of weights and places of edges; by default nothing, which costs nothing.
@@ -44,6 +45,8 @@ struct EdgeAsk {
   bool by_weight = false;          // neighbours are drawn with probability by weight
   bool positions = false;          // blocks tell the place of each edge
   bool edge_weights = false;       // and its weight
+  // [num_edges] rows of edges' features, which blocks tell of each edge; null if nobody asks
+  const uint32_t* rows = nullptr;
 };
 
 template <typename Vertex>
@@ -151,9 +154,10 @@ class Sampler {
     // The first destination of each chunk, for those who look it up often.
     std::vector<int64_t> cuts = {};
 
-    // Where places and weights of edges go, null if nobody asks for them.
+    // Where places, weights and rows of edges go, null if nobody asks for them.
     int64_t* positions = nullptr;
     float* edge_weights = nullptr;
+    uint32_t* edge_rows = nullptr;
 
     void cut() {
       cuts.reserve(num_chunks() + 1);

@@ -99,7 +99,9 @@ class Calls:
         return dict(indptr=indptr, indices=self.ids(int(indptr[-1]), n))
 
     def graph(self) -> Graph:
-        return graph_of(**self.csc())
+        graph = graph_of(**self.csc())
+        rows = self.maybe(self.ids(graph.num_edges, 9, np.int64).astype(np.uint32))
+        return replace(graph, edges=EdgeData(rows=rows))
 
     def weighted(self) -> Args:
         indptr, indices, *_ = ops.make_undirected(*self.csc().values(), 1)
@@ -394,12 +396,14 @@ class Calls:
         fanouts = [self.pick((-1, 1, 2, 5)) for _ in range(hops)]
         made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), fanouts=fanouts)
         made |= dict(replace=self.half(), seed=self.seed(), step=self.size(0, 99))
-        return dict(**made, only_new=self.half(0.3))
+        rows = graph.edge_rows is not None and self.half()
+        return dict(**made, only_new=self.half(0.3), edge_rows=rows)
 
     def sample_layers(self) -> Args:
         graph, sizes = self.graph(), [self.size(1, 6) for _ in range(self.size(1, 3))]
         made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), layer_sizes=sizes)
-        return dict(**made, seed=self.seed(), step=self.size(0, 99))
+        rows = graph.edge_rows is not None and self.half()
+        return dict(**made, seed=self.seed(), step=self.size(0, 99), edge_rows=rows)
 
     def weighted_sampler(self) -> Args:
         made = _reached(self)
@@ -424,7 +428,7 @@ def _without(args: Args, name: str) -> Args:
 
 
 def _reached(calls: Calls) -> Args:
-    return _without(calls.sample_neighbors(), "only_new")
+    return _without(_without(calls.sample_neighbors(), "only_new"), "edge_rows")
 
 
 def _as_numpy(x: torch.Tensor) -> Any:
@@ -517,7 +521,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     "NativeSampler.time_relabelling": lambda c: _without(_reached(c), "replace"),
     **dict.fromkeys(("NativeSampler.reach_neighbors", "NeighborSampler.sample"), _reached),
     "WeightedSampler.sample": Calls.weighted_sampler,
-    "LayerSampler.sample": Calls.sample_layers,
+    "LayerSampler.sample": lambda c: _without(c.sample_layers(), "edge_rows"),
 }
 #: What is called, by the same names.
 CALLS = {name: _CALLS[name] if name in _CALLS else getattr(ops, name) for name in MAKERS}

@@ -266,7 +266,7 @@ def _graph(value: Graph, rng: random.Random) -> Spoilt:
 
 _REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
 #: Parts of a graph count as its names.
-_GRAPH_NAMES = ("graph", "indptr", "indices", "edge_weights", "tiny")
+_GRAPH_NAMES = ("graph", "indptr", "indices", "edge_weights", "edge_rows", "tiny")
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,11 @@ def test_it_is_the_hosts(
     expected = rows.clone()
     scale = known.apply_(expected)
     block = padded(block, vertices, spare=2, step=step)
-    found = block.activation(p, seed=seed, step=99, layer=layer)
-    got = rows_after(rows, 2, float("nan"))
-    assert found.apply_(got) == scale
-    assert torch.equal(got[:count], expected)
-    assert not got[count:].any()
+    for sources, spare in ((False, 2), (True, 4)):
+        found = block.activation(p, seed=seed, step=99, layer=layer, sources=sources)
+        got = rows_after(rows, spare, float("nan"))
+        assert found.apply_(got) == scale
+        assert torch.equal(got[:count], expected)
+        assert not got[count:].any()
     grad = rows.flip(0)
     assert torch.equal(found.gradient(expected, grad, scale), known.gradient(expected, grad, scale))

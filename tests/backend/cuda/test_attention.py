@@ -20,7 +20,7 @@ from torch import nn
 
 from gnnscale.model import gat
 from gnnscale.model.custom import CustomLayer, ScatterGatherUpdate
-from gnnscale.model.gat import GATLayer
+from gnnscale.model.gat import GATLayer, GATv2Layer
 from gnnscale.model.layer import GraphLayer
 from gnnscale.sampler import Block
 
@@ -68,11 +68,16 @@ def layer_of(kind: Any) -> GraphLayer:
     torch.manual_seed(4)
     if issubclass(kind, ScatterGatherUpdate):
         return CustomLayer(kind(6, 4), 6, 4)
+    if kind is GATv2Layer:
+        return GATv2Layer(6, 4, 2, average=False, share_weights=False)
     return GATLayer(6, 4, 2, average=False)
 
 
-@settings(max_examples=20, deadline=None)
-@given(block=blocks, kind=st.sampled_from([GATLayer, Gathering, OfBothEnds, Means, Maxima]))
+KINDS = [GATLayer, GATv2Layer, Gathering, OfBothEnds, Means, Maxima]
+
+
+@settings(max_examples=24, deadline=None)
+@given(block=blocks, kind=st.sampled_from(KINDS))
 def test_a_layer_computes_what_the_host_does(block: Block, kind: Any) -> None:
     degrees, vertices = degrees_of(block), vertices_of(block)
     layer, twin = layer_of(kind), layer_of(kind)

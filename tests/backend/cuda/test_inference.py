@@ -1,6 +1,7 @@
 """Exact inference on a device: the host's rows, in chunks, in any memory."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.placement import place
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE
+from gnnscale.model import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
 from gnnscale.plan import Cuda
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 
@@ -33,7 +34,13 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "_CHUNK_EDGES", 200)
 
 
-@pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN, GAT])
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(GCN, GraphSAGE, GIN, GAT, GATv2, APPNP, partial(GraphSAGE, aggregator="pool")),
+        partial(GCN, residual=True, jumping="cat"),
+    ],
+)
 @pytest.mark.parametrize("features", ["device", "host"])
 @pytest.mark.parametrize("memory_bytes", [None, 1000])
 def test_rows_are_the_hosts(

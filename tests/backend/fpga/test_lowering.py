@@ -10,7 +10,7 @@ from torch import nn
 
 from gnnscale.backend.fpga.lowering import Coefficients, Product, coefficients, kernel_header, lower
 from gnnscale.core.errors import ConfigError
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.model import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE
 from gnnscale.model.custom import Custom, CustomLayer, ScatterGatherUpdate
 from gnnscale.model.layer import GCNLayer, GraphLayer
 from gnnscale.model.options import ModelConfig
@@ -86,6 +86,10 @@ def test_stages_by_hand(config: ModelConfig, gathered: Any, aggregated: Any) -> 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
+        *((SGC(), "model: an fpga's kernels know ReLU"), (APPNP(), "model: an fpga's kernels")),
+        (GCN(jumping="cat"), "model: an fpga's kernels"),
+        (GraphSAGE(aggregator="pool"), "model: PoolingLayer does not run on an fpga"),
+        (GATv2(), "model: GATv2Layer does not run on an fpga"),
         (GAT(hidden=8), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN and custom"),
         (GCN(norm="batch"), "model.norm: must be none on an fpga"),
         (Custom(functions=own_layers.MaxPooling), "MaxPooling: an fpga computes layers whose up"),

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 from loaded_run import loaded
+from one_line import one_line
 from safetensors.torch import load_file, save_file
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.report.export.peers import DGL, PYG
-from gnnscale.report.export.weights import ExportConfig, export
+from gnnscale.report.export.weights import ExportConfig, export, export_model
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.load import load_run
 
@@ -59,6 +60,59 @@ def test_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str, li
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
+#: Models that DGL's export does not have.
+MORE = [
+    *("model=gatv2", "model=gatv2 model.share_weights=true model.norm=batch"),
+    *("model=sage model.aggregator=pool", "model=appnp model.alpha=0.3"),
+    *("model=gcn model.jumping=cat model.norm=batch", "model=gat model.jumping=max"),
+    "model=gin model.jumping=cat model.norm=layer",
+    "model=gatv2 model.jumping=max model.residual=true",
+    "model=sage model.aggregator=pool model.jumping=cat model.residual=true model.norm=batch",
+]
+
+
+@pytest.mark.parametrize("options", MORE)
+def test_same_logits_of_more_models(trained: Trained, tmp_path: Path, options: str) -> None:
+    pytest.importorskip("torch_geometric")
+    run = trained(*options.split())
+    done = export(ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors"))
+    graph, logits = expected(run)
+    x = torch.from_numpy(np.array(graph.features))
+    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_same_logits_of_hops(trained: Trained, tmp_path: Path, num_layers: int) -> None:
+    pytest.importorskip("torch_geometric")
+    run = trained()
+    graph, _ = loaded(run)
+    config = SGC(num_layers=num_layers)
+    model = config.build(num_features=graph.num_features, num_classes=4)
+    for each in model.parameters():
+        torch.nn.init.normal_(each)
+    to_pyg = ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors")
+    done = export_model(to_pyg, config, model)
+    x = torch.from_numpy(np.array(graph.features))
+    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (GATv2(hidden=8), "layers of GATv2 have no counterpart there; GCN, "),
+        (SGC(), "layers of SGC have no counterpart there"),
+        (GraphSAGE(hidden=8, aggregator="pool"), "of GraphSAGE with model.aggregator=pool have no"),
+        (GCN(hidden=8, jumping="cat"), "model.residual and model.jumping have no counterpart"),
+    ],
+)
+def test_what_dgl_has_no_counterpart_of(config: ModelConfig, message: str) -> None:
+    with one_line(f"format=dgl: {message}" if message.startswith("model") else message):
+        DGL.weights(config, config.build(num_features=5, num_classes=3))  # type: ignore[arg-type]
+
+
 def directed_with_loops() -> Graph:
     """Edges without their reverse, loops, an edge that repeats, and a vertex without any."""
     src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2], [3, 2], [3, 2], [4, 4], [1, 1]]).T
@@ -87,6 +141,36 @@ def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path
         edge_index = utils.add_self_loops(edge_index, num_nodes=len(graph.features))[0]
     found = ran(snippet, x=torch.from_numpy(graph.features), edge_index=edge_index)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"residual": True, "jumping": "cat"}])
+@pytest.mark.parametrize("config", [GAT, GATv2, GIN])
+def test_layers_that_read_features_of_edges(config: Any, options: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    generator = np.random.default_rng(0)
+    src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2], [3, 2], [3, 2], [4, 0]]).T
+    rows = generator.standard_normal((6, 5), np.float32)
+    attr = generator.standard_normal((7, 3), np.float32)
+    graph = from_arrays((src, dst), rows, np.arange(6) % 3, num_classes=3, edge_features=attr)
+    given = config(hidden=8, num_layers=3, **options)
+    model = given.build(num_features=5, num_classes=3, num_edge_features=3).eval()
+    for each in model.parameters():
+        torch.nn.init.normal_(each)
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    out = tmp_path / "m.safetensors"
+    done = export_model(ExportConfig(run=tmp_path, format="pyg", out=out), given, model)
+    assert f"edge_dim={3}" in done.snippet
+    tensors = {"x": torch.from_numpy(rows), "edge_attr": torch.from_numpy(attr)}
+    found = ran(done.snippet, edge_index=torch.from_numpy(np.stack([src, dst])), **tensors)
+    torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+    own = export_model(ExportConfig(run=tmp_path, out=tmp_path / "own.safetensors"), given, model)
+    program: dict[str, Any] = {}
+    exec(own.snippet, program)
+    assert program["model"].uses_edge_features
+    with pytest.raises(ConfigError, match=r"format=dgl: .* no counterpart there"):
+        export_model(
+            ExportConfig(run=tmp_path, format="dgl", out=tmp_path / "d.safetensors"), given, model
+        )
 
 
 def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_path: Path) -> None:

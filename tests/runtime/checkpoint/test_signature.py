@@ -154,6 +154,14 @@ def test_columns_of_edges_of_another_order(monkeypatch: pytest.MonkeyPatch) -> N
             run.fitted(with_edge_features(2))
 
 
+def test_features_of_edges_that_a_model_does_not_read_are_left_out() -> None:
+    graph = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_features=np.ones((2, 3)))
+    assert Signature.of(graph).fitted(graph) is graph
+    unread = Signature.of(graph.without_edge_features())
+    assert (unread.num_edge_features, unread.edge_columns) == (0, None)
+    assert unread.fitted(graph).edge_rows is None
+
+
 def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Path) -> None:
     write_signature(tmp_path, TRAINED)
     file = tmp_path / SIGNATURE

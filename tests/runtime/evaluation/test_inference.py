@@ -18,7 +18,7 @@ from one_line import one_line
 
 from gnnscale.backend.loading import ChunkLoader, FeatureLoader
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
+from gnnscale.model import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
 from gnnscale.model.gnn import ProjectedLayer
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
@@ -73,6 +73,36 @@ def test_equals_a_batch_of_full_neighbourhoods(random_graph, config, num_layers,
         model.train()
         assert logits.dtype == torch.float32
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(APPNP(hidden=16), APPNP(hidden=16, num_layers=3), SGC(), SGC(num_layers=3)),
+        *(GATv2(hidden=16), GraphSAGE(hidden=16, aggregator="pool")),
+        GCN(hidden=16, num_layers=3, residual=True, norm="batch"),
+        GraphSAGE(hidden=16, num_layers=3, residual=True, jumping="cat", norm="layer"),
+        GAT(hidden=16, num_layers=3, jumping="max"),
+    ],
+)
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+def test_connected_layers_equal_a_batch_of_full_neighbourhoods(
+    random_graph: Any, config: Any, hidden_bytes: int
+) -> None:
+    for num_vertices, whole_vertices in ((300, 1 << 20), (2000, 0)):
+        graph = random_graph(num_vertices, 2 * num_vertices)
+        model = config.build(num_features=20, num_classes=5)
+        limits = replace(SMALL, hidden_bytes=hidden_bytes, whole_vertices=whole_vertices)
+        inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+        vertices = np.random.default_rng(0).permutation(num_vertices)[:20]
+        expected = full_batch(model, graph, vertices)
+        torch.testing.assert_close(inference.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        with torch.no_grad():  # what is kept of the first layer must not depend on weights
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        expected = full_batch(model, graph, vertices)
+        torch.testing.assert_close(inference.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        assert inference.estimate_s(vertices) > 0
 
 
 @pytest.mark.parametrize("config", ALL)

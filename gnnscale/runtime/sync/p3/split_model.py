@@ -176,7 +176,8 @@ class SplitGNN(GNN):
         assert isinstance(first, LinearAggregationLayer)
         split = SplitLayer(first, columns, whole.widths[0])
         others = [whole.layer(index) for index in range(1, len(whole.layers))]
-        super().__init__([split, *others], list(whole.norms), whole.dropout, whole.widths)
+        norms = list(whole.norms)
+        super().__init__([split, *others], norms, whole.dropout, whole.widths, **whole.shared_parts)
         self._split = (split,)
         self._trade = trade
 
@@ -208,8 +209,8 @@ class SplitGNN(GNN):
         )
         # Devices have room for more rows, which are traded with those that there are.
         summed = summed[: block.num_dst]
-        biased: torch.Tensor = summed + self._split[0].linear.bias
-        return biased.to(inputs.x.dtype)
+        bias = self._split[0].linear.bias
+        return (summed if bias is None else summed + bias).to(inputs.x.dtype)
 
 
 def column_slice(weight: torch.Tensor, columns: tuple[int, int], width: int) -> torch.Tensor:

@@ -1,0 +1,75 @@
+"""GraphSAGE with the pooling aggregator (Hamilton et al. 2017, eq. 3)."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from gnnscale.model.cost import LayerCost
+from gnnscale.model.device_block import DeviceBlock
+from gnnscale.model.functional import Activation, relu_dropout
+from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
+from gnnscale.model.segments import message_sums, take
+from gnnscale.sampler import Block
+
+#: Edges whose messages are held at once when no gradient needs them.
+_SLICE_EDGES = 1 << 16
+
+
+class PoolingLayer(GraphLayer):
+    """``h'_v = W (h_v ‖ max of relu(W_pool h_u + b_pool)) + b`` over the sampled in-neighbours u.
+
+    The maximum is that of each feature; a vertex without neighbours gets zeros. Weights of edges
+    are not used.
+    """
+
+    def __init__(self, num_in: int, num_out: int) -> None:
+        """Build a layer from ``num_in`` to ``num_out`` features."""
+        super().__init__()
+        self.pool = nn.Linear(num_in, num_in)
+        self.linear = nn.Linear(2 * num_in, num_out)
+        for each in (self.pool, self.linear):
+            nn.init.xavier_uniform_(each.weight)
+            nn.init.zeros_(each.bias)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the messages of every source, and the product of every destination."""
+        return LayerCost(
+            width_in=width_in,
+            width_out=width_out,
+            products=((2 * width_in, width_out),),
+            message_width=width_in,
+            message_products=((width_in, width_in),),
+        )
+
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Return ``h``, activated."""
+        return h if act is None else relu_dropout(h, act)
+
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Pool, and multiply own and pooled rows with their weights in one product."""
+        if block.edge_weights is not None:
+            say_unweighted("model=sage model.aggregator=pool")
+        messages = linear(self.pool, x).relu()
+        pooled = _largest(messages.float(), block).to(x.dtype)
+        return linear(self.linear, torch.cat([x[: block.num_dst], pooled], dim=1))
+
+
+def _largest(messages: torch.Tensor, block: Block) -> torch.Tensor:
+    """Return the maxima ``[num_dst, f]`` of the ``messages`` ``[num_src, f]`` of neighbours."""
+    if isinstance(block, DeviceBlock):
+        return message_sums(block, None).max(take(messages, block.sources()))  # type: ignore[arg-type]
+    if torch.is_grad_enabled() or block.num_edges <= _SLICE_EDGES:
+        return message_sums(block, None).max(take(messages, block.indices))
+    parts = []
+    starts = np.flatnonzero(np.diff(block.indptr[:-1] // _SLICE_EDGES)) + 1
+    for first, end in zip([0, *starts], [*starts, block.num_dst], strict=True):
+        indptr = block.indptr[first : end + 1]
+        part = Block(
+            indptr=indptr - indptr[0],
+            indices=block.indices[indptr[0] : indptr[-1]],
+            num_src=block.num_src,
+        )
+        parts.append(message_sums(part, None).max(take(messages, part.indices)))
+    return torch.cat(parts)
