@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -64,6 +65,65 @@ class Origin:
     attainable_accuracy: float | None = None
 
 
+class Labelled(Protocol):
+    """What has labels and a split: the vertices of a graph, or its edges."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    @property
+    def labels(self) -> Array:
+        """One for each, in the forms of ``Graph.labels``."""
+        ...
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, or of regression targets."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What decides if nothing else is asked for."""
+        ...
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether one may have many classes."""
+        ...
+
+    @property
+    def split(self) -> Split:
+        """Which train, validate and test."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeLabels:
+    """The labels of edges, one for each edge as it was published, and their split.
+
+    Attributes:
+        name: of the graph.
+        labels: ``[num_rows]`` int64 class, -1 where unknown; or float32 regression target, NaN
+            where unknown.
+        num_classes: number of classes, 1 for regression.
+        split: the rows that train, validate and test.
+        metric: ``accuracy``, ``roc_auc`` or ``rmse``.
+    """
+
+    name: str
+    labels: Array
+    num_classes: int
+    split: Split
+    metric: str = "accuracy"
+
+    @property
+    def multilabel(self) -> bool:
+        """No edge has many classes."""
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class EdgeData:
     """What edges carry, in the order of ``Graph.indices``."""
@@ -74,10 +134,14 @@ class EdgeData:
     #: None if an edge is numbered by its place in ``indices``
     ids: Int64Array | None = None
     #: ``[num_edges]`` uint32, the row of ``features`` of each edge, which an edge and its reverse
-    #: share; None if edges have no features
+    #: share; None if edges have neither features nor labels
     rows: UInt32Array | None = None
     #: ``[num_rows, num_edge_features]`` float32, finite; None if edges have no features
     features: Float32Array | None = None
+    #: ``[num_rows, 2]`` source and destination of each row, None if edges have no rows
+    ends: IntArray | None = None
+    #: the labels of the rows, None if edges have none
+    labels: EdgeLabels | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +231,11 @@ class Graph:
     def edge_features(self) -> Float32Array | None:
         """``[num_rows, num_edge_features]``, found by ``edge_rows``; or None."""
         return self.edges.features
+
+    @property
+    def edge_labels(self) -> EdgeLabels | None:
+        """The labels and the split of edges, or None."""
+        return self.edges.labels
 
     @property
     def num_edge_features(self) -> int:

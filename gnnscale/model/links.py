@@ -10,6 +10,7 @@ from gnnscale.model import segments, trainable
 from gnnscale.model.gnn import GNN
 from gnnscale.model.layer import SAGELayer
 from gnnscale.sampler import MiniBatch
+from gnnscale.sampler.minibatch import Links
 
 
 class DotProduct(nn.Module):
@@ -108,6 +109,57 @@ class LinkGNN(GNN):
         shape = (*links.destinations.shape, rows.shape[1])
         scores: Tensor = self.decoder(sources[:, None], destinations.view(shape))
         return scores
+
+
+class EdgeNetwork(nn.Module):
+    """Outputs of an edge: a network with one hidden layer over both ends' rows and its features."""
+
+    def __init__(self, width: int, num_edge_features: int, num_outputs: int) -> None:
+        """Build the network for rows of ``width`` features, which the hidden layer has as well."""
+        super().__init__()
+        self.width_in = 2 * width + num_edge_features  #: floats that an edge is predicted from
+        self.hidden = nn.Linear(self.width_in, width)
+        self.output = nn.Linear(width, num_outputs)
+
+    def forward(self, source: Tensor, destination: Tensor, features: Tensor | None) -> Tensor:
+        """Return ``[n, num_outputs]`` of rows ``[n, width]`` and ``[n, num_edge_features]``."""
+        given = [source, destination] if features is None else [source, destination, features]
+        outputs: Tensor = self.output(self.hidden(torch.cat(given, dim=1)).relu())
+        return outputs
+
+
+class EdgeGNN(GNN):
+    """A graph neural network, and the network that makes outputs of an edge of its ends' rows.
+
+    Its forward returns outputs ``[n, num_outputs]`` of the edges in ``MiniBatch.links``; of a
+    mini-batch without them, the output rows of the seeds.
+    """
+
+    def __init__(self, gnn: GNN, network: EdgeNetwork) -> None:
+        """Take the layers of ``gnn``, and ``network``."""
+        norms = list(gnn.norms)
+        layers = [gnn.layer(index) for index in range(len(gnn.layers))]
+        super().__init__(layers, norms, gnn.dropout, gnn.widths)
+        self.network = network
+
+    def forward(
+        self,
+        batch: MiniBatch | Tensor,
+        inputs: trainable.Inputs | Tensor,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the edges' outputs, float32; of a whole graph in plain tensors the output rows."""
+        rows = super().forward(batch, inputs, edge_weight)
+        links = None if isinstance(batch, Tensor) else batch.links
+        return rows if links is None else self.outputs(rows, links)
+
+    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+        """Return the outputs ``[n, num_outputs]`` of edges between vertices with ``rows``."""
+        sources = segments.take(rows, links.sources)
+        destinations = segments.take(rows, links.destinations.reshape(-1))
+        features = None if links.features is None else torch.from_numpy(links.features)
+        outputs: Tensor = self.network(sources, destinations, features)
+        return outputs
 
 
 def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:

@@ -59,6 +59,8 @@ class Device:
     takes_loss: ClassVar[bool] = True
     #: Whether it trains on edges, of which the host draws negatives.
     takes_links: ClassVar[bool] = False
+    #: Whether it trains on labels of edges.
+    takes_edge_labels: ClassVar[bool] = False
     #: Whether it can do whole steps by itself, from sampling to the update of the weights, and
     #: overlap them; see ``owns_steps``.
     owns_step: ClassVar[bool] = False
@@ -133,6 +135,7 @@ class Cpu(Device):
     computes_on_host: ClassVar[bool] = True
     trains_host_weights: ClassVar[bool] = True
     takes_links: ClassVar[bool] = True
+    takes_edge_labels: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +247,7 @@ class Emulated(Accelerator):
     computes_on_host: ClassVar[bool] = True
     trains_host_weights: ClassVar[bool] = True
     takes_links: ClassVar[bool] = True
+    takes_edge_labels: ClassVar[bool] = True
 
     reads_host_memory: bool = False
 

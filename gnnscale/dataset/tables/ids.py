@@ -280,24 +280,30 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
     return ids
 
 
-def read_classes(graph: Graph) -> list[str] | None:
+def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
     """Return the names of the classes, in the order of their numbers; None if they have no names.
+
+    Args:
+        graph: whose labels they are.
+        edges: whether they are classes of edges.
 
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
     if graph.path is None:
         return None
-    names = read_meta(graph.path).entries.get("classes")
+    entry = "edge_classes" if edges else "classes"
+    names = read_meta(graph.path).entries.get(entry)
     if names is None:
         return None
+    count = graph.edge_labels.num_classes if edges and graph.edge_labels else graph.num_classes
     if not (
         isinstance(names, list)
-        and len(names) == graph.num_classes <= MAX_CLASSES
+        and len(names) == count <= MAX_CLASSES
         and all(isinstance(name, str) and _is_utf8(name) for name in names)
     ):
         raise GraphError(
-            f"{graph.path / 'meta.json'}: classes are not the names of {graph.num_classes} classes"
+            f"{graph.path / 'meta.json'}: {entry} are not the names of {count} classes"
         )
     return names
 

@@ -15,7 +15,7 @@ from gnnscale.core import ConfigError, decode, shown, write_atomically
 from gnnscale.dataset.storage.scaling import Scaling, read_scaling, scaled_graph
 from gnnscale.dataset.tables.columns import Column, read_columns
 from gnnscale.dataset.tables.ids import read_classes
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeLabels, Graph, Labelled
 from gnnscale.model.losses import label_kind
 from gnnscale.options.file import read_regular
 
@@ -41,6 +41,7 @@ class Signature:
         columns: the features, in order; None without names.
         classes: names of the classes, in the order of their numbers; None without names.
         scaling: what standardized the features; None if nothing did.
+        num_edge_features: length of a row of features of an edge, 0 without.
     """
 
     graph: str
@@ -50,6 +51,7 @@ class Signature:
     columns: tuple[Column, ...] | None = None
     classes: list[str] | None = None
     scaling: Scaling | None = None
+    num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -58,20 +60,26 @@ class Signature:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @classmethod
-    def of(cls, graph: Graph) -> Signature:
+    def of(cls, graph: Graph, labels: Labelled | None = None) -> Signature:
         """Return the signature of models that are trained on ``graph``.
+
+        Args:
+            graph: whose vertices and edges are read.
+            labels: what is predicted; None for the labels of the vertices.
 
         Raises:
             GraphError: its store holds names that this program has not written.
         """
+        labels = labels or graph
         return cls(
             graph=graph.name,
             num_features=graph.num_features,
-            num_classes=graph.num_classes,
-            labels=cast(_LABELS, label_kind(graph.labels)),
+            num_classes=labels.num_classes,
+            labels=cast(_LABELS, label_kind(labels.labels)),
             columns=read_columns(graph),
-            classes=read_classes(graph),
+            classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=read_scaling(graph),
+            num_edge_features=graph.num_edge_features,
         )
 
     @property

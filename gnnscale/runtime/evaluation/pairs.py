@@ -1,10 +1,10 @@
-"""Scores of pairs of vertices, and the best partners of a vertex, by the model of a link run."""
+"""Scores of pairs of vertices, the best partners of a vertex, and outputs of labelled edges."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,9 @@ import torch
 from gnnscale.artifact.files import check_space
 from gnnscale.core import Array, Float32Array, IntArray, track
 from gnnscale.graph import Graph
-from gnnscale.model.links import LinkGNN
+from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.sampler.edges import edge_links
 
 #: Rows that take more are kept in a temporary file.
 _MEMORY_BYTES = 512 << 20
@@ -81,23 +82,67 @@ class PairScorer:
         pair_bytes = 4 * (self._decoder.hidden_width + 3)
         return max(1, min(num_sources, _SLICE_BYTES // (targets * pair_bytes))), targets
 
-    @contextmanager
-    def _kept(self, vertices: IntArray | None) -> Iterator[Float32Array]:
-        """Compute the output rows of ``vertices``, all if None; in a file if they are many."""
+    def _kept(self, vertices: IntArray | None) -> AbstractContextManager[Float32Array]:
+        """Compute the output rows of ``vertices``, all if None."""
         count = self._graph.num_vertices if vertices is None else len(vertices)
-        shape, num_bytes = (count, self._width), 4 * count * self._width
-        with tempfile.TemporaryDirectory() as folder:
-            if num_bytes <= _MEMORY_BYTES:
-                rows: Float32Array = np.empty(shape, np.float32)
-            else:
-                check_space("rows to be compared", Path(folder), disk=num_bytes)
-                rows = np.memmap(Path(folder, "rows"), np.float32, "w+", shape=shape)
-            first = 0
-            self._predictor.prepare(vertices)
-            for some in self._predictor.rows(vertices):
-                rows[first : first + len(some)] = some
-                first += len(some)
-            yield rows
+        return _kept_rows(self._predictor, vertices, count, self._width)
+
+
+@contextmanager
+def _kept_rows(
+    predictor: Predictor, vertices: IntArray | None, count: int, width: int
+) -> Iterator[Float32Array]:
+    """Compute rows ``[count, width]`` of ``vertices``, all if None; in a file if they are many."""
+    shape, num_bytes = (count, width), 4 * count * width
+    with tempfile.TemporaryDirectory() as folder:
+        if num_bytes <= _MEMORY_BYTES:
+            rows: Float32Array = np.empty(shape, np.float32)
+        else:
+            check_space("rows to be compared", Path(folder), disk=num_bytes)
+            rows = np.memmap(Path(folder, "rows"), np.float32, "w+", shape=shape)
+        first = 0
+        predictor.prepare(vertices)
+        for some in predictor.rows(vertices):
+            rows[first : first + len(some)] = some
+            first += len(some)
+        yield rows
+
+
+class EdgePredictor:
+    """Outputs of labelled edges, from exact output rows of their ends."""
+
+    def __init__(self, model: EdgeGNN, predictor: Predictor) -> None:
+        """Predict by the edges' network of ``model``, whose output rows ``predictor`` computes."""
+        self._model = model
+        self._predictor = predictor
+        self._width = model.widths[-1]
+
+    def prepare(self, ends: IntArray) -> None:
+        """Log what predicting edges with ``ends`` ``[n, 2]`` takes; refuse it without room."""
+        self._predictor.prepare(np.unique(ends))
+
+    @torch.no_grad()
+    def outputs(
+        self, ends: IntArray, rows: IntArray, features: Float32Array | None
+    ) -> Iterator[Float32Array]:
+        """Yield the outputs of edges, some after the other.
+
+        Args:
+            ends: ``[n, 2]`` sources and destinations.
+            rows: ``[n]`` of their features.
+            features: ``[num_rows, num_edge_features]``, None without.
+        """
+        self._model.network.eval()
+        vertices = np.unique(ends)
+        step = max(1, _SLICE_BYTES // (4 * (3 * self._width + self._model.network.width_in)))
+        kept = _kept_rows(self._predictor, vertices, len(vertices), self._width)
+        with kept as found, track("predicting", len(ends), "edges") as advance:
+            for first in range(0, len(ends), step):
+                some = slice(first, first + step)
+                own, links = edge_links(ends[some], rows[some], features)
+                taken = torch.from_numpy(found[np.searchsorted(vertices, own)])
+                yield self._model.outputs(taken, links).numpy()
+                advance(len(links.sources))
 
 
 class _Best:
