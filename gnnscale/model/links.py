@@ -23,9 +23,9 @@ class DotProduct(nn.Module):
         """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
         return (source * destination).sum(-1)
 
-    def every_pair(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """Return scores ``[s, d]`` from each of rows ``[s, f]`` to each of rows ``[d, f]``."""
-        return sources @ destinations.T
+    def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
+        """Put the scores from each of rows ``[s, f]`` to each of rows ``[d, f]`` into ``out``."""
+        torch.mm(sources, destinations.T, out=out)
 
 
 class PairNetwork(nn.Module):
@@ -47,10 +47,9 @@ class PairNetwork(nn.Module):
         """Floats that a pair takes while it is scored, beside its score."""
         return 3 * self.hidden.in_features
 
-    def every_pair(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """Return scores ``[s, d]`` from each of rows ``[s, f]`` to each of rows ``[d, f]``."""
-        scores: Tensor = self(sources[:, None], destinations[None])
-        return scores
+    def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
+        """Put the scores from each of rows ``[s, f]`` to each of rows ``[d, f]`` into ``out``."""
+        out.copy_(self(sources[:, None], destinations[None]))
 
 
 #: What makes a score of two rows.
