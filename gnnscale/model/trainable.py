@@ -171,7 +171,7 @@ class EdgeObjective:
         self._measured = measured
 
     def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
-        """Return the mean loss of the edges; that of none is 0."""
+        """Return the mean loss of the edges; without edges 0."""
         rows = None if batch.links is None else batch.links.rows
         assert rows is not None
         return self._measured(outputs, _targets(self._labels, rows)) if len(rows) else outputs.sum()

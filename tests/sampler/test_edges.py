@@ -36,7 +36,7 @@ def test_predicted_edges_send_messages() -> None:
     assert drawn.num_threads == 2
     batch = drawn.sample(np.array([0, 1]), 5)
     assert batch.seeds.tolist() == [0, 1, 3]
-    # Vertex 1 hears from 0, from itself and from 3, along the two edges that are predicted too.
+    # Vertex 1 hears from 0, from itself and from 3, over the two edges that are predicted too.
     block = batch.blocks[0]
     heard = batch.input_vertices[block.indices[block.indptr[1] : block.indptr[2]]]
     assert sorted(heard.tolist()) == [0, 1, 3]

@@ -103,7 +103,7 @@ class EdgePrediction(TaskConfig):
         """Return the labels of the edges of ``graph``.
 
         Raises:
-            ConfigError: it has none.
+            ConfigError: edges have no labels.
         """
         if graph.edge_labels is None:
             raise ConfigError(
