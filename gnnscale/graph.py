@@ -146,7 +146,7 @@ class EdgeData:
     features: Float32Array | None = None
     #: ``[num_rows, 2]`` source and destination of each row, None if edges have no rows
     ends: IntArray | None = None
-    #: the labels of the rows, None if edges have none
+    #: the labels of the rows, or None
     labels: EdgeLabels | None = None
 
     @classmethod
@@ -287,7 +287,7 @@ class Graph:
 
     @property
     def num_edge_features(self) -> int:
-        """Length of a feature row of an edge, 0 if edges have none."""
+        """Length of a feature row of an edge, or 0."""
         return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     @property

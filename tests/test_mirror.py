@@ -32,6 +32,7 @@ WHOLE = {
     "runtime/test_partitions.py": "training over parts",
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
     "runtime/test_links.py": "link prediction, from edges to ranks",
+    "runtime/test_edges.py": "labels of edges, from tables to predictions",
     "runtime/test_host_work.py": "what the host does in a step, counted",
     "runtime/test_cuda_columns.py": "runs with P3 on cuda devices, driven by the host",
     "runtime/test_cuda_runs.py": "runs on a cuda device, driven by the host",

@@ -18,20 +18,21 @@ from gnnscale.core import Array, ConfigError, Float32Array, check_choice, check_
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, user_module
-from gnnscale.model.links import LinkGNN
+from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.model.options import CustomModel
 from gnnscale.options.file import read_regular
 from gnnscale.options.user_code import name_of_code
 from gnnscale.report.export import answers, weights
-from gnnscale.report.export.predict import find_candidates
+from gnnscale.report.export.predict import EDGES, find_candidates, find_edges
 from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.saved_run import read_history
+from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.evaluation.evaluate import Evaluation
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
-from gnnscale.runtime.evaluation.pairs import PairScorer
+from gnnscale.runtime.evaluation.pairs import EdgePredictor, PairScorer
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
 
@@ -141,10 +142,48 @@ class Result:
                 features of ``graph`` are others.
             GraphError: the graph, or a file of ids, is not usable.
         """
+        if isinstance(self._trained.model, EdgeGNN):
+            raise ConfigError("predict: the run predicts labels of edges; use predict_edges")
+        what = self._answer(what)
+        return self._rows(vertices, graph, layer=-1, what=what, inference=inference)
+
+    def predict_edges(
+        self, edges: str = "all", *, pairs: Any = None, graph: Any = None, what: str | None = None
+    ) -> Array:
+        """Return what the model says of labelled edges, in the order in which they were published.
+
+        Args:
+            edges: ``all``, ``train``, ``valid`` or ``test``.
+            pairs: ids of sources and targets ``[n, 2]``, or a file of them, in place of the graph's
+                edges; not if the model reads features of edges.
+            graph: as in ``predict``.
+            what: likewise.
+
+        Returns:
+            ``[n]`` int64 classes, or ``[n, num_classes]`` float32.
+
+        Raises:
+            ConfigError: the run predicts something else, or there are no such edges.
+            GraphError: as ``predict`` does.
+        """
+        check_choice("edges", edges, EDGES)
+        model, signature = self._trained.model, self._trained.signature
+        if not isinstance(model, EdgeGNN):
+            raise ConfigError("predict_edges: labels of edges are those of task=edges")
+        what, graph = self._answer(what), self._opened(graph)
+        ends, rows = find_edges(edges, pairs, graph, read_ids(graph), signature)
+        predictor = EdgePredictor(model, Predictor(model, graph, self.config))
+        made = [
+            answers.answer(what, outputs, multilabel=False)
+            for outputs in predictor.outputs(ends, rows, graph.edge_features)
+        ]
+        return np.concatenate(made)
+
+    def _answer(self, what: str | None) -> str:
+        """Return what is made of outputs: what was asked for, or what the labels are."""
         signature = self._trained.signature
         answers.check_labels(what, signature)
-        what = answers.VALUES if signature.regression else what or "classes"
-        return self._rows(vertices, graph, layer=-1, what=what, inference=inference)
+        return answers.VALUES if signature.regression else what or "classes"
 
     def embeddings(
         self, vertices: Any = None, *, graph: Any = None, layer: int = -2
@@ -228,7 +267,7 @@ class Result:
         """Return another graph that is given, whose features fit; or the run's own."""
         if given is None:
             return self.graph
-        return self._trained.signature.fitted(as_graph(given))
+        return graph_read(self.config, self._trained.signature.fitted(as_graph(given)))
 
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False

@@ -10,6 +10,7 @@ from gnnscale.model import segments, trainable
 from gnnscale.model.gnn import GNN
 from gnnscale.model.layer import SAGELayer
 from gnnscale.sampler import MiniBatch
+from gnnscale.sampler.minibatch import Links
 
 
 class DotProduct(nn.Module):
@@ -22,9 +23,9 @@ class DotProduct(nn.Module):
         """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
         return (source * destination).sum(-1)
 
-    def every_pair(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """Return scores ``[s, d]`` from each of rows ``[s, f]`` to each of rows ``[d, f]``."""
-        return sources @ destinations.T
+    def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
+        """Put the scores from each of rows ``[s, f]`` to each of rows ``[d, f]`` into ``out``."""
+        torch.mm(sources, destinations.T, out=out)
 
 
 class PairNetwork(nn.Module):
@@ -46,10 +47,9 @@ class PairNetwork(nn.Module):
         """Floats that a pair takes while it is scored, beside its score."""
         return 3 * self.hidden.in_features
 
-    def every_pair(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """Return scores ``[s, d]`` from each of rows ``[s, f]`` to each of rows ``[d, f]``."""
-        scores: Tensor = self(sources[:, None], destinations[None])
-        return scores
+    def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
+        """Put the scores from each of rows ``[s, f]`` to each of rows ``[d, f]`` into ``out``."""
+        out.copy_(self(sources[:, None], destinations[None]))
 
 
 #: What makes a score of two rows.
@@ -78,19 +78,18 @@ def initialise_rows(gnn: GNN) -> None:
             nn.init.uniform_(layer.linear.bias, -bound, bound)
 
 
-class LinkGNN(GNN):
-    """A graph neural network and the decoder of its output rows.
+class _PairGNN(GNN):
+    """A graph neural network whose output rows are compared, edge by edge.
 
-    Its forward returns scores ``[n, 1 + k]`` of the edges in ``MiniBatch.links``; of a mini-batch
-    without them, the output rows of the seeds.
+    Its forward returns what ``outputs`` makes of the edges in ``MiniBatch.links``; of a mini-batch
+    without them, and of a whole graph in plain tensors, the output rows.
     """
 
-    def __init__(self, gnn: GNN, decoder: Decoder) -> None:
-        """Take the layers of ``gnn``, and ``decoder``."""
+    def __init__(self, gnn: GNN) -> None:
+        """Take the layers of ``gnn``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
         super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
-        self.decoder = decoder
 
     def forward(
         self,
@@ -99,16 +98,65 @@ class LinkGNN(GNN):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> Tensor:
-        """Return the edges' scores, float32; of a whole graph in plain tensors the output rows."""
+        """Return outputs of edges, or rows, float32."""
         rows = super().forward(batch, inputs, edge_weight, edge_attr)
         links = None if isinstance(batch, Tensor) else batch.links
-        if links is None:
-            return rows
+        return rows if links is None else self.outputs(rows, links)
+
+    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+        """Return outputs of the edges ``links`` between vertices with output rows ``rows``."""
+        raise NotImplementedError
+
+
+class LinkGNN(_PairGNN):
+    """A graph neural network and the decoder of its output rows."""
+
+    def __init__(self, gnn: GNN, decoder: Decoder) -> None:
+        """Take the layers of ``gnn``, and ``decoder``."""
+        super().__init__(gnn)
+        self.decoder = decoder
+
+    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+        """Return scores ``[n, 1 + k]`` of edges and their negatives."""
         sources = segments.take(rows, links.sources)
         destinations = segments.take(rows, links.destinations.reshape(-1))
         shape = (*links.destinations.shape, rows.shape[1])
         scores: Tensor = self.decoder(sources[:, None], destinations.view(shape))
         return scores
+
+
+class EdgeNetwork(nn.Module):
+    """Outputs of an edge: a network with one hidden layer over both ends' rows and its features."""
+
+    def __init__(self, width: int, num_edge_features: int, num_outputs: int) -> None:
+        """Build the network for rows of ``width`` features, which the hidden layer has as well."""
+        super().__init__()
+        self.width_in = 2 * width + num_edge_features  #: floats that an edge is predicted from
+        self.hidden = nn.Linear(self.width_in, width)
+        self.output = nn.Linear(width, num_outputs)
+
+    def forward(self, source: Tensor, destination: Tensor, features: Tensor | None) -> Tensor:
+        """Return ``[n, num_outputs]`` of rows ``[n, width]`` and ``[n, num_edge_features]``."""
+        given = [source, destination] if features is None else [source, destination, features]
+        outputs: Tensor = self.output(self.hidden(torch.cat(given, dim=1)).relu())
+        return outputs
+
+
+class EdgeGNN(_PairGNN):
+    """A graph neural network, and the network that makes outputs of an edge of its ends' rows."""
+
+    def __init__(self, gnn: GNN, network: EdgeNetwork) -> None:
+        """Take the layers of ``gnn``, and ``network``."""
+        super().__init__(gnn)
+        self.network = network
+
+    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+        """Return outputs ``[n, num_outputs]`` of edges with or without features."""
+        sources = segments.take(rows, links.sources)
+        destinations = segments.take(rows, links.destinations.reshape(-1))
+        features = None if links.features is None else torch.from_numpy(links.features)
+        outputs: Tensor = self.network(sources, destinations, features)
+        return outputs
 
 
 def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:

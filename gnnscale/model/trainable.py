@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gnnscale.core import Float32Array, IntArray, Traffic
 from gnnscale.feature import FeatureStore
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Labelled
 from gnnscale.model import cost, losses
 from gnnscale.sampler import Block, MiniBatch
 
@@ -160,7 +160,7 @@ Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
 class VertexObjective:
     """The loss of predicting the labels of a mini-batch's seeds."""
 
-    def __init__(self, graph: Graph, measured: losses.Loss) -> None:
+    def __init__(self, graph: Labelled, measured: losses.Loss) -> None:
         """Compare outputs with the labels of ``graph`` by ``measured``."""
         self._graph = graph
         self._measured = measured
@@ -199,6 +199,30 @@ def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Ver
     return VertexObjective(graph, (loss or losses.AutoLoss()).build(graph))
 
 
+class EdgeObjective:
+    """The loss of predicting the labels of a mini-batch's edges."""
+
+    def __init__(self, labels: Labelled, measured: losses.Loss) -> None:
+        """Compare outputs with ``labels`` by ``measured``."""
+        self._labels = labels
+        self._measured = measured
+
+    def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
+        """Return the mean loss of the edges; without edges 0."""
+        rows = None if batch.links is None else batch.links.rows
+        assert rows is not None
+        return self._measured(outputs, _targets(self._labels, rows)) if len(rows) else outputs.sum()
+
+
+def edge_objective(labels: Labelled, loss: losses.LossConfig) -> EdgeObjective:
+    """Return the loss of predicting the labels of a mini-batch's edges.
+
+    Raises:
+        ConfigError: the loss does not go with the labels.
+    """
+    return EdgeObjective(labels, loss.build(labels))
+
+
 def objective_on(objective: Objective, device: torch.device) -> Objective:
     """Return ``objective`` of mini-batches on ``device``; one that reads no labels is the same."""
     return objective.on(device) if isinstance(objective, VertexObjective) else objective
@@ -216,7 +240,7 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
     return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))
 
 
-def _targets(graph: Graph, seeds: IntArray) -> Tensor:
+def _targets(graph: Labelled, seeds: IntArray) -> Tensor:
     """Return the labels of ``seeds`` as a loss takes them."""
     return _as_targets(torch.from_numpy(graph.labels[seeds]))
 

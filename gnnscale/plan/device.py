@@ -61,6 +61,8 @@ class Device:
     takes_links: ClassVar[bool] = False
     #: Whether it computes layers that read features of edges.
     takes_edge_features: ClassVar[bool] = False
+    #: Whether it trains on labels of edges.
+    takes_edge_labels: ClassVar[bool] = False
     #: Whether it can do whole steps by itself, from sampling to the update of the weights, and
     #: overlap them; see ``owns_steps``.
     owns_step: ClassVar[bool] = False
@@ -136,6 +138,7 @@ class Cpu(Device):
     trains_host_weights: ClassVar[bool] = True
     takes_links: ClassVar[bool] = True
     takes_edge_features: ClassVar[bool] = True
+    takes_edge_labels: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +251,7 @@ class Emulated(Accelerator):
     trains_host_weights: ClassVar[bool] = True
     takes_links: ClassVar[bool] = True
     takes_edge_features: ClassVar[bool] = True
+    takes_edge_labels: ClassVar[bool] = True
 
     reads_host_memory: bool = False
 

@@ -1,10 +1,10 @@
 """Whether a run reads the features of edges, and what does not go with that."""
 
 import logging
+from dataclasses import replace
 
 from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import ModelConfig
 from gnnscale.runtime.settings import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,11 @@ def graph_read(config: TrainConfig, graph: Graph) -> Graph:
             f"model.edge_features=true: edges of {graph.path or graph.name} have no features"
         )
     read = model.graph_read(graph)
-    if read.num_edge_features:
+    if read.edge_rows is not None:
         _check(config)
+    elif config.task.reads_edge_features and model.edge_features is not False:
+        # Layers sample no rows; what predicts an edge reads its own.
+        return replace(graph, edges=replace(graph.edges, rows=None))
     return read
 
 
@@ -45,16 +48,21 @@ def _check(config: TrainConfig) -> None:
         )
 
 
-def describe_use(model: ModelConfig, graph: Graph) -> str | None:
-    """Return a line on what ``model`` does with the features of the edges of ``graph``.
+def describe_use(config: TrainConfig, graph: Graph) -> str | None:
+    """Return a line on what a run does with the features of the edges of ``graph``.
 
     None if edges have no features, or the options say that they are left out.
     """
-    count = graph.num_edge_features
+    model, count = config.model, graph.num_edge_features
     if not count or model.edge_features is False:
         return None
     if model.edge_width(count):
         return f"{graph.name}: {model.name} reads {count} features of each edge"
+    if config.task.reads_edge_features:
+        return (
+            f"{graph.name}: {count} features of each edge are read where its label is predicted, "
+            f"and not by layers of {model.name}; those of model=gat, gatv2 and gin read them too"
+        )
     return (
         f"{graph.name}: {model.name} does not read the {count} features of each edge; layers of "
         "model=gat, gatv2 and gin do, and modules of your own that take them (docs/your-model.md)"

@@ -206,8 +206,12 @@ class TrainConfig(BatchesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task.divides_edges:
-            _check_links(self)
+        if self.task.divides_edges and self.metrics:
+            raise ConfigError("task=links: is measured by ranks, metrics=[] alone goes with it")
+        if self.task.divides_edges and not isinstance(self.loss, losses.AutoLoss):
+            raise ConfigError("task=links: has a loss of its own, loss=auto alone goes with it")
+        if self.task.compares_rows:
+            _check_edges("task=links" if self.task.divides_edges else "task=edges", self)
         _check_loss(self)
         _check_names(self)
         if self.optimizer.warmup_epochs >= self.epochs:
@@ -309,18 +313,13 @@ def _check_caches(option: str, config: BatchesConfig) -> None:
         )
 
 
-def _check_links(config: TrainConfig) -> None:
+def _check_edges(option: str, config: TrainConfig) -> None:
     """Refuse what trains labels of vertices alone."""
-    option = "task=links"
-    if config.metrics:
-        raise ConfigError(f"{option}: is measured by ranks, metrics=[] alone goes with it")
     if not isinstance(config.model, options.LayeredModel):
         raise ConfigError(
             f"{option}: compares rows of model=sage, gcn, gat, gatv2 and gin, not of "
             f"{config.model.name}"
         )
-    if not isinstance(config.loss, losses.AutoLoss):
-        raise ConfigError(f"{option}: has a loss of its own, loss=auto alone goes with it")
     if config.partitioner.divides != "nothing":
         raise ConfigError(
             f"{option}: does not go with partitioner={config.partitioner.algorithm}, which divides "
@@ -332,10 +331,12 @@ def _check_links(config: TrainConfig) -> None:
             "cache_planner=none and cache_plan=null do"
         )
     for device in config.device_plan.parsed():
-        if not device.takes_links:
+        takes = device.takes_links if config.task.divides_edges else device.takes_edge_labels
+        if not takes:
+            allowed = "cpu, emulated and cuda" if config.task.divides_edges else "cpu and emulated"
             raise ConfigError(
-                f"{option}: {device.label} computes the loss of vertices' labels by itself; "
-                "devices of kind cpu, emulated and cuda can take part"
+                f"{option}: {device.label} does not train on edges; "
+                f"devices of kind {allowed} can take part"
             )
 
 

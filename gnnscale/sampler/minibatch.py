@@ -70,16 +70,21 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """The edges that a mini-batch predicts, each with its negatives."""
+    """The edges that a mini-batch predicts: whether they are there, or what their labels are."""
 
     sources: Int32Array  #: ``[n]`` int32 places of the edges' sources among the seeds
-    #: ``[n, 1 + k]`` int32 places of their destinations, and of k others each
+    #: ``[n, 1 + k]`` int32 places of their destinations, and of k negatives each
     destinations: Int32Array
+    #: ``[n]`` rows of the edges' labels; None if edges are told from negatives
+    rows: IntArray | None = None
+    #: ``[n, num_edge_features]`` float32, of edges whose labels are predicted; None without
+    features: Float32Array | None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        return self.sources.nbytes + self.destinations.nbytes
+        arrays = (self.sources, self.destinations, self.rows, self.features)
+        return sum(each.nbytes for each in arrays if each is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

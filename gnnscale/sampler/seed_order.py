@@ -20,7 +20,7 @@ import numpy as np
 
 from gnnscale.artifact.graph_store import has_label
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
-from gnnscale.graph import Graph
+from gnnscale.graph import Labelled
 
 log = logging.getLogger(__name__)
 Vertices = IntArray
@@ -210,26 +210,31 @@ def _check_counts(place: str, step: StepSeeds, order: SeedOrder, num_devices: in
         )
 
 
-def labelled_vertices(graph: Graph, split: str) -> Vertices:
+def labelled_vertices(graph: Labelled, split: str, *, what: str = "vertices") -> Vertices:
     """Return the vertices of ``split`` (train, valid, test) whose label is known.
+
+    Args:
+        graph: or the labels of its edges, whose rows are then returned.
+        split: which part.
+        what: has the labels, in errors.
 
     Raises:
         GraphError: there is none.
     """
-    vertices: Vertices = getattr(graph, f"{split}_idx")
+    vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
         return vertices
     known: Vertices = vertices[has_label(graph.labels[vertices])]
     if not graph.num_classes:
-        raise GraphError(f"{graph.name}: has no labels, which {split} vertices need")
+        raise GraphError(f"{graph.name}: has no labels, which {split} {what} need")
     if not len(vertices):
-        raise GraphError(f"{graph.name}: has no {split} vertices")
+        raise GraphError(f"{graph.name}: has no {split} {what}")
     if not len(known):
-        raise GraphError(f"{graph.name}: none of the {len(vertices)} {split} vertices has a label")
+        raise GraphError(f"{graph.name}: none of the {len(vertices)} {split} {what} has a label")
     if len(known) < len(vertices):
         left_out = len(vertices) - len(known)
         log.info(
-            f"{graph.name}: {left_out} of {len(vertices)} {split} vertices have no label "
+            f"{graph.name}: {left_out} of {len(vertices)} {split} {what} have no label "
             "and are left out"
         )
     return known

@@ -192,6 +192,24 @@ def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
         gnnscale.load(done.directory).predict(graph=tmp_path / "moved")
 
 
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+def test_pyg_says_the_same_of_a_graph_that_was_not_seen(
+    planted: Graph, tmp_path: Path, model: str
+) -> None:
+    pytest.importorskip("torch_geometric")
+    done = gnnscale.train(planted, model, **SMALL | {"epochs": 1})
+    rng = np.random.default_rng(2)
+    rows, src = rng.standard_normal((60, 8), np.float32), rng.integers(0, 60, 400)
+    edges = np.stack([src, (src + rng.integers(1, 60, 400)) % 60])  # PyG replaces self loops
+    other = gnnscale.from_arrays(tuple(edges), rows)
+    found = done.predict(graph=other, what="logits")
+    exported = done.export(tmp_path / "weights.safetensors", format="pyg")
+    names = {"x": torch.from_numpy(rows), "edge_index": torch.from_numpy(edges)}
+    with torch.no_grad():
+        exec(exported.snippet, names)
+    torch.testing.assert_close(torch.from_numpy(found), names["logits"], rtol=1e-5, atol=1e-5)
+
+
 def test_vertices_of_another_graph(planted: Graph) -> None:
     done = gnnscale.train(planted, **SMALL | {"epochs": 1})
     rng = np.random.default_rng(1)

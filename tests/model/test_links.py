@@ -7,7 +7,14 @@ import torch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
-from gnnscale.model.links import LinkGNN, initialise_rows, link_objective, make_decoder
+from gnnscale.model.links import (
+    EdgeGNN,
+    EdgeNetwork,
+    LinkGNN,
+    initialise_rows,
+    link_objective,
+    make_decoder,
+)
 from gnnscale.sampler import NeighborSampler
 from gnnscale.sampler.minibatch import Links
 
@@ -26,6 +33,32 @@ def test_scores_are_those_of_rows_pair_by_pair(tiny_graph: Graph, decoder: str) 
     expected = [model.decoder(rows[source], rows[target]) for source, target in pairs]
     assert torch.allclose(scores.flatten(), torch.stack(expected))
     scores.sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+
+
+@pytest.mark.parametrize("num_edge_features", [0, 3])
+def test_outputs_of_edges_are_of_both_ends_and_features(
+    tiny_graph: Graph, num_edge_features: int
+) -> None:
+    gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
+    model = EdgeGNN(gnn, EdgeNetwork(4, num_edge_features, 5)).eval()
+    batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)
+    inputs = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
+    rows = model(batch, inputs)
+    features = np.arange(2 * num_edge_features, dtype=np.float32).reshape(2, -1)
+    links = Links(
+        sources=np.int32([0, 2]),
+        destinations=np.int32([[1], [0]]),
+        rows=np.array([7, 3]),
+        features=features if num_edge_features else None,
+    )
+    outputs = model(replace(batch, links=links), inputs)
+    for row, (source, target) in enumerate([(0, 1), (2, 0)]):
+        both = torch.cat([rows[source], rows[target], torch.from_numpy(features[row])])
+        hidden = (model.network.hidden.weight @ both + model.network.hidden.bias).relu()
+        expected = model.network.output.weight @ hidden + model.network.output.bias
+        assert torch.allclose(outputs[row], expected, atol=1e-6)
+    outputs.sum().backward()
     assert all(each.grad is not None for each in model.parameters())
 
 

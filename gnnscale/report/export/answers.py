@@ -117,6 +117,15 @@ class RowIds:
         """Whether the id of a row is its number."""
         return self.vertices is None and self.own is None
 
+    @property
+    def num_columns(self) -> int:
+        """Ids of a row."""
+        return 1
+
+    def columns(self, first: int, count: int) -> dict[str, Any]:
+        """Return the ids of ``count`` rows from row ``first`` on, as columns of a table."""
+        return {"id": self.slice(first, count)}
+
     def slice(self, first: int, count: int) -> Any:
         """Return the ids of ``count`` rows from row ``first`` on, ``[count]``.
 
@@ -155,3 +164,27 @@ class RowIds:
         from pyarrow import compute
 
         return int(compute.max(compute.utf8_length(self.own)).as_py() or 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeIds(RowIds):
+    """Ids of the ends of some edges; ``vertices`` are ``[n, 2]``, sources and targets."""
+
+    @property
+    def num_columns(self) -> int:
+        """Ids of a row."""
+        return 2
+
+    def columns(self, first: int, count: int) -> dict[str, Any]:
+        """Return the ids of both ends, of ``count`` rows from row ``first`` on."""
+        source, target = (each.slice(first, count) for each in self._ends())
+        return {"source": source, "target": target}
+
+    def array(self, first: int, count: int) -> Array:
+        """Return both as NumPy has them, ``[count, 2]``."""
+        return np.stack([each.array(first, count) for each in self._ends()], axis=1)
+
+    def _ends(self) -> tuple[RowIds, RowIds]:
+        assert self.vertices is not None
+        source, target = self.vertices.T
+        return RowIds(vertices=source, own=self.own), RowIds(vertices=target, own=self.own)

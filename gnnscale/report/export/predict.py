@@ -14,13 +14,14 @@ from gnnscale.core import ConfigError, IntArray, check_choice, check_range, show
 from gnnscale.dataset import GraphSource
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.model.links import LinkGNN
+from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.options.found import names
 from gnnscale.plan import MAX_THREADS
 from gnnscale.report.export.answers import (
     ANSWERS,
     EMBEDDINGS,
     VALUES,
+    EdgeIds,
     RowIds,
     check_labels,
     check_layer,
@@ -32,10 +33,13 @@ from gnnscale.report.export.tables import Layout, check_file, check_ids, open_ta
 from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.signature import Signature
+from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
-from gnnscale.runtime.evaluation.pairs import PairScorer
+from gnnscale.runtime.evaluation.pairs import EdgePredictor, PairScorer
 from gnnscale.runtime.evaluation.predictor import Predictor
 
+#: Which labelled edges are predicted.
+EDGES = ("all", "train", "valid", "test")
 #: Partners of a vertex that are listed.
 _MAX_TOP = 1 << 16
 
@@ -50,8 +54,11 @@ class PredictConfig(command_options.FoundRun):
         num_threads: threads of the native code and of torch.
         vertices: ``all``, ``train``, ``valid`` or ``test``; a file of ids, ``.npy``, or a ``.csv``
             or ``.parquet`` table with a column ``id``; or ids.
+        edges: of a run that predicts labels of edges, which edges: ``all``, ``train``, ``valid`` or
+            ``test``. The columns ``source`` and ``target`` name them.
         pairs: of a link run, the edges to score: a file, ``.npy`` of ids ``[n, 2]``, or a ``.csv``
-            or ``.parquet`` table with columns ``source`` and ``target``; or pairs of ids.
+            or ``.parquet`` table with columns ``source`` and ``target``; or pairs of ids. Also of a
+            run that predicts labels of edges, unless edges have features.
         top: of a link run, how many partners of each of ``vertices`` to list, by their score.
         candidates: the vertices to compare them with, named as ``vertices`` are.
         layer: whose rows are taken, counted from the end: -1 gives logits, -2 embeddings, the rows
@@ -70,6 +77,7 @@ class PredictConfig(command_options.FoundRun):
     vertices: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
+    edges: str = "all"
     pairs: Any | None = field(default=None, metadata=names("place"))
     top: int | None = None
     candidates: Any = field(
@@ -83,6 +91,7 @@ class PredictConfig(command_options.FoundRun):
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_choice("inference", self.inference, settings.INFERENCE)
+        check_choice("edges", self.edges, EDGES)
         if self.what is not None:
             check_choice("what", self.what, ANSWERS)
         if self.top is not None:
@@ -93,15 +102,15 @@ class PredictConfig(command_options.FoundRun):
             raise ConfigError("candidates: are those of top=K, which is not given")
         if self.pairs is not None and self.vertices != "all":
             raise ConfigError("vertices: pairs has its own; leave one of them out")
-        if self.compares and (self.layer != -1 or self.what is not None):
-            raise ConfigError("layer, what: edges have scores alone; leave both out")
+        if self.edges != "all" and (self.compares or self.vertices != "all"):
+            raise ConfigError("edges: cannot be given with vertices, pairs or top; leave one out")
 
     @property
     def compares(self) -> bool:
         """Whether pairs of vertices are scored."""
         return self.pairs is not None or self.top is not None
 
-    def answers(self, signature: Signature, *, links: bool) -> tuple[str, ...]:
+    def answers(self, signature: Signature, *, links: bool = False) -> tuple[str, ...]:
         """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
@@ -135,6 +144,11 @@ def predict(config: PredictConfig) -> Path:
     torch.set_num_threads(config.num_threads)
     graph, trained = _opened(config, run)
     model, signature = trained.model, trained.signature
+    if isinstance(model, EdgeGNN) and config.layer == -1 and config.vertices == "all":
+        _predict_edges(config, run, graph, trained)
+        return config.out
+    if config.edges != "all":
+        raise ConfigError(f"edges={config.edges}: the run does not predict labels of edges")
     if config.compares:
         _compare(config, run, graph, trained)
         return config.out
@@ -147,7 +161,7 @@ def predict(config: PredictConfig) -> Path:
     layout = Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=width_of(model, signature, num_layers),
-        answers=config.answers(signature, links=run.task.divides_edges),
+        answers=config.answers(signature, links=run.task.compares_rows),
         multilabel=signature.multilabel,
         ids=RowIds(vertices=vertices, own=own),
         classes=signature.classes,
@@ -163,11 +177,76 @@ def predict(config: PredictConfig) -> Path:
     return config.out
 
 
+def _predict_edges(
+    config: PredictConfig, run: settings.TrainConfig, graph: Graph, trained: Trained
+) -> None:
+    """Write what is predicted of edges."""
+    model, signature, own = trained.model, trained.signature, read_ids(graph)
+    assert isinstance(model, EdgeGNN)
+    if config.top is not None:
+        raise ConfigError("top: the run predicts labels of edges; partners are those of task=links")
+    check_labels(config.what, signature)
+    ends, rows = find_edges(config.edges, config.pairs, graph, own, signature)
+    layout = Layout(
+        num_rows=len(ends),
+        width=signature.num_classes,
+        answers=config.answers(signature),
+        multilabel=False,
+        ids=EdgeIds(vertices=ends, own=own),
+        classes=signature.classes,
+    )
+    check_ids(config.out, layout)
+    disk = layout.num_rows * row_bytes(config.out, layout)
+    check_space(f"out={shown(config.out)}", config.out.parent, disk=disk)
+    predictor = EdgePredictor(model, Predictor(model, graph, run))
+    with open_table(config.out, layout) as table:
+        for outputs in predictor.outputs(ends, rows, graph.edge_features):
+            table.write(outputs)
+
+
+def find_edges(
+    part: str, pairs: Any, graph: Graph, own: Any, signature: Signature
+) -> tuple[IntArray, IntArray]:
+    """Return ends ``[n, 2]`` of the edges that are meant, and rows ``[n]`` of their features.
+
+    Args:
+        part: ``all``, or a part of the split of the edges.
+        pairs: ids of ends in place of the graph's edges, as ``find_pairs`` takes them, or None.
+
+    Raises:
+        ConfigError: the graph has no such edges, or pairs are given and edges have features.
+        GraphError: a file of pairs is not usable.
+    """
+    if pairs is not None:
+        if signature.num_edge_features:
+            raise ConfigError(
+                "pairs: the model reads features of edges, which pairs have not; name a graph "
+                "with these edges by dataset=..."
+            )
+        found = find_pairs(pairs, graph, own)
+        return found, np.arange(len(found))
+    ends = graph.edges.ends
+    if ends is None:
+        raise ConfigError(
+            f"edges: {graph.name} keeps no list of its edges, as they have neither features nor "
+            "labels; name them by pairs=FILE"
+        )
+    rows = np.arange(len(ends))
+    if part != "all":
+        labels = graph.edge_labels
+        rows = rows[:0] if labels is None else getattr(labels.split, f"{part}_idx")
+    if not len(rows):
+        raise ConfigError(f"edges={part}: {graph.name} has no such edge")
+    return np.asarray(ends[rows]), rows
+
+
 def _compare(
     config: PredictConfig, run: settings.TrainConfig, graph: Graph, trained: Trained
 ) -> None:
     """Write scores of pairs, or the best partners of vertices."""
     own, model = read_ids(graph), trained.model
+    if config.layer != -1 or config.what is not None:
+        raise ConfigError("layer, what: edges have scores alone; leave both out")
     if not isinstance(model, LinkGNN):
         option = "pairs" if config.top is None else "top"
         raise ConfigError(f"{option}: the run predicts vertices; edges are those of task=links")
@@ -209,4 +288,4 @@ def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Tr
         graph = open_run_task(run, config.run).graph
         return graph, load_trained(config.run, run, graph)
     trained = load_trained(config.run, run)
-    return trained.signature.fitted(config.graph.open()), trained
+    return graph_read(run, trained.signature.fitted(config.graph.open())), trained

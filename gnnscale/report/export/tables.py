@@ -74,8 +74,9 @@ def check_ids(file: Path, layout: Layout) -> None:
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
         return
-    needed = layout.num_rows * ids.array_bytes
-    if needed > _IDS_ALLOWANCE + _IDS_RATIO * layout.num_rows * ids.mean_bytes:
+    count = layout.num_rows * ids.num_columns
+    needed = count * ids.array_bytes
+    if needed > _IDS_ALLOWANCE + _IDS_RATIO * count * ids.mean_bytes:
         raise ConfigError(
             f"out={shown(file)}: {ids_file(file).name} would take {needed:,} bytes, since ids have "
             f"up to {ids.longest:,} characters, and NumPy gives as many to each; "
@@ -87,7 +88,8 @@ def row_bytes(file: Path, layout: Layout) -> int:
     """Return about the bytes of a row in a file, and of its id."""
     wide = [each for each in layout.answers if each != "classes"]
     ids = layout.ids.array_bytes if file.suffix == ".npy" else layout.ids.mean_bytes
-    return 8 + ids + 4 * layout.width * len(wide) + (layout.width if layout.multilabel else 0)
+    chosen = layout.width if layout.multilabel else 0
+    return 8 + layout.ids.num_columns * ids + 4 * layout.width * len(wide) + chosen
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def open_table(file: Path, layout: Layout) -> Iterator[Table]:
 
 
 class _Parquet:
-    """Rows as columns ``id``, ``class``, and lists of probabilities, logits or an embedding."""
+    """Rows as columns of ids, ``class``, and lists of probabilities, logits or an embedding."""
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
         self._pa = load_pyarrow()
@@ -136,7 +138,8 @@ class _Parquet:
 
     def _write(self, rows: Float32Array) -> None:
         layout = self._layout
-        columns = {"id": self._pa.array(layout.ids.slice(self._first, len(rows)))}
+        ids = layout.ids.columns(self._first, len(rows))
+        columns = {name: self._pa.array(each) for name, each in ids.items()}
         for what in layout.answers:
             found = answer(what, rows, multilabel=layout.multilabel)
             name = "class" if what == "classes" and not layout.multilabel else what
@@ -193,7 +196,8 @@ class _Npy:
             shape = shape if layout.multilabel else shape[:1]
         write_header(stream, dtype, shape)
         if ids is not None:
-            write_header(ids, layout.ids.array(0, 0).dtype, shape[:1])
+            wide = (layout.ids.num_columns,) if layout.ids.num_columns > 1 else ()
+            write_header(ids, layout.ids.array(0, 0).dtype, (layout.num_rows, *wide))
 
     def write(self, rows: Float32Array) -> None:
         found = answer(self._what, rows, multilabel=self._layout.multilabel)

@@ -223,7 +223,8 @@ class RunCheckpoint:
         if epoch == self.saved_best:
             return
         if self.saved_best is None:
-            write_signature(self.directory, Signature.of(self.graph))
+            labels = self.config.task.labels(self.graph)
+            write_signature(self.directory, Signature.of(self.graph, labels))
         save_checkpoint(
             self.directory / BEST,
             {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.graph)},

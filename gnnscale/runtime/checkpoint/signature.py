@@ -15,7 +15,7 @@ from gnnscale.core import ConfigError, decode, shown, write_atomically
 from gnnscale.dataset.storage.scaling import Scaling, read_scaling, scaled_graph
 from gnnscale.dataset.tables.columns import Column, read_columns, read_edge_columns
 from gnnscale.dataset.tables.ids import read_classes
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeLabels, Graph, Labelled
 from gnnscale.model.losses import label_kind
 from gnnscale.options.file import read_regular
 
@@ -62,19 +62,24 @@ class Signature:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @classmethod
-    def of(cls, graph: Graph) -> Signature:
+    def of(cls, graph: Graph, labels: Labelled | None = None) -> Signature:
         """Return the signature of models that are trained on ``graph``.
+
+        Args:
+            graph: whose vertices and edges are read.
+            labels: what is predicted; None for the labels of the vertices.
 
         Raises:
             GraphError: its store holds names that this program has not written.
         """
+        labels = labels or graph
         return cls(
             graph=graph.name,
             num_features=graph.num_features,
-            num_classes=graph.num_classes,
-            labels=cast(_LABELS, label_kind(graph.labels)),
+            num_classes=labels.num_classes,
+            labels=cast(_LABELS, label_kind(labels.labels)),
             columns=read_columns(graph),
-            classes=read_classes(graph),
+            classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=read_scaling(graph),
             num_edge_features=graph.num_edge_features,
             edge_columns=read_edge_columns(graph) if graph.num_edge_features else None,

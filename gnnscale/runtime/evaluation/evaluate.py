@@ -1,6 +1,6 @@
 """How good the model of a run is, while it trains and afterwards.
 
-A run is measured by labels of vertices, or by ranks of edges among candidates.
+A run is measured by labels of vertices or edges, or by ranks of edges among candidates.
 """
 
 import math
@@ -18,13 +18,14 @@ from gnnscale.core import arrays, track
 from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
-from gnnscale.model.links import LinkGNN
+from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.load import load_run, load_trained, open_run_task
+from gnnscale.runtime.evaluation.pairs import EdgePredictor
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.task import base, links
+from gnnscale.runtime.task import base, edges, links
 from gnnscale.runtime.task.base import ceiling
 from gnnscale.sampler.seed_order import labelled_vertices
 
@@ -57,11 +58,7 @@ class VertexExaminer:
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
         labels = (self._graph.labels[each] for each in vertices)
-        return [self._scores(*each) for each in zip(rows, labels, strict=True)]
-
-    def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
-        values = {name: score(name, rows, labels) for name in self._measures}
-        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+        return [scores(self._measures, *each) for each in zip(rows, labels, strict=True)]
 
 
 class LinkExaminer:
@@ -98,32 +95,32 @@ class LinkExaminer:
         self._model.decoder.eval()
         found = []
         with track("ranking edges", len(self._edges(split)), "edges") as advance:
-            for edges, candidates in self._slices(split):
-                source = rows[_places(vertices, edges[:, 0])]
-                others = np.concatenate([edges[:, 1:], candidates], axis=1)
+            for pairs, candidates in self._slices(split):
+                source = rows[_places(vertices, pairs[:, 0])]
+                others = np.concatenate([pairs[:, 1:], candidates], axis=1)
                 destination = rows[_places(vertices, others)]
-                scores = self._model.decoder(source[:, None], destination)
-                found.append(links.ranks(scores.numpy()))
-                advance(len(edges))
+                compared = self._model.decoder(source[:, None], destination)
+                found.append(links.ranks(compared.numpy()))
+                advance(len(pairs))
         return np.concatenate(found)
 
     def _vertices(self, split: str) -> arrays.IntArray:
         """Return the vertices whose rows are needed, ascending."""
         graph = self._task.graph
         needed = np.zeros(graph.num_vertices, np.bool_)
-        for edges, candidates in self._slices(split):
-            needed[edges] = True
+        for pairs, candidates in self._slices(split):
+            needed[pairs] = True
             needed[candidates] = True
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
     def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
         """Yield edges ``[n, 2]`` and their candidates ``[n, k]``, few enough to be compared."""
-        edges, task = self._edges(split), self._task
+        pairs, task = self._edges(split), self._task
         count = task.num_candidates
         row_bytes = 4 * self._model.widths[-1]
         size = max(1, _SLICE_BYTES // ((1 + count) * row_bytes))
-        for first in range(0, len(edges), size):
-            part = np.asarray(edges[first : first + size])
+        for first in range(0, len(pairs), size):
+            part = np.asarray(pairs[first : first + size])
             candidates = ops.draw_negatives(
                 np.arange(first, first + len(part)),
                 count,
@@ -134,14 +131,54 @@ class LinkExaminer:
             yield part, candidates
 
     def _edges(self, split: str) -> arrays.IntArray:
-        edges: arrays.IntArray = getattr(self._task.split, split)
-        return edges
+        pairs: arrays.IntArray = getattr(self._task.split, split)
+        return pairs
+
+
+class EdgeExaminer:
+    """Measures predicted labels of edges."""
+
+    def __init__(self, task: edges.EdgeTask, model: EdgeGNN, predictor: Predictor) -> None:
+        """Examine ``model``, whose output rows ``predictor`` computes."""
+        self._task = task
+        self._predictor = EdgePredictor(model, predictor)
+        assert task.graph.edges.ends is not None
+        self._ends = task.graph.edges.ends
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Log what measuring each of ``splits`` takes; refuse it if there is no room."""
+        for split in splits:
+            self._predictor.prepare(np.asarray(self._ends[self._rows(split)]))
+
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
+        return [self._scores(self._rows(split)) for split in splits]
+
+    def _rows(self, split: str) -> arrays.IntArray:
+        return labelled_vertices(self._task.labels, split, what="edges")
+
+    def _scores(self, rows: arrays.IntArray) -> dict[str, float | None]:
+        ends = np.asarray(self._ends[rows])
+        features = self._task.graph.edge_features
+        outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
+        return scores(self._task.measures, outputs, self._task.labels.labels[rows])
+
+
+def scores(
+    measures: Sequence[str], outputs: arrays.Float32Array, labels: arrays.Array
+) -> dict[str, float | None]:
+    """Return each of ``measures`` of ``outputs`` ``[n, width]``; None for one not defined."""
+    values = {name: score(name, outputs, labels) for name in measures}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def open_examiner(
     task: base.Task, model: TrainableModel, predictor: Predictor
-) -> VertexExaminer | LinkExaminer:
+) -> VertexExaminer | LinkExaminer | EdgeExaminer:
     """Return what measures ``model`` at ``task``."""
+    if isinstance(task, edges.EdgeTask):
+        assert isinstance(model, EdgeGNN)
+        return EdgeExaminer(task, model, predictor)
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkGNN)
         return LinkExaminer(task, model, predictor)

@@ -130,7 +130,7 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     signature = read_signature(directory) if graph is None else None
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
-        signature = Signature.of(graph)
+        signature = Signature.of(graph, run.task.labels(graph))
     model = _build(run, signature)
     best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
     epoch = best.get("epoch")

@@ -54,7 +54,7 @@ class Data:
             graph = _one_first(group, config.dataset.open)
             if config.needs_more_than_graph:
                 made = _one_first(group, partial(artefacts.make_of_graph, config, graph))
-        line = describe_use(config.model, graph) if group.is_rank0 else None
+        line = describe_use(config, graph) if group.is_rank0 else None
         if line is not None:
             log.info(line)
         graph = graph_read(config, graph)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gnnscale.core import QUALITY, Array, ConfigError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Labelled
 from gnnscale.model import ModelConfig, TrainableModel, losses, trainable
 from gnnscale.sampler import SamplerConfig, SeedOrder, seed_order
 
@@ -45,7 +45,7 @@ class Task(Protocol):
         ...
 
 
-def chosen_metrics(names: Sequence[str], graph: Graph) -> tuple[str, ...]:
+def chosen_metrics(names: Sequence[str], graph: Labelled) -> tuple[str, ...]:
     """Return what a run measures: what was asked for, or the graph's own metric.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Labelled
 from gnnscale.model.losses import LossConfig
 
 if TYPE_CHECKING:
@@ -27,8 +27,12 @@ _MAX_CANDIDATES = 1 << 16
 class TaskConfig(ABC):
     """Base of the configuration group ``task``."""
 
-    #: Whether edges are predicted, and so divided before a run.
+    #: Whether edges are divided before a run.
     divides_edges: ClassVar[bool] = False
+    #: Whether edges are predicted, by the rows of their ends.
+    compares_rows: ClassVar[bool] = False
+    #: Whether features of an edge are read to predict it, whatever layers read.
+    reads_edge_features: ClassVar[bool] = False
 
     def make(self, graph: Graph) -> Path | None:
         """Make what the task needs of ``graph``, unless it is there; None if it needs nothing.
@@ -64,6 +68,14 @@ class TaskConfig(ABC):
     ) -> TrainableModel:
         """Build the model that the task trains; weights come from torch's global generator."""
 
+    def labels(self, graph: Graph) -> Labelled:
+        """Return the labels that are predicted, those of the vertices unless the task has others.
+
+        Raises:
+            ConfigError: the graph has no such labels.
+        """
+        return graph
+
 
 @dataclass(frozen=True, kw_only=True)
 class VertexPrediction(TaskConfig):
@@ -92,6 +104,58 @@ class VertexPrediction(TaskConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EdgePrediction(TaskConfig):
+    """Labels of edges are predicted, classes or values, by the split that the graph has of edges.
+
+    A mini-batch has ``batch_size`` edges. Outputs are those of a network with one hidden layer over
+    the rows of both ends, ``model.hidden`` features each, and the features of the edge.
+    """
+
+    compares_rows: ClassVar[bool] = True
+    reads_edge_features: ClassVar[bool] = True
+
+    def labels(self, graph: Graph) -> Labelled:
+        """Return the labels of the edges of ``graph``.
+
+        Raises:
+            ConfigError: edges have no labels.
+        """
+        if graph.edge_labels is None:
+            raise ConfigError(
+                f"task=edges: edges of {graph.path or graph.name} have no labels; "
+                "dataset.edge_label names their column"
+            )
+        return graph.edge_labels
+
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
+        """Return the task."""
+        from gnnscale.runtime.task.edges import EdgeTask
+
+        self.labels(graph)
+        return EdgeTask(graph=graph, loss=loss, metrics=metrics)
+
+    def build(
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+    ) -> TrainableModel:
+        """Build a model of rows of ``model.hidden`` features, and the network of edges."""
+        from gnnscale.runtime.task.edges import build_model
+
+        return build_model(
+            model,
+            num_features=num_features,
+            num_edge_features=num_edge_features,
+            num_outputs=num_classes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinkPrediction(TaskConfig):
     """Edges are predicted: which two vertices belong together.
 
@@ -112,6 +176,7 @@ class LinkPrediction(TaskConfig):
     """
 
     divides_edges: ClassVar[bool] = True
+    compares_rows: ClassVar[bool] = True
 
     num_negatives: int = 1
     decoder: str = "dot"

@@ -9,7 +9,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
 from gnnscale.model.links import LinkGNN, make_decoder
 from gnnscale.runtime.evaluation import pairs
-from gnnscale.runtime.evaluation.pairs import PairScorer
+from gnnscale.runtime.evaluation.pairs import PairScorer, _top
 
 WIDTH, NUM = 6, 40
 
@@ -67,3 +67,13 @@ def test_scores_and_partners_are_those_of_all_pairs(
         assert every[wanted[:, None], partners].numpy() == pytest.approx(best, abs=1e-5)
         assert all(len(set(row)) == k and set(row) <= set(columns) for row in partners.tolist())
         assert not (partners == wanted[:, None]).any()
+
+
+@pytest.mark.parametrize(("columns", "k"), [(64 * 12, 3), (64 * 40 + 17, 9), (100, 2), (5, 5)])
+def test_the_highest_of_a_row_are_those_of_sorting_all(columns: int, k: int) -> None:
+    scores = torch.from_numpy(np.random.default_rng(columns).integers(0, 90, (7, columns)))
+    scores = scores.float().contiguous()
+    found, places = _top(scores, k)
+    assert torch.equal(found, scores.sort(dim=1, descending=True).values[:, :k])
+    assert torch.equal(scores.gather(1, places), found)
+    assert all(len(set(row.tolist())) == k for row in places)
