@@ -260,7 +260,8 @@ def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelC
         return known
     shared = {field.name: getattr(known.config, field.name) for field in fields(LayeredModel)}
     custom = Custom(functions=layer, **shared)
-    return replace(known, config=custom, values={**known.values, "_target_": name_of(layer)})
+    values = {name: known.values[name] for name in shared}
+    return replace(known, config=custom, values={"_target_": name_of(layer), **values})
 
 
 def device_metadata(

@@ -85,7 +85,7 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
     for given, message in (
         ({"model": model, "hidden": 16}, r"options: model\.hidden: is given by gnn_model"),
         ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
-        ({"model": "sgc"}, "model=sgc: allowed are custom, gat, gcn, gin, sage"),
+        ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
         ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: is given by a keyword too"),
         ({"fanouts": [5]}, "sampler: picks neighbours for 1 layers"),
         ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: the trained"),

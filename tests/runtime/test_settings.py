@@ -90,7 +90,7 @@ READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
         (
             "model=gat model.num_heads=2",
             "the first layer of GAT does not aggregate features with coefficients of the graph "
-            "alone; those of model=gcn, sage and gin do",
+            "alone; those of model=gcn, sgc, gin, and sage with model.aggregator=mean do",
         ),
         (
             plan_of(ROWS),
