@@ -21,8 +21,8 @@ from bench import runner
 from bench.runner import FANOUTS, SEEDS, Measure, seeds_of
 
 HIDDEN, HEADS, WIDTH = 64, 4, 16
-#: A tenth of the sizes of ogbn-products.
-GRAPH = ("dataset=rmat_products", "dataset.num_vertices=244903", "dataset.num_edges=6185914")
+#: A twentieth of the sizes of ogbn-products.
+GRAPH = ("dataset=rmat_products", "dataset.num_vertices=122451", "dataset.num_edges=3092957")
 
 #: Parameters, and the loss of a step.
 Trainer = tuple[nn.Module, Callable[[int], torch.Tensor]]
