@@ -1,6 +1,4 @@
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
@@ -8,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import look_at
 
 from gnnscale.core.stages import STAGES
 
@@ -15,8 +14,6 @@ SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),
     *("Predicted and measured", "Pipeline", "Memory", "Options"),
 ]
-#: Any of these can look at the page.
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def section(page: str, name: str) -> str:
@@ -184,24 +181,6 @@ addEventListener("load", () => {
   document.title = cut.map((each) => each.closest(".card").innerText.split("\\n")[0]).join(" | ");
 });
 </script></body>"""
-
-
-def look_at(page: str, script: str, folder: Path) -> tuple[str, str]:
-    """Return a page as a browser on a desk has it after a script has run, and its title."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip(f"no {', '.join(BROWSERS[:-1])} or {BROWSERS[-1]} to look at the page with")
-    file = folder / "looked_at.html"
-    file.write_text(page.replace("</body>", script))
-    flags = [
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *("--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}"),
-    ]
-    command = [browser, *flags, "--window-size=1280,900", "--dump-dom", file.as_uri()]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-    assert "CONSOLE" not in answer.stderr
-    return answer.stdout, re.findall("<title>(.*?)</title>", answer.stdout)[0]
 
 
 def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
