@@ -242,7 +242,7 @@ class Dataset(StoreOptions, GraphSource):
 
 
 #: Options of later releases at the values that earlier ones had, whose stores keep their names.
-_LATER = {"standardize": False, "unlabelled": "refuse"}
+_LATER = {"standardize": False, "unlabelled": "refuse", "categories": None}
 _NONE = object()
 
 
