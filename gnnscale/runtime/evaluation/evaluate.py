@@ -15,7 +15,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend import Inferring
 from gnnscale.core import arrays, track
-from gnnscale.core.metrics import score
+from gnnscale.core.metrics import ClassCounts, count_classes, score
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
@@ -54,10 +54,22 @@ class VertexExaminer:
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""
+        return [self._scores(*each) for each in self._decisions(splits)]
+
+    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return the metrics on ``split``, and the counts of each class; None of regression."""
+        ((rows, labels),) = self._decisions([split])
+        counted = len(rows) > 0 and not self._graph.regression
+        return self._scores(rows, labels), count_classes(rows, labels) if counted else None
+
+    def _decisions(
+        self, splits: Sequence[str]
+    ) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        """Yield the outputs and the labels of each of ``splits``."""
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
-        labels = (self._graph.labels[each] for each in vertices)
-        return [self._scores(*each) for each in zip(rows, labels, strict=True)]
+        labels = (np.asarray(self._graph.labels[each]) for each in vertices)
+        yield from zip(rows, labels, strict=True)
 
     def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
         values = {name: score(name, rows, labels) for name in self._measures}
@@ -89,6 +101,10 @@ class LinkExaminer:
         return [
             {mrr: links.mean_reciprocal_rank(each), hits: links.hits_at(each, k)} for each in found
         ]
+
+    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return the metrics on ``split``; edges have no classes."""
+        return self.measure([split])[0], None
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
@@ -195,8 +211,12 @@ class Validator:
 
     def test(self) -> dict[str, float | None]:
         """Return the test metrics, None for one that is not defined."""
+        return self.test_by_class()[0]
+
+    def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return what ``test`` does, and the counts of each class; None without classes."""
         with self._all_threads():
-            return self._examiner.measure(["test"])[0]
+            return self._examiner.measure_by_class("test")
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
