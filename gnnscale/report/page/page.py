@@ -173,7 +173,8 @@ def memory(run: TrainResult) -> str:
     known = [each for each in last if each is not None]
     total = f"<tr><td class='left'>all workers</td><td></td><td>{figures.gib(sum(known))}</td></tr>"
     table = (
-        '<table><tr><th class="left">worker</th><th>peak RSS</th><th>PSS at the end</th></tr>'
+        '<table><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
+        "<th>proportional set (PSS) at the end</th></tr>"
         f"{''.join(rows)}{total if len(known) > 1 else ''}</table>"
         '<p class="soft">Pages that workers share, such as the graph, count in the RSS of each, '
         "and once in the sum of their PSS.</p>"

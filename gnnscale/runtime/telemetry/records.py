@@ -213,7 +213,7 @@ class GraphFigures:
     """Sizes of what a run trains on."""
 
     num_vertices: int
-    num_edges: int  #: directed edges along which messages are sent
+    num_edges: int  #: directed edges, those of messages
     num_features: int
     num_classes: int  #: classes, or targets of regression
     split_of: str  #: ``vertices`` or ``edges``, what is trained, validated and tested
