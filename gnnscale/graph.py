@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gnnscale.artifact.graph_store import (
     SPLIT_ARRAYS,
     WEIGHTS,
+    kept_notes,
     map_arrays,
     read_meta,
     vertex_dtype,
@@ -273,7 +275,9 @@ class Graph:
         """Write the graph as a store at ``path``, whole or not at all; nothing is replaced.
 
         ``Graph.open`` reads it, and ``gnnscale train dataset=store dataset.store=PATH`` trains on
-        it. Weights of edges are kept; numbers of edges, ``edge_ids``, are not.
+        it. Weights of edges are kept; numbers of edges, ``edge_ids``, are not. Of a graph that was
+        opened, so are the ids of its vertices, the columns and the scaling of its features and the
+        names of its classes, if these are still those of its store.
 
         Args:
             path: a directory that does not exist yet, or is empty. Those above it are made.
@@ -296,9 +300,11 @@ class Graph:
             arrays[part] = np.sort(getattr(self, part)).astype(ids)
         if self.edge_weights is not None:
             arrays[WEIGHTS] = self.edge_weights
+        notes, copied = self._notes()
         write_store(
             Path(path),
             arrays,
+            copied=copied,
             name=self.name,
             num_classes=self.num_classes,
             feature_dtype=self.feature_dtype,
@@ -307,4 +313,24 @@ class Graph:
             source="Graph.save",
             options={},
             raw=[],
+            **notes,
         )
+
+    def _notes(self) -> tuple[dict[str, Any], list[Path]]:
+        """Return what its store says beside the arrays, as far as it is true, and files of it."""
+        if self.path is None:
+            return {}, []
+        stored = Graph.open(self.path)
+        unchanged = [name for name in ("features", "labels") if self._has_stored(name, stored)]
+        if self.num_vertices == stored.num_vertices:
+            unchanged.append("vertices")
+        return kept_notes(self.path, unchanged)
+
+    def _has_stored(self, name: str, stored: Graph) -> bool:
+        """Whether an array is that of ``stored``, mapped or read."""
+        mine, other = getattr(self, name), getattr(stored, name)
+        if isinstance(mine, np.memmap) and isinstance(other, np.memmap):
+            return (mine.filename, mine.offset, mine.shape) == (
+                *(other.filename, other.offset, other.shape),
+            )
+        return bool(np.array_equal(mine, other))

@@ -83,7 +83,7 @@ def find_categories(table: Table, columns: Sequence[str]) -> dict[str, tuple[str
 
 
 def mixed_up(categories: Sequence[str]) -> str | None:
-    """Return a text among numbers, which is rather a mistake in a column of numbers; or None."""
+    """Return a text among numbers, which is rather a mistake in a column of numbers; else None."""
     texts = [name for name in categories if not _NUMBER.fullmatch(name)]
     return texts[0] if texts and len(texts) < len(categories) else None
 

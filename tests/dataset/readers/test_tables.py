@@ -17,8 +17,10 @@ from pyarrow import csv, parquet
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Tables, read_classes, read_ids, verify_store
+from gnnscale.dataset.storage.scaling import read_scaling
 from gnnscale.dataset.tables.categories import Column
 from gnnscale.dataset.tables.columns import read_columns
+from gnnscale.graph import Graph
 
 VERTICES = "id,label,split,a,b\n70,0,train,1,2\n5,1,val,3,4.5\n-8,1,TEST,5,6\n9,,,7,8\n"
 EDGES = "source,target\n70,5\n9,5\n5,70\n70,-8\n"
@@ -476,6 +478,27 @@ def test_a_column_of_texts_becomes_categories(tables, kind):
         Column(name="age", width=1),
         Column(name="city", width=2, categories=("oslo", "rome")),
     )
+
+
+def test_a_saved_graph_keeps_what_its_store_says(tables, tmp_path):
+    vertices = CITIES.replace("7,0,", "x,buyer,").replace("8,1,", "8,guest,")
+    vertices = vertices.replace("9,1", "9,guest")
+    graph = tables(vertices, "source,target\nx,8\n", standardize=True).open()
+    graph.save(tmp_path / "saved")
+    saved = Graph.open(tmp_path / "saved")
+    assert read_columns(saved) == read_columns(graph)
+    assert read_scaling(saved) == read_scaling(graph) is not None
+    assert read_classes(saved) == read_classes(graph) == ["buyer", "guest"]
+    assert read_ids(saved).to_pylist() == ["x", "8", "9", "6"]
+    assert all(check.problem is None for check in verify_store(saved.path))
+    others = replace(graph, features=np.ones((4, 3), np.float32))
+    others.save(tmp_path / "others")
+    again = Graph.open(tmp_path / "others")
+    assert (read_columns(again), read_scaling(again)) == (None, None)
+    assert read_classes(again) == ["buyer", "guest"]
+    relabelled = replace(graph, labels=np.array([1, 1, 0, 0]))
+    relabelled.save(tmp_path / "relabelled")
+    assert read_classes(Graph.open(tmp_path / "relabelled")) is None
 
 
 def test_codes_that_are_named_become_categories(tables):
