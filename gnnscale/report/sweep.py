@@ -224,7 +224,7 @@ def _summary(file: Path) -> dict[str, Any]:
 
 
 def _is_figure(value: Any) -> bool:
-    """Whether a value of a file may be a figure of a run: an ordinary number, or None."""
+    """Whether a value of a file may be a figure of a run: an ordinary number; None is allowed."""
     if value is None:
         return True
     ordinary = type(value) in (int, float) and (value == 0 or abs(value) > 1 / _MAX_FIGURE)

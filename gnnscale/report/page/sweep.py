@@ -305,10 +305,10 @@ def dot_plot(
         parts.append(svg.text(_WIDTH - _RIGHT, top - 2, right, anchor="end", css="strong"))
         parts += _marks(row, axis, top + _STRIP / 2, scale)
         top += _STRIP
-    said = "; ".join(f"{row.label} {row.words(form)} ({len(row.values)} jobs)" for row in rows)
+    words = "; ".join(f"{row.label} {row.words(form)} ({len(row.values)} jobs)" for row in rows)
     return (
         f'<svg class="dots" viewBox="0 0 {_WIDTH:g} {floor + 24}" role="img" '
-        f'aria-label="{escape(_plain(title))}: {escape(said)}">{"".join(parts)}</svg>'
+        f'aria-label="{escape(_plain(title))}: {escape(words)}">{"".join(parts)}</svg>'
     )
 
 
