@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from gnnscale.artifact.graph_store import (
     SPLIT_ARRAYS,
     WEIGHTS,
     StoreMeta,
+    kept_notes,
     map_arrays,
     read_meta,
     vertex_dtype,
@@ -396,6 +397,8 @@ class Graph:
 
         ``Graph.open`` reads it, and ``gnnscale train dataset=store dataset.store=PATH`` trains on
         it. Weights, features and labels of edges are kept; numbers of edges, ``edge_ids``, are not.
+        Of a graph that was opened, so are the ids of its vertices, the columns and the scaling of
+        its features and the names of its classes, if these are still those of its store.
 
         Args:
             path: a directory that does not exist yet, or is empty. Those above it are made.
@@ -420,9 +423,11 @@ class Graph:
         labels = self.edge_labels
         for part in EDGE_SPLITS if labels is not None else ():
             arrays[part] = np.sort(arrays[part]).astype(vertex_dtype(len(arrays[EDGE_LABELS])))
+        notes, copied = self._notes()
         write_store(
             Path(path),
             arrays,
+            copied=copied,
             name=self.name,
             num_classes=self.num_classes,
             feature_dtype=self.feature_dtype,
@@ -434,4 +439,30 @@ class Graph:
             source="Graph.save",
             options={},
             raw=[],
+            **notes,
         )
+
+    def _notes(self) -> tuple[dict[str, Any], list[Path]]:
+        """Return what its store says beside the arrays, as far as it is true, and files of it."""
+        if self.path is None:
+            return {}, []
+        stored = Graph.open(self.path)
+        pairs = {
+            "features": (self.features, stored.features),
+            "labels": (self.labels, stored.labels),
+            "edge_features": (self.edge_features, stored.edge_features),
+        }
+        if self.edge_labels is not None and stored.edge_labels is not None:
+            pairs["edge_labels"] = self.edge_labels.labels, stored.edge_labels.labels
+        unchanged = [name for name, each in pairs.items() if _are_equal(*each)]
+        if self.num_vertices == stored.num_vertices:
+            unchanged.append("vertices")
+        return kept_notes(self.path, unchanged)
+
+
+def _are_equal(mine: Array | None, stored: Array | None) -> bool:
+    """Whether an array is that of a store, mapped or read; None is not."""
+    if isinstance(mine, np.memmap) and isinstance(stored, np.memmap):
+        places = [(each.filename, each.offset, each.shape) for each in (mine, stored)]
+        return places[0] == places[1]
+    return mine is not None and stored is not None and bool(np.array_equal(mine, stored))

@@ -1,11 +1,12 @@
 """Make what of docs/ follows from something else: options, benchmarks, tables of packages.
 
-    python scripts/make_docs.py            writes configuration.md, benchmarks.md, architecture.md
+    python scripts/make_docs.py            writes the pages, and cli/meanings.json
     python scripts/make_docs.py --check    changes nothing; exit status 1 if one is not current
 
 ``configuration.md`` follows from the dataclasses of the options (fields, types, docstrings) and
 from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. The tables of
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
+``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``.
 """
 
 import ast
@@ -278,7 +279,8 @@ def _device_section(cls: type[Device]) -> str:
 CONFIGURATION = """\
 # Options
 
-Every option of every command. `gnnscale COMMAND --help` lists groups and keys, `--cfg job` shows
+Every option of every command. `gnnscale COMMAND --help` lists them with their meanings, and
+`--help GROUP` those of a group; `--cfg job` shows
 the composed options, `-m` sweeps over several values, and
 `eval "$(gnnscale train --shell-completion install=bash)"` completes them.
 
@@ -404,15 +406,33 @@ def _said(path: Path) -> str:
     return first.split(". ")[0].removesuffix(".").replace("``", "`")
 
 
-PAGES = {"configuration.md": configuration, "benchmarks.md": benchmarks}
-PAGES |= {"architecture.md": architecture}
+def meanings() -> str:
+    """Return what options of commands and of classes mean, and choices of groups, as JSON."""
+    commands = {name: attributes(cls) for name, cls in COMMANDS.items()}
+    classes, choices = {}, {}
+    for group in sorted(each.name for each in CONFIGS.iterdir() if each.is_dir()):
+        choices[group] = {}
+        for file in sorted((CONFIGS / group).glob("*.yaml")):
+            target = (read(file) or {}).get("_target_")
+            text = comment(file) if target is None or group in _ALIKE else ""
+            if target is not None:
+                nested = {each.name: each.text for each in options_of(_class(target))}
+                classes[target] = attributes(_class(target)) | nested
+                text = text or first_line(_class(target))
+            choices[group][file.stem] = text
+    found = {"commands": commands, "classes": classes, "choices": choices}
+    return json.dumps(found, indent=1, ensure_ascii=False).replace("`", "") + "\n"
+
+
+PAGES = {"docs/configuration.md": configuration, "docs/benchmarks.md": benchmarks}
+PAGES |= {"docs/architecture.md": architecture, "gnnscale/cli/meanings.json": meanings}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the pages, or compare them with what would be written."""
     status = 0
     for name, make in PAGES.items():
-        file, text = ROOT / "docs" / name, make()
+        file, text = ROOT / name, make()
         if arguments == ["--check"]:
             if not file.exists() or file.read_text() != text:
                 print(f"{file}: not current; run python scripts/make_docs.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from gnnscale.api.design import Choice, check_made, own_module
-from gnnscale.api.training import as_dataset, as_graph, run
+from gnnscale.api.training import as_dataset, as_graph, run, shown_log
 from gnnscale.core import Array, ConfigError, Float32Array, check_choice, check_range
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
@@ -51,7 +52,11 @@ _KEYWORDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+#: Epochs that a printed result lists, the last ones.
+_LISTED_EPOCHS = 10
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """A run: its figures, its model, and what that says of vertices.
 
@@ -80,6 +85,32 @@ class Result:
             test_metric=run.test_metric,
             metric=run.metric,
         )
+
+    def __repr__(self) -> str:
+        """Return one line: what was trained, how well, and its directory."""
+        return (
+            f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, test "
+            f"{self.metric} {_figure(self.test_metric)}, directory={str(self.directory)!r}>"
+        )
+
+    def __str__(self) -> str:
+        """Return a table of the last epochs, the metrics and the directory: half a screen."""
+        best = self.best_epoch
+        lines = [
+            f"{self.config.model.name}: test {self.metric} {_figure(self.test_metric)}, validation "
+            f"{_figure(self.valid_metric)}" + ("" if best is None else f", epoch {best}")
+        ]
+        if self.history:
+            shown = self.history[-_LISTED_EPOCHS:]
+            lines.append(f"{'epoch':>7}  {'loss':>8}  {'validation':>10}  {'seconds':>7}")
+            if len(shown) < len(self.history):
+                lines.append(f"{'...':>7}")
+            lines += [
+                f"{each.epoch:>7}  {each.train_loss:>8.4f}  {_figure(each.valid_metric):>10}  "
+                f"{each.epoch_time_s:>7.2f}{'  best' if each.epoch == best else ''}"
+                for each in shown
+            ]
+        return "\n".join([*lines, f"directory: {self.directory}"])
 
     @property
     def best_epoch(self) -> int | None:
@@ -318,6 +349,10 @@ class Result:
         return trained
 
 
+def _figure(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.4f}"
+
+
 def train(
     graph: Any,
     model: str | type[torch.nn.Module] | torch.nn.Module | Choice[Any] = "sage",
@@ -336,6 +371,7 @@ def train(
     directory: str | Path | None = None,
     resume: str | Path | None = None,
     observers: Sequence[Observer] = (),
+    progress: bool = False,
 ) -> Result:
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
@@ -359,6 +395,8 @@ def train(
         directory: the run directory; None for one of its own in ``outputs/train``.
         resume: run directory to continue.
         observers: follow the run, and are told of every step and epoch.
+        progress: show on standard error what the command shows there: notes and epochs. If your
+            program has handlers of ``logging``, they get these lines.
 
     Raises:
         ConfigError: an option is not allowed, or does not fit another one or the graph.
@@ -366,8 +404,10 @@ def train(
         WorkerError: a worker failed or died; the message says which and why.
     """
     given = {name: value for name, value in locals().items() if name in _KEYWORDS}
-    chosen, asked = _choices(graph, model, arguments, _asked(given, options or {}))
-    return Result.of(*run(chosen, asked, directory=directory, resume=resume, observers=observers))
+    with shown_log() if progress else nullcontext():
+        chosen, asked = _choices(graph, model, arguments, _asked(given, options or {}))
+        done = run(chosen, asked, directory=directory, resume=resume, observers=observers)
+    return Result.of(*done)
 
 
 def _asked(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

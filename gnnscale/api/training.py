@@ -2,8 +2,11 @@
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +155,26 @@ def _exists(path: Path) -> bool:
     return (path / "meta.json").exists()
 
 
+@contextmanager
+def shown_log() -> Iterator[None]:
+    """Show on standard error what a run logs; what the program logs itself stays as it is."""
+    package, root = logging.getLogger("gnnscale"), logging.getLogger()
+    level = package.level
+    # Handlers of the program's own show what reaches them, in their form.
+    handler = None if root.handlers or package.handlers else logging.StreamHandler(sys.stderr)
+    if not package.isEnabledFor(logging.INFO):
+        package.setLevel(logging.INFO)
+    if handler is not None:
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.setLevel(level)
+        if handler is not None:
+            package.removeHandler(handler)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """What ``start_training`` returns.
@@ -162,9 +185,9 @@ class Training:
         result: epochs, device plan, metrics.
     """
 
-    model: TrainableModel
+    model: TrainableModel = field(repr=False)
     directory: Path
-    result: TrainResult
+    result: TrainResult = field(repr=False)
 
     @property
     def losses(self) -> list[float]:

@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -153,11 +154,37 @@ def write_meta(
     GRAPH_STORE.write_header(folder, {"name": name, **sizes, **more, "arrays": arrays})
 
 
-def write_store(path: Path, arrays: Mapping[str, Array], **entries: Any) -> None:
+#: What a store says of its vertices, its features and its labels, beside the arrays.
+_NOTES = {"ids": "vertices", "columns": "features", "scaling": "features", "classes": "labels"}
+_NOTES |= {"edge_columns": "edge_features", "edge_classes": "edge_labels"}
+#: Files of the users' ids: whole numbers, and texts. A store has one of them, or neither.
+ID_FILES = ("ids.npy", "ids.parquet")
+
+
+def kept_notes(path: Path, unchanged: Collection[str]) -> tuple[dict[str, Any], list[Path]]:
+    """Return what the store at ``path`` says that is true of a copy too, and the files of it.
+
+    Args:
+        unchanged: which of ``vertices``, ``features``, ``labels``, ``edge_features`` and
+            ``edge_labels`` the copy has as they are.
+
+    Raises:
+        GraphError: ``meta.json`` cannot be read.
+    """
+    entries = read_meta(path).entries
+    kept = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
+    ids = kept.get("ids")
+    name = ids.get("file") if isinstance(ids, dict) else None
+    return kept, [path / name] if name in ID_FILES else []
+
+
+def write_store(
+    path: Path, arrays: Mapping[str, Array], *, copied: Sequence[Path] = (), **entries: Any
+) -> None:
     """Write a graph that is in memory as a store, and check it before it appears at ``path``.
 
     ``arrays`` are all of ``ARRAYS``, and what edges have of ``EDGE_ARRAYS``, in the types of a
-    store; ``entries`` are those of ``write_meta``.
+    store; ``entries`` are those of ``write_meta``, and ``copied`` files that they name.
 
     Raises:
         GraphError: ``path`` holds something, or cannot be written; or a store must not hold that.
@@ -167,6 +194,9 @@ def write_store(path: Path, arrays: Mapping[str, Array], **entries: Any) -> None
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
         written = {name: write_array(folder / f"{name}.npy", each) for name, each in arrays.items()}
+        for file in copied:
+            with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
+                shutil.copyfileobj(source, copy)
         write_meta(folder, written, **entries)
         try:
             _check_written(folder)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import exits, staging, streams
+from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import torchrun_rank, unfinished_folder
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
@@ -37,7 +38,8 @@ usage: gnnscale COMMAND [OPTION=VALUE ...] [-m]
 
 {commands}
 
-gnnscale COMMAND --help           the options of a command
+gnnscale COMMAND --help           the options of a command, and what they mean
+gnnscale COMMAND --help GROUP     those of a group, such as model
 gnnscale COMMAND --cfg job        its configuration, not run
 gnnscale train config=NAME        a shipped experiment, or your own: config=FILE.yaml
 gnnscale train resume=DIR         continue a run
@@ -92,6 +94,9 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     exits.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
+        if not {"-h", "--help"}.isdisjoint(arguments):
+            print(_help(command, arguments), end="")
+            return 0
         translated = staging.translate(command, arguments)
         cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
         with _elsewhere() as folder:
@@ -111,6 +116,22 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         print(one_line(message), file=streams.last_words())
         return 1
     return 0
+
+
+def _help(command: str, arguments: Sequence[str]) -> str:
+    """Return the help of a command: of the groups that are named, or of all.
+
+    Raises:
+        ConfigError: an argument is not allowed.
+    """
+    rest = [each for each in arguments if each not in ("-h", "--help")]
+    topics = [each for each in rest if "=" not in each and each[:1] not in "-~"]
+    translated = staging.translate(command, [each for each in rest if each not in topics])
+    overrides = [each for each in translated.arguments if not each.startswith("-")]
+    try:
+        return help_text(command, translated.config, overrides, topics)
+    except Exception as error:  # whatever was typed
+        raise ConfigError(exits.explain_hydra(error)) from error
 
 
 @contextmanager

@@ -124,6 +124,11 @@ def explain_hydra(error: Exception) -> str:
         reason = f"{type(cause).__name__}: {reason}"
     if missing := re.match(r"Could not override '([^']*)'\. No match in the defaults", reason):
         return f"{shown(missing[1])}: this command has no such group of options"
+    if several := re.match(r"Ambiguous value for argument '(([^'=]*)=([^']*))'", reason):
+        return (
+            f"{shown(several[1])}: add -m to run a sweep over these values, or write "
+            f"{shown(several[2])}=[{shown(several[3])}] for a list"
+        )
     key = getattr(cause, "full_key", None)
     return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
 

@@ -5,6 +5,8 @@ torch, and whatever imports it, is imported inside the tasks: help and completio
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import time
 import traceback
@@ -141,6 +143,7 @@ def _train(options: DictConfig, began: float) -> float | None:
             run_training=run_training,
             began=began,
             table=Console(),
+            command=_repeated(config.resume),
         )
         print(_verdict(result))
         print(directory)
@@ -401,6 +404,22 @@ def _in_sweep() -> bool:
     from hydra.types import RunMode
 
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def _repeated(resume: Path | None) -> str | None:
+    """Return the line that repeats the running job; None if it continues an earlier run."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if resume is not None:
+        return None
+    words = []
+    for word in HydraConfig.get().overrides.task:
+        name, _, value = str(word).lstrip("+").partition("=")
+        if name == "experiment":  # which has another name for users
+            of_file = re.fullmatch(r"file\d+_(.+)", value)
+            word = f"config={of_file[1]}.yaml" if of_file else f"config={value}"
+        words.append(str(word))
+    return shlex.join(["gnnscale", "train", *words])
 
 
 def _job() -> int:

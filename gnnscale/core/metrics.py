@@ -117,6 +117,56 @@ def macro_f1(scores: Array, labels: Array) -> float:
     return float(np.mean(2 * right / np.maximum(decisions, 1)))
 
 
+#: More classes are too many for a table of which is taken for which.
+MAX_CONFUSION = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassCounts:
+    """How predictions meet labels, class by class."""
+
+    wanted: tuple[int, ...]  #: vertices that have the class
+    chosen: tuple[int, ...]  #: vertices that are predicted to have it
+    right: tuple[int, ...]  #: those of both
+    #: ``[num_classes][num_classes]`` vertices of the row's class that are predicted to be of the
+    #: column's; None for multilabel, and above ``MAX_CONFUSION`` classes
+    confusion: tuple[tuple[int, ...], ...] | None = None
+
+    def scores(self, number: int) -> dict[str, float | None]:
+        """Return precision, recall and F1 of a class; None for one that divides by 0."""
+        wanted, chosen, right = self.wanted[number], self.chosen[number], self.right[number]
+        return {
+            "precision": right / chosen if chosen else None,
+            "recall": right / wanted if wanted else None,
+            "f1": 2 * right / (wanted + chosen) if wanted + chosen else None,
+        }
+
+
+def count_classes(scores: Array, labels: Array) -> ClassCounts:
+    """Count the decisions of each class.
+
+    Args:
+        scores: ``[n, num_classes]`` logits, as for ``accuracy``.
+        labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
+    """
+    if labels.ndim == 2:
+        chosen, wanted = scores > 0, labels > 0
+        found = (wanted, chosen, wanted & chosen)
+        counts = [np.count_nonzero(each, axis=0).tolist() for each in found]
+        return ClassCounts(wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],))
+    width = scores.shape[1]
+    picked = scores.argmax(axis=1)
+    found_of = (labels, picked, labels[picked == labels])
+    counts = [np.bincount(each, minlength=width).tolist() for each in found_of]
+    confusion = None
+    if width <= MAX_CONFUSION:
+        pairs = np.bincount(labels * width + picked, minlength=width * width)
+        confusion = tuple((*row,) for row in pairs.reshape(width, width).tolist())
+    return ClassCounts(
+        wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],), confusion=confusion
+    )
+
+
 def average_precision(scores: Array, labels: Array) -> float:
     """Sum of precisions at each threshold times the growth of the recall; NaN without any label.
 

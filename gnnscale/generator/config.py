@@ -63,10 +63,6 @@ class GenerateConfig:
         check_range("cards", self.cards, 1, _MAX_CARDS)
         check_range("batch_size", self.batch_size, 1, _MAX_BATCH)
         check_range("link_share", self.link_share, 0.01, 1)
-        if self.sampler.num_layers != self.model.num_layers:
-            raise ConfigError(
-                f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "
-                f"model.num_layers={self.model.num_layers}; give one number per layer"
-            )
+        self.sampler.check_layers(self.model.num_layers)
         if self.design is not None and self.report is None:
             raise ConfigError(f"design={self.design}: only with report=DIR")

@@ -51,7 +51,12 @@ def write_outcome(
     steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
     predicted = prediction.compare(run, steps)
     summary = summarise(
-        run, status=status, predicted=predicted, error=error, first_step_s=report.first_step_s
+        run,
+        status=status,
+        predicted=predicted,
+        error=error,
+        first_step_s=report.first_step_s,
+        command=report.command,
     )
     write_json(directory / SUMMARY_FILE, summary)
     spans = report.spans.all()
@@ -96,6 +101,7 @@ def train_and_report(
     began: float | None = None,
     table: Console | None = None,
     observers: Sequence[Observer] = (),
+    command: str | None = None,
 ) -> TrainResult:
     """Train, show it on standard error, and write the files of the run directory.
 
@@ -105,6 +111,7 @@ def train_and_report(
     Args:
         began: when the command began, by ``time.monotonic``; None for now.
         table: where tables of the run are printed, None for nowhere.
+        command: the line that repeats the run; None if no line does.
 
     Raises:
         ConfigError: a logger is not installed, or an observer fails.
@@ -114,7 +121,12 @@ def train_and_report(
     console = Console(stderr=True)
     others = open_observers(config, directory, options, observers)
     report = terminal.RunReport(
-        directory, epochs=config.epochs, options=options, console=console, began=began
+        directory,
+        epochs=config.epochs,
+        options=options,
+        console=console,
+        began=began,
+        command=command,
     )
     everybody = Observers(report, others)
     is_new = not (directory / run_directory.CONFIG_FILE).exists()

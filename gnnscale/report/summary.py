@@ -19,7 +19,13 @@ from gnnscale.report.fpga import SIMULATED, csim_figures
 
 if TYPE_CHECKING:
     from gnnscale.partition import PartitionFigures
-    from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, LeftOut, TrainResult
+    from gnnscale.runtime.telemetry.records import (
+        DeviceEpoch,
+        EpochRecord,
+        GraphFigures,
+        LeftOut,
+        TrainResult,
+    )
 
 
 SUMMARY_FILE = "summary.json"
@@ -34,6 +40,7 @@ def summarise(
     predicted: Mapping[str, Any] | None = None,
     error: str | None = None,
     first_step_s: float | None = None,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
 
@@ -43,6 +50,7 @@ def summarise(
 
     Args:
         first_step_s: seconds from the start of the command until its first step was done.
+        command: the line that repeats the run.
     """
     epochs = run.history
     seconds = sum(each.epoch_time_s for each in epochs)
@@ -50,6 +58,7 @@ def summarise(
     return {
         "status": status,
         "error": error,
+        "command": command,
         "dataset": run.dataset,
         "model": run.model,
         "seed": run.seed,
@@ -63,6 +72,9 @@ def summarise(
         "metric": run.metric,
         "valid_metrics": run.valid_metrics,
         "test_metrics": run.test_metrics,
+        "classes": _classes(run),
+        "confusion": _confusion(run),
+        "graph": _graph(run.graph),
         "ceiling": run.ceiling,
         "planning_s": run.layout.planning_s,
         "first_step_s": first_step_s,
@@ -84,6 +96,43 @@ def summarise(
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
+
+
+#: A run of more classes has no list of them.
+_MAX_CLASSES = 1000
+
+
+def _classes(run: TrainResult) -> list[dict[str, Any]] | None:
+    """Scores of each class on the test vertices, in the order of the classes' numbers."""
+    counts = run.test_classes
+    if counts is None or len(counts.wanted) > _MAX_CLASSES:
+        return None
+    names = None if run.graph is None else run.graph.classes
+    return [
+        {
+            "name": None if names is None else names[number],
+            **counts.scores(number),
+            "num_vertices": counts.wanted[number],
+            "num_predicted": counts.chosen[number],
+        }
+        for number in range(len(counts.wanted))
+    ]
+
+
+def _confusion(run: TrainResult) -> list[list[int]] | None:
+    counts = run.test_classes
+    if counts is None or counts.confusion is None:
+        return None
+    return [list(row) for row in counts.confusion]
+
+
+def _graph(found: GraphFigures | None) -> dict[str, Any] | None:
+    """Sizes of the graph, and of the split by its parts."""
+    if found is None:
+        return None
+    sizes = dict(zip(("train", "valid", "test"), found.split, strict=True))
+    names = ("num_vertices", "num_edges", "num_features", "num_classes", "split_of")
+    return {**{name: getattr(found, name) for name in names}, "split": sizes}
 
 
 def _left_out(found: LeftOut | None) -> dict[str, Any] | None:

@@ -1,18 +1,19 @@
-"""The table at the end of a sweep (``-m``)."""
+"""The table and the page at the end of a sweep (``-m``)."""
 
 import csv
 import io
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from gnnscale.core import ConfigError, write_atomically
@@ -20,6 +21,8 @@ from gnnscale.options.file import load_yaml, read_regular
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.report.figures import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
+from gnnscale.report.page.page import REPORT_FILE
+from gnnscale.report.page.sweep import render
 from gnnscale.report.summary import SUMMARY_FILE, write_json
 
 #: Figures of a job, and the headings that the table has for them.
@@ -40,6 +43,17 @@ _OF_SOME = {
     "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
     "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
 }
+#: Times of jobs, which are compared if these ran one after the other.
+_TIMES = ("epoch_time_s", "mteps", "speed_up")
+#: Columns that a narrow terminal leaves out, the first ones first.
+_LEFT_OUT = (
+    *("topology_hit_rate", "mteps", "link_mb", "step_mb", "replication_factor", "best_epoch"),
+    *("edge_cut_fraction", "feature_hit_rate", "epochs", "speed_up", "epoch_time_s", "status"),
+)
+#: The launcher of Hydra that runs one job after the other.
+_ONE_BY_ONE = "basic"
+#: Larger figures are no run's.
+_MAX_FIGURE = 1e15
 _FILE_WIDTH = 160
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options of a run's execution. If all others are alike, the same work is done, and
@@ -54,7 +68,7 @@ class SweepReport(Callback):
     """Hydra calls this when all jobs of a sweep are done, whichever launcher ran them."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write ``results.{json,csv,svg}`` into the sweep directory, and show a table.
+        """Write ``report.html`` and ``results.{json,csv,svg}``, and show a table.
 
         Raises:
             SystemExit: with status 1, if a job failed.
@@ -67,7 +81,12 @@ class SweepReport(Callback):
         write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
         write_atomically(directory / "results.csv", _csv(jobs))
         write_atomically(directory / "results.svg", _plot(jobs))
-        _print(jobs, seeds)
+        alone = _ran_alone(config)
+        shown, alike = _figures_shown(jobs, alone=alone)
+        page = render(jobs, columns=shown, alike=alike, alone=alone)
+        write_atomically(directory / REPORT_FILE, page)
+        _print(jobs, seeds, shown, alike, alone=alone)
+        print((directory / REPORT_FILE).resolve())
         print((directory / "results.json").resolve())
         failed = sum(job["status"] != "completed" for job in jobs)
         if failed:
@@ -75,11 +94,18 @@ class SweepReport(Callback):
             raise SystemExit(1)
 
 
+def _ran_alone(config: DictConfig) -> bool:
+    """Whether each job had the machine for itself."""
+    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+    return bool(choices.get("hydra/launcher", _ONE_BY_ONE) == _ONE_BY_ONE)
+
+
 def collect(directory: Path) -> list[dict[str, Any]]:
     """Return the jobs of the sweep in ``directory``: what varied, and what came of it.
 
     Each has ``job`` (its number), ``options`` (those overrides that differ between jobs),
-    ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median.
+    ``directory``, ``report`` (its page, relative to the sweep's folder, None without), and the
+    figures of its ``summary.json``: ``epoch_time_s`` is the median.
     ``speed_up`` is the ``epoch_time_s`` of the first job that does the same work over this one's:
     the two differ in how they are executed alone. It is None if no other job does that work, and
     if either has no such time. ``figures`` is the
@@ -103,6 +129,7 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 "job": number,
                 "options": {name: options.get(name) for name in varied},
                 "directory": str(file.parent.resolve()),
+                "report": _report(file.parent),
                 **{name: summary.get(name) for name in (*_COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
                 "figures": summary.get("figures"),
@@ -112,6 +139,11 @@ def collect(directory: Path) -> list[dict[str, Any]]:
         )
     _compare_times(jobs, [_work(file.parent) for _, _, file in found])
     return jobs
+
+
+def _report(directory: Path) -> str | None:
+    file = directory / REPORT_FILE
+    return f"{directory.name}/{REPORT_FILE}" if file.is_file() else None
 
 
 def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[str | None]) -> None:
@@ -174,8 +206,9 @@ def _summary(file: Path) -> dict[str, Any]:
         mean = (summary.get("epoch_time_s") or {}).get("median")
         figures = [summary.get(name) for name in (*_ALIKE[1:], "mteps")]
         figures += [*_of_parts(summary).values(), *_of_caches(summary).values()]
-        plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
-        if plain and isinstance(summary.get("figures"), (str, type(None))):
+        texts = [summary.get(name) for name in ("status", "metric", "error", "figures")]
+        plain = all(isinstance(each, (str, type(None))) for each in texts)
+        if plain and all(_is_figure(each) for each in (*figures, mean)):
             return dict(summary)
     except (
         OSError,
@@ -188,6 +221,14 @@ def _summary(file: Path) -> dict[str, Any]:
     ):
         pass
     return {"status": "failed", "error": f"{file}: not the summary of a run"}
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether a value of a file may be a figure of a run: an ordinary number; None is allowed."""
+    if value is None:
+        return True
+    ordinary = type(value) in (int, float) and (value == 0 or abs(value) > 1 / _MAX_FIGURE)
+    return ordinary and abs(value) < _MAX_FIGURE
 
 
 def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -241,26 +282,51 @@ def _csv(jobs: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> None:
+def _figures_shown(jobs: Sequence[dict[str, Any]], *, alone: bool) -> tuple[list[str], list[str]]:
+    """Return the figures that are columns of a table, and those that all jobs have alike.
+
+    Args:
+        alone: whether times of jobs may be compared.
+    """
+    names = [name for name in _COLUMNS if alone or name not in _TIMES]
+    for decided_by, group in _OF_SOME.items():
+        if all(job[decided_by] is None for job in jobs):
+            names = [name for name in names if name not in group]
+    alike = [
+        name for name in _ALIKE if len(jobs) > 1 and all(job[name] == jobs[0][name] for job in jobs)
+    ]
+    return [name for name in names if name not in alike], alike
+
+
+def _print(
+    jobs: Sequence[dict[str, Any]],
+    seeds: Sequence[dict[str, Any]],
+    shown: Sequence[str],
+    alike: Sequence[str],
+    *,
+    alone: bool,
+) -> None:
     console = Console()
     if not console.is_terminal:
         # A file has no edge at which lines must break.
         console = Console(width=_FILE_WIDTH)
     metric = next((job["metric"] for job in jobs if job["metric"]), "metric")
-    shown, alike = _shown(jobs, metric)
-    table = Table(title="Results of the sweep")
-    # A group and its option on a line each: names of options are longer than their values.
-    options = [name.replace(".", "\n.") for name in jobs[0]["options"]]
-    for heading in ("job", *options, *shown.values()):
-        table.add_column(escape(heading), justify="left" if heading == "status" else "right")
-    for job in jobs:
-        values = [job[name] for name in shown]
-        table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
-    console.print(table)
+    headings = _COLUMNS | {
+        name: f"{_COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
+    }
+    fitting, left_out = _fitting(jobs, shown, headings, console)
+    console.print(_table(jobs, fitting, headings))
+    if left_out:
+        words = ", ".join(headings[name] for name in left_out)
+        console.print(f"not shown for lack of room: {escape(words)}", highlight=False)
     if alike:
-        shared = zip(alike.values(), _cells(jobs[0][name] for name in alike), strict=True)
-        line = ", ".join(f"{escape(heading)} {value}" for heading, value in shared)
+        cells = _cells(jobs[0][name] for name in alike)
+        line = ", ".join(
+            f"{escape(headings[name])} {value}" for name, value in zip(alike, cells, strict=True)
+        )
         console.print(f"the same in all jobs: {line}", highlight=False)
+    if not alone:
+        console.print("jobs ran at the same time, so that their times are not compared")
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):
             numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
@@ -277,20 +343,37 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
         )
 
 
-def _shown(jobs: Sequence[dict[str, Any]], metric: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headings of the table's columns, and of what is printed once below it."""
-    headings = _COLUMNS | {
-        name: f"{_COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
-    }
-    for told_by, group in _OF_SOME.items():
-        if all(job[told_by] is None for job in jobs):
-            headings = {name: each for name, each in headings.items() if name not in group}
-    alike = {
-        name: headings.pop(name)
-        for name in _ALIKE
-        if len(jobs) > 1 and all(job[name] == jobs[0][name] for job in jobs)
-    }
-    return headings, alike
+def _fitting(
+    jobs: Sequence[dict[str, Any]],
+    shown: Sequence[str],
+    headings: Mapping[str, str],
+    console: Console,
+) -> tuple[list[str], list[str]]:
+    """Return the figures that a table has room for on ``console``, and the others."""
+    fitting, left_out = list(shown), []
+    endless = Console(width=1 << 14)
+    for name in _LEFT_OUT:
+        width = Measurement.get(endless, endless.options, _table(jobs, fitting, headings)).maximum
+        if width <= console.width:
+            break
+        if name in fitting:
+            fitting.remove(name)
+            left_out.append(name)
+    return fitting, left_out
+
+
+def _table(
+    jobs: Sequence[dict[str, Any]], shown: Sequence[str], headings: Mapping[str, str]
+) -> Table:
+    table = Table(title="Results of the sweep")
+    # A group and its option on a line each: names of options are longer than their values.
+    options = [name.replace(".", "\n.") for name in jobs[0]["options"]]
+    for heading in ("job", *options, *(headings[name] for name in shown)):
+        table.add_column(escape(heading), justify="left" if heading == "status" else "right")
+    for job in jobs:
+        values = [job[name] for name in shown]
+        table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
+    return table
 
 
 def _cells(values: Iterable[Any]) -> list[str]:

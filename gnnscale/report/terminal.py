@@ -196,6 +196,7 @@ class RunReport(records.Observer):
     Args:
         console: where to show; a terminal gets a bar, everything else lines through ``logging``.
         began: when the command began, by ``time.monotonic``; None for now.
+        command: the line that repeats the run; None if no line does.
     """
 
     def __init__(
@@ -206,9 +207,11 @@ class RunReport(records.Observer):
         options: Mapping[str, Any],
         console: Console,
         began: float | None = None,
+        command: str | None = None,
     ) -> None:
         self.run: records.TrainResult | None = None  #: the run so far, None until it has started
         self.directory = directory  #: the run directory
+        self.command = command  #: the line that repeats the run
         self.options = options  #: the run's options as plain values, written to ``config.yaml``
         self.spans = steps.Spans()  #: when the stages of the first steps ran
         #: seconds from the start of the command until its first step was reported

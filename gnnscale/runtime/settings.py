@@ -151,11 +151,7 @@ class BatchesConfig:
                 f"device_plan.split={list(split)}: sums to {sum(split)}, not to "
                 f"batch_size={self.batch_size}"
             )
-        if self.sampler.num_layers != self.model.num_layers:
-            raise ConfigError(
-                f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "
-                f"model.num_layers={self.model.num_layers}; give one number per layer"
-            )
+        self.sampler.check_layers(self.model.num_layers)
         _check_partitioner(self)
         if self.cache_planner.caches:
             _check_caches(f"cache_planner={self.cache_planner.policy}", self)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gnnscale.core import Array, Float32Array, Int32Array, Int64Array, IntArray, UInt32Array
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    IntArray,
+    UInt32Array,
+)
 from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 
@@ -187,6 +196,27 @@ class SamplerConfig(ABC):
     @abstractmethod
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
         """Build the sampler for ``graph``. The number of threads changes its speed alone."""
+
+    def check_layers(self, num_layers: int) -> None:
+        """Raise ConfigError unless it has a hop for each of a model's ``num_layers``.
+
+        The line says which options make them alike.
+        """
+        hops = self.num_layers
+        if hops == num_layers:
+            return
+        has = "1 hop" if hops == 1 else f"{hops} hops"
+        line = f"model.num_layers={num_layers}: the sampler has {has}, one a layer is needed"
+        names = [name for name, each in vars(self).items() if isinstance(each, Sequence)]
+        if not names:
+            raise ConfigError(f"{line}; set model.num_layers={hops}")
+        values = list(getattr(self, names[0]))
+        fitting = [*values, *values[-1:] * num_layers][:num_layers]
+        now, other = (f"{str(each).replace(' ', '')}" for each in (values, fitting))
+        raise ConfigError(
+            f"{line} (sampler.{names[0]}={now}); set model.num_layers={hops}, or "
+            f"sampler.{names[0]}={other}"
+        )
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:

@@ -1,6 +1,10 @@
 import json
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,48 @@ def test_weights_are_those_of_the_command(planted: Graph, tmp_path: Path, plan: 
     assert written[0] == written[1]
 
 
+def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
+    logger = logging.getLogger("gnnscale")
+    before = (logger.level, [*logger.handlers], logger.propagate)
+    with without_handlers():
+        done = gnnscale.train(planted, **SMALL, progress=True)
+        lines = capfd.readouterr().err.splitlines()
+        assert lines.count("starting workers") == 1
+        assert sum(line.startswith("epoch 1/2  loss ") for line in lines) == 1
+        gnnscale.train(planted, **SMALL)
+        assert "epoch" not in capfd.readouterr().err
+    assert (logger.level, [*logger.handlers], logger.propagate) == before
+    log = (done.directory / "train.log").read_text()
+    assert log.count("epoch 2/2") == 1
+
+
+@contextmanager
+def without_handlers() -> Iterator[None]:
+    """Take pytest's own handlers away, as of a program without any."""
+    root = logging.getLogger()
+    kept, root.handlers = root.handlers, []
+    try:
+        yield
+    finally:
+        root.handlers = kept
+
+
+def test_a_printed_result_fits_a_screen(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL)
+    long = replace(done, history=done.history[:1] * 300)
+    for result in (done, long):
+        lines = str(result).splitlines()
+        assert len(lines) <= 20
+        assert all(len(line) <= 100 for line in lines[:-1])
+        assert lines[0].startswith(f"GraphSAGE: test accuracy {done.test_metric:.4f}, validation ")
+        assert lines[-1] == f"directory: {done.directory}"
+        assert len(repr(result).splitlines()) == 1
+    assert [line.split()[0] for line in str(done).splitlines()[2:4]] == ["1", "2"]
+    assert str(replace(done, history=(), test_metric=None)).startswith(
+        "GraphSAGE: test accuracy not defined, validation not defined\ndirectory: "
+    )
+
+
 def test_what_a_result_says(planted: Graph) -> None:
     torch.manual_seed(5)
     expected = torch.rand(2)
@@ -87,7 +133,7 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
         ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
         ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
         ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: is given by a keyword too"),
-        ({"fanouts": [5]}, "sampler: picks neighbours for 1 layers"),
+        ({"fanouts": [5]}, "model.num_layers=2: the sampler has 1 hop,"),
         ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: the trained"),
         ({"model": 5}, "model=5: must be what gnn_model returns"),
         ({"arguments": {"heads": 2}}, "^arguments: are of a module of your own"),

@@ -84,8 +84,12 @@ def test_an_unknown_command(at_once: Command) -> None:
 
 def test_help_and_configuration_of_a_command(at_once: Command) -> None:
     answer = at_once("train", "--help")
-    assert "experiment: " in answer.stdout
+    assert "\nexperiment\n  choices: " in answer.stdout
     assert "cora_gcn" in answer.stdout
+    assert "epochs=16   " in answer.stdout
+    model = at_once("train", "--help", "model", "model=gat").stdout
+    assert model.startswith("model=gat\n")
+    assert "optimizer" not in model
     assert "\nseed: 7\n" in at_once("train", "--cfg", "job", "seed=7").stdout
     assert "\nepochs: 200\n" in at_once("train", "--cfg", "job", "config=cora_gcn").stdout
 

@@ -55,7 +55,7 @@ ODD = [
     ("train 'seed=${nope:1}'", "seed: Unsupported interpolation type nope"),
     ("train seed=???", "seed: required"),
     ("train seed=99999999999999999999", "must fit into 64 bits"),
-    ("train seed=0,1", "Ambiguous value for argument 'seed=0,1'"),
+    ("train seed=0,1", "seed=0,1: add -m to run a sweep over these values, or write seed=[0,1]"),
     ("train optimizer.lr=1e999", "optimizer.lr=inf: must be a finite number"),
     ("train model.dropout=nan", "model.dropout=nan: must be a finite number"),
     ("train sampler.fanouts=[9223372036854775807,5]", "9223372036854775807 is not a fan-out"),

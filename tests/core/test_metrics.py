@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core import metrics
-from gnnscale.core.metrics import accuracy, average_precision, macro_f1, micro_f1, roc_auc
+from gnnscale.core.metrics import (
+    accuracy,
+    average_precision,
+    count_classes,
+    macro_f1,
+    micro_f1,
+    roc_auc,
+)
 
 
 def test_accuracy_by_hand() -> None:
@@ -116,3 +123,31 @@ def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
 def test_throughput_by_hand() -> None:
     assert metrics.mteps(3_000_000, 2.0) == 1.5
     assert metrics.nvtps(500, 2.0) == 250.0
+
+
+def test_classes_by_hand() -> None:
+    """Of 5 vertices a, a, a, b, b the classes a, b, b, b, b are chosen; nobody has c."""
+    counts = count_classes(np.eye(3)[[0, 1, 1, 1, 1]], np.array([0, 0, 0, 1, 1]))
+    assert (counts.wanted, counts.chosen, counts.right) == ((3, 2, 0), (1, 4, 0), (1, 2, 0))
+    assert counts.confusion == ((1, 2, 0), (0, 2, 0), (0, 0, 0))
+    assert counts.scores(1) == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3)}
+    assert counts.scores(2) == {"precision": None, "recall": None, "f1": None}
+    scores = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
+    several = count_classes(scores, np.array([[1, 0], [0, 1], [1, 0]], np.uint8))
+    assert (several.wanted, several.chosen, several.right) == ((2, 1), (2, 1), (1, 1))
+    assert several.confusion is None
+    assert count_classes(np.eye(21), np.arange(21)).confusion is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1))
+def test_macro_f1_is_the_mean_of_the_classes(pairs: list[tuple[int, int]]) -> None:
+    labels, chosen = np.array(pairs).T
+    counts = count_classes(np.eye(5)[chosen], labels)
+    found = [counts.scores(number)["f1"] for number in range(5)]
+    known = [each for each in found if each is not None]
+    assert np.mean(known) == pytest.approx(macro_f1(np.eye(5)[chosen], labels))
+    assert counts.confusion is not None
+    table = np.array(counts.confusion)
+    assert tuple(table.sum(axis=1)) == counts.wanted
+    assert tuple(table.sum(axis=0)) == counts.chosen
+    assert tuple(table.diagonal()) == counts.right

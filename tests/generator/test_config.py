@@ -31,7 +31,7 @@ def test_the_default_is_the_u250() -> None:
         ("cards=0", "cards=0: must be at least 1"),
         ("batch_size=0", "batch_size=0"),
         ("link_share=1.5", "link_share=1.5"),
-        ("model.num_layers=3", "picks neighbours for 2 layers, but model.num_layers=3"),
+        ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
         ("design=/tmp", "design=/tmp: only with report=DIR"),
         ("board.clock_hz=0", "board.clock_hz=0"),
         ("board.link_bandwidth=-1", "board.link_bandwidth=-1: must be above 0"),

@@ -285,10 +285,13 @@ simulated_run = run_fixture(lambda: simulated(make_up()))
 def write_run() -> Callable[..., tuple[str, dict[str, Any]]]:
     """Writes a run's files into a directory, and returns its page and its summary."""
 
-    def write(directory: Path, run: MadeUpRun, **options: Any) -> tuple[str, dict[str, Any]]:
+    def write(
+        directory: Path, run: MadeUpRun, *, command: str | None = None, **options: Any
+    ) -> tuple[str, dict[str, Any]]:
         directory.mkdir(exist_ok=True)
         console = Console(file=io.StringIO())
-        report = RunReport(directory, epochs=3, options=options or {"seed": 0}, console=console)
+        options = options or {"seed": 0}
+        report = RunReport(directory, epochs=3, options=options, console=console, command=command)
         run.tell(report)
         summary = write_outcome(report, run.result, status="completed")
         return (directory / "report.html").read_text(), summary

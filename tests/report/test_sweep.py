@@ -200,3 +200,60 @@ def test_options_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     assert shown.count("[cpu]") == 2
     assert shown.count("[/cpu]") == 2
+
+
+def page_of(directory: Path) -> str:
+    return (directory / "report.html").read_text()
+
+
+def test_the_page_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(tmp_path)
+    (tmp_path / "2" / "report.html").write_text("")
+    ended(tmp_path)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        str(tmp_path / "report.html"),
+        str(tmp_path / "results.json"),
+    ]
+    page = page_of(tmp_path)
+    assert "model.hidden=8 0.6000 ± 0.1414 (2 jobs)" in page
+    assert page.count("href=") == 1
+    assert 'href="./2/report.html"' in page
+    assert "Median time per epoch" in page
+
+
+def test_times_of_jobs_that_ran_together_are_not_shown(tmp_path, capsys) -> None:
+    sweep(tmp_path)
+    hydra = {"sweep": {"dir": str(tmp_path)}, "runtime": {"choices": {"hydra/launcher": "joblib"}}}
+    SweepReport().on_multirun_end(OmegaConf.create({"hydra": hydra}))
+    shown = capsys.readouterr().out
+    assert "jobs ran at the same time, so that their times are not compared\n" in shown
+    assert "s/epoch" not in shown
+    assert "Median time" not in page_of(tmp_path)
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_no_column_is_cut(tmp_path, capsys, monkeypatch, width: int) -> None:
+    """A narrow terminal has fewer columns, and a line that names the others."""
+    monkeypatch.setattr("gnnscale.report.sweep._FILE_WIDTH", width)
+    for number, name in enumerate(("pagraph", "legion")):
+        cache = {"whole_run": {"feature_hit_rate": 0.5 * number, "topology_hit_rate": 0.1}}
+        more = {"step_bytes": {"host": 1e9, "link": 5e9, "peers": 0.0}, "cache": cache}
+        job(tmp_path, number, [f"cache_planner={name}"], **completed(0.5 + number / 4, **more))
+    ended(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if line[:1] in "┃│"]
+    assert all(len(line) <= width for line in table)
+    assert "…" not in "".join(table)
+    assert "0.7500" in table[-1]
+    left_out = [line for line in lines if line.startswith("not shown for lack of room: ")]
+    assert bool(left_out) == (width < 200)
+
+
+@pytest.mark.parametrize("figure", [float("nan"), float("inf"), 1e300, 5e-324, 10**400, True, "1"])
+def test_figures_that_no_run_has(tmp_path: Path, figure: object) -> None:
+    job(tmp_path, 0, ["device_plan=a"], **completed(0.5))
+    job(tmp_path, 1, ["device_plan=b"], **completed(0.5, figure))
+    with pytest.raises(SystemExit):
+        ended(tmp_path)
+    assert collect(tmp_path)[1]["status"] == "failed"
+    assert "not the summary of a run" in page_of(tmp_path)

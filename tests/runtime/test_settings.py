@@ -33,7 +33,7 @@ def test_options_become_records(settings: Settings) -> None:
         ("num_threads=4097", "num_threads=4097: must be at least 1 and at most 4,096"),
         ("seed=-1", "seed=-1: must be at least 0"),
         ("seed=9223372036854775808", "seed=9223372036854775808: must fit into 64 bits"),
-        ("sampler.fanouts=[5]", "sampler: picks neighbours for 1 layers, but model.num_layers=2"),
+        ("sampler.fanouts=[5]", "set model.num_layers=1, or sampler.fanouts=[5,5]"),
         (f"sampler.fanouts=[{'1,' * 16}1]", "sampler.fanouts=17: must be"),
         ("model.hidden=65537", "model.hidden=65537: must be at least 1 and at most 65,536"),
         ("model.num_layers=65", "model.num_layers=65: must be at least 1 and at most 64"),

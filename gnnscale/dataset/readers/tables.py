@@ -12,6 +12,7 @@ from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import table_files, usual_names
+from gnnscale.dataset.tables.categories import holds_texts
 from gnnscale.dataset.tables.columns import (
     LABEL_KINDS,
     UNLABELLED,
@@ -56,8 +57,10 @@ class Tables(Dataset):
         split_column: column of words that name the part of each vertex.
         unlabelled: one of ``UNLABELLED``: vertices in the split to train or validate that have no
             label are refused, or taken out of it.
-        features: columns of numbers, or of lists of numbers; None for all columns without another
-            role.
+        features: columns of numbers, of lists of numbers, or of categories; None for all columns
+            without another role.
+        categories: features that are categories beside those that hold texts, such as codes that
+            are numbers; each of up to 256 categories is a feature of 0 or 1.
         source: column of the ids that edges come from.
         target: column of the ids that edges go to.
         weight: column of the weights of edges, read if there is one of the default's name; None
@@ -80,6 +83,7 @@ class Tables(Dataset):
     split_column: str = field(default="split", metadata=names("text"))
     unlabelled: str = "refuse"
     features: list[str] | None = field(default=None, metadata=names("text"))
+    categories: list[str] | None = field(default=None, metadata=names("text"))
     source: str = field(default="source", metadata=names("text"))
     target: str = field(default="target", metadata=names("text"))
     weight: str | None = field(default=_WEIGHT, metadata=names("text"))
@@ -110,11 +114,13 @@ class Tables(Dataset):
             )
         if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
-        _check_named(
-            "features", self.features, (self.id, self.label, self.split_column), "all others"
-        )
+        taken = (self.id, self.label, self.split_column)
+        _check_named("features", self.features, taken, "all others")
         ends = (self.source, self.target, self.weight, self.edge_label)
         _check_named("edge_features", self.edge_features, ends, "no features of edges")
+        for column in self.categories or ():
+            if column in taken or (self.features is not None and column not in self.features):
+                raise ConfigError(f"dataset.categories: {shown(column)} is no column of features")
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""
@@ -234,7 +240,13 @@ class Tables(Dataset):
         if not names:
             columns = ", ".join(map(shown, table.names))
             raise GraphError(f"{table.path}: has no column of features, only {columns}")
-        return FeatureColumns(table, names, named=self.features is not None)
+        for name in self.categories or ():
+            table.require("categories", name)
+        given = self.categories or ()
+        categories = {
+            name: name in given for name in names if name in given or holds_texts(table.types[name])
+        }
+        return FeatureColumns(table, names, named=self.features is not None, categories=categories)
 
     def _read_vertices(self, table: Table, writer: store.StoreWriter) -> id_columns.IdMap:
         """Set number, labels and split of the vertices; keep their ids in the store."""

@@ -2,34 +2,25 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from msgspec import Meta
 
 from gnnscale.artifact.graph_store import (
     GRAPH_STORE,
     MAX_CLASSES,
-    MAX_FEATURES,
     has_label,
     read_meta,
 )
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_text, plain, refuse_nulls
+from gnnscale.dataset.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.dataset.tables.table import Table
 from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of a table whose numbers are features."""
-
-    name: str
-    width: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]  #: features; 1 unless it holds lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,32 +62,72 @@ def _read(graph: Graph, name: str, num_features: int) -> tuple[Column, ...] | No
 
 
 class FeatureColumns:
-    """The features of a table: columns of numbers, and of lists of numbers, one after the other.
+    """The features of a table: columns of numbers, of lists of numbers, and of categories in turn.
 
     If the user ``named`` them, a cell of CSV that is no number is an error later, which names it.
     ``option`` is the one that names them.
 
+    Args:
+        categories: those of ``columns`` that hold categories, with a feature for each; and whether
+            the user says so. Of a column of others, all or no categories are numbers.
+
     Raises:
-        GraphError: a column holds neither numbers nor lists of numbers.
+        GraphError: a column holds neither numbers nor lists of numbers; or too many categories.
     """
 
     def __init__(
-        self, table: Table, columns: Sequence[str], *, named: bool, option: str = "features"
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        named: bool,
+        categories: Mapping[str, bool] | None = None,
+        option: str = "features",
     ) -> None:
         self._table = table
         self._columns = columns
+        self._categories = self._found_categories(categories or {}, named=named)
         kinds = [table.types[column] for column in columns]
+        texts = option == "features"
+        allowed = f"numbers{', lists of numbers or texts' if texts else ' or lists of numbers'}"
         self._lists = [_is_list(kind) for kind in kinds]
         for column, kind in zip(columns, kinds, strict=True):
+            if column in self._categories:
+                continue
             if not _holds_numbers(kind) and not (named and table.is_csv):
                 raise GraphError(
                     f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
-                    "numbers or lists of numbers; name their columns by dataset.{option}=[...], or "
-                    "leave it out"
+                    f"{allowed}; name their columns by dataset.{option}=[...], or leave it out"
                 )
-        values = [kind.value_type if _is_list(kind) else kind for kind in kinds]
+        numbers = [
+            kind
+            for column, kind in zip(columns, kinds, strict=True)
+            if column not in self._categories
+        ]
+        values = [kind.value_type if _is_list(kind) else kind for kind in numbers]
         self.dtype = _stored(values)
         self._widths = self._measured()
+
+    def _found_categories(
+        self, asked: Mapping[str, bool], *, named: bool
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the categories of the columns ``asked``.
+
+        Raises:
+            GraphError: as the class says.
+        """
+        found = find_categories(self._table, list(asked))
+        for column, sure in asked.items():
+            text = None if sure else mixed_up(found[column])
+            if text is not None and named and self._table.is_csv:
+                del found[column]  # the row is named when its number is read
+            elif text is not None:
+                raise GraphError(
+                    f"{self._table.path}: column {shown(repr(column))} has both numbers and the "
+                    f"text {shown(repr(text))}; if all are categories, set "
+                    f"dataset.categories=[{shown(column)}]"
+                )
+        return found
 
     @property
     def num_features(self) -> int:
@@ -110,7 +141,12 @@ class FeatureColumns:
             GraphError: the names take over 1 MiB.
         """
         pairs = zip(self._columns, self._widths, strict=True)
-        found = [asdict(Column(name=name, width=width)) for name, width in pairs]
+        columns = (
+            Column(name=name, width=width, categories=self._categories.get(name))
+            for name, width in pairs
+        )
+        # A column of numbers has no entry for them.
+        found = [{k: v for k, v in asdict(each).items() if v is not None} for each in columns]
         if len(json.dumps(found)) > _MAX_NAME_BYTES:
             raise GraphError(
                 f"{self._table.path}: the names of {len(found)} columns of features take over "
@@ -123,7 +159,10 @@ class FeatureColumns:
         """Arrow type that each column of CSV is parsed as."""
         import pyarrow
 
-        return {column: pyarrow.float32() for column in self._columns}
+        return {
+            column: pyarrow.string() if column in self._categories else pyarrow.float32()
+            for column in self._columns
+        }
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns as they are."""
@@ -143,27 +182,33 @@ class FeatureColumns:
         rows = np.empty((len(batch), self.num_features), np.float32)
         first = 0
         for column, width, is_list in zip(self._columns, self._widths, self._lists, strict=True):
+            place = slice(first, first + width)
+            first += width
+            if column in self._categories:
+                rows[:, place] = one_hot(batch, column, self._categories[column])
+                continue
             refuse_nulls(batch, column)
             if is_list:
-                rows[:, first : first + width] = _list_values(batch, column, width)
+                rows[:, place] = _list_values(batch, column, width)
             else:
-                rows[:, first] = floats(batch, column, np.float32)
-            first += width
+                rows[:, place.start] = floats(batch, column, np.float32)
         return rows
 
     def _measured(self) -> list[int]:
-        """Return how many numbers the first row has of each column.
+        """Return how many features each column has: categories, or numbers of the first row.
 
         Raises:
             GraphError: a column has none; names it.
         """
+        sizes = {column: len(names) for column, names in self._categories.items()}
         if not any(self._lists):
-            return [1] * len(self._columns)
+            return [sizes.get(column, 1) for column in self._columns]
         batch = next(self._table.batches(self._columns, {}, 1 << 20))
         for column in self._columns:
-            refuse_nulls(batch, column)
+            if column not in sizes:
+                refuse_nulls(batch, column)
         widths = [
-            len(batch.columns[column][0]) if is_list else 1
+            len(batch.columns[column][0]) if is_list else sizes.get(column, 1)
             for column, is_list in zip(self._columns, self._lists, strict=True)
         ]
         if 0 in widths:
@@ -190,7 +235,7 @@ def _holds_numbers(kind: Any) -> bool:
 def _stored(kinds: Sequence[Any]) -> str:
     from pyarrow import types
 
-    if all(types.is_float16(kind) for kind in kinds):
+    if kinds and all(types.is_float16(kind) for kind in kinds):
         return "float16"
     if all(types.is_uint8(kind) or types.is_boolean(kind) for kind in kinds):
         return "uint8"

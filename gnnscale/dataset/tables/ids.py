@@ -11,7 +11,7 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.artifact.arrays import map_npy, write_array
 from gnnscale.artifact.files import file_bytes
-from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_CLASSES, read_meta
+from gnnscale.artifact.graph_store import GRAPH_STORE, ID_FILES, MAX_CLASSES, read_meta
 from gnnscale.artifact.header import file_sha256
 from gnnscale.core import Array, GraphError, Int64Array, shown
 from gnnscale.dataset.tables.batch import (
@@ -213,8 +213,6 @@ def _counts_up(numbers: Int64Array) -> bool:
     return True
 
 
-#: Whole numbers, and texts. A store has one of them, or none.
-ID_FILES = ("ids.npy", "ids.parquet")
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 

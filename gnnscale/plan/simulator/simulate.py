@@ -108,11 +108,7 @@ class SimulateConfig:
                 f"accelerators={shown(list(counts))}: numbers from {fewest} on are needed, "
                 f"up to {_MAX_RESULTS}, none above {_MAX_ACCELERATORS}"
             )
-        if self.sampler.num_layers != self.model.num_layers:
-            raise ConfigError(
-                f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "
-                f"model.num_layers={self.model.num_layers}; give one number per layer"
-            )
+        self.sampler.check_layers(self.model.num_layers)
 
     @property
     def of_hyscale(self) -> bool:

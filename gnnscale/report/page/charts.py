@@ -227,7 +227,8 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
                 parts.append(text(width - 6, top + 13 * row + 9, label, anchor="end", css="strong"))
     parts.append(text((left + width - right) / 2, floor + 33, "ms per step", anchor="middle"))
     return (
-        f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img">{"".join(parts)}</svg>'
+        f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img" '
+        f'aria-label="measured and predicted stage times">{"".join(parts)}</svg>'
     )
 
 
@@ -300,7 +301,8 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
             top += _ROW
     parts = [*_time_axis((end - start) * 1e3, top), *parts]
     return (
-        f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {top + 40:g}" role="img">'
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {top + 40:g}" role="img" '
+        'aria-label="stages of some steps over time, a row for each stage of a device">'
         f"{''.join(parts)}</svg>"
     )
 

@@ -52,7 +52,9 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
         cards.append(card(f"Threads of {device_title(plan, rank)}", legend(tasks) + chart + note))
     decisions = _decisions(steps)
     # Beside the last plot if there is room.
-    plots = grid([*cards, decisions]) if len(cards) % 2 else grid(cards) + decisions
+    if len(cards) % 2 and decisions:
+        cards, decisions = [*cards, decisions], ""
+    plots = grid(cards) + decisions
     if len(shown) == len(steps):
         return plots
     return f'<p class="soft">The first {len(shown):,} steps; nothing changed after them.</p>{plots}'
@@ -86,7 +88,7 @@ def _until_settled(steps: Steps) -> Steps:
 def _decisions(steps: Steps) -> str:
     title = "Decisions of dynamic resource management"
     if not steps.decisions:
-        return card(title, nothing("None: it was off, or found nothing worth a move."))
+        return ""
     shown = steps.decisions[:_MAX_DECISIONS]
     rows = "".join(
         f'<tr><td>{number:,}</td><td class="text">{escape(what)}</td></tr>'
@@ -130,8 +132,8 @@ def devices(summary: Mapping[str, Any]) -> str:
         "topology hits": [percent(each["topology_hit_rate"]) for each in found],
         "over its link": [gib(_link(each, "link_bytes")) for each in found],
         "requests": [count(_link(each, "link_requests")) for each in found],
-        "J of the run": [count(_gpu(each, "energy_j")) for each in found],
-        "mean W": [count(_gpu(each, "power_w")) for each in found],
+        "joules of the run": [count(_gpu(each, "energy_j")) for each in found],
+        "mean watts": [count(_gpu(each, "power_w")) for each in found],
         "from the host": [gib(_gpu(each, "received_bytes")) for each in found],
     }
     note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
@@ -202,6 +204,10 @@ def _csim(devices: list[dict[str, Any]]) -> str:
     return f'<div class="card wide">{tables}{note}</div>'
 
 
+#: Counts of the table of traffic that do not need a cache.
+_MOVED = ("link_bytes", "link_requests", "peer_bytes")
+
+
 def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
     """What crossed links and what caches answered: over the steps, and in an epoch."""
     rows = [
@@ -211,7 +217,8 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
             ("rows", "features", "feature_hit_rate"),
             ("lists", "topology", "topology_hit_rate"),
         )
-        if each["traffic"] is not None and any(each["traffic"][part].values())
+        if each["traffic"] is not None
+        and (each[rate] is not None or any(each["traffic"][part][name] for name in _MOVED))
     ]
     cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
     figures = card("Figures", _traffic_table(rows)) if rows else ""

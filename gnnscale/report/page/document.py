@@ -4,22 +4,26 @@ from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
+#: Nothing is loaded, and no script runs, whatever a page says.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
-def document(title: str, note: str, sections: Sequence[str]) -> str:
-    """Return a whole page.
+
+def document(title: str, note: str | None, sections: Sequence[str]) -> str:
+    """Return a whole page, in which no script runs.
 
     Args:
-        note: text that stands out below the title: what kind of figures follow.
+        note: text that stands out below the title: what kind of figures follow; None for none.
         sections: HTML, of ``section``.
     """
+    stands_out = "" if note is None else f'<p class="note">{escape(note)}</p>\n'
     css = (resources.files("gnnscale.report.page") / "page.css").read_text()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{escape(title)}</title><style>{css}</style></head>\n"
         f"<body><main><h1>{escape(title)}</h1>\n"
-        f'<p class="note">{escape(note)}</p>\n'
-        f"{''.join(sections)}</main></body></html>\n"
+        f"{stands_out}{''.join(sections)}</main></body></html>\n"
     )
 
 

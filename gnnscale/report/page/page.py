@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray
+from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray, one_line
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 from gnnscale.report.figures import ABSENT, MEASURED, count, gib
@@ -20,7 +20,16 @@ from gnnscale.report.page.devices import (
     steps_axis,
     traffic,
 )
-from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing
+from gnnscale.report.page.parts import (
+    NOTHING,
+    badge,
+    card,
+    device_css,
+    device_title,
+    grid,
+    nothing,
+    table,
+)
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
 from gnnscale.report.steps import Steps
@@ -164,7 +173,8 @@ def memory(run: TrainResult) -> str:
     known = [each for each in last if each is not None]
     total = f"<tr><td class='left'>all workers</td><td></td><td>{figures.gib(sum(known))}</td></tr>"
     table = (
-        '<table><tr><th class="left">worker</th><th>peak RSS</th><th>PSS at the end</th></tr>'
+        '<table><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
+        "<th>proportional set (PSS) at the end</th></tr>"
         f"{''.join(rows)}{total if len(known) > 1 else ''}</table>"
         '<p class="soft">Pages that workers share, such as the graph, count in the RSS of each, '
         "and once in the sum of their PSS.</p>"
@@ -227,6 +237,7 @@ def render(
         spans: ``[num_spans]`` of ``SPAN``, of the first steps.
     """
     parts = {
+        "Classes": classes(summary),
         "Devices": devices(summary),
         "Loss and metric": learning(run.history, steps, summary),
         "Stage times": stage_times(run.plan, steps),
@@ -235,9 +246,18 @@ def render(
         "Predicted and measured": prediction(summary["predicted"]),
         "Pipeline": pipeline(run.plan, steps, spans),
         "Memory": memory(run),
-        "Options": _options(options, summary),
+        "Options and command": _options(options, summary),
     }
-    body = "".join(f"<section><h2>{title}</h2>{part}</section>" for title, part in parts.items())
+    empty = {title: part for title, part in parts.items() if part.startswith(NOTHING)}
+    body = "".join(
+        f"<section><h2>{title}</h2>{part}</section>"
+        for title, part in parts.items()
+        if part and title not in empty
+    )
+    # What there is nothing to show of gets a line at the end.
+    body += "".join(
+        part.replace(NOTHING, f"{NOTHING}{title}: ", 1) for title, part in empty.items()
+    )
     title = escape(f"{run.dataset} · {run.model} · gnnscale")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -265,7 +285,7 @@ def _header(summary: dict[str, Any]) -> str:
         f'<div class="head"><h1>{escape(summary["dataset"])} · {escape(summary["model"])}</h1>'
         f'<span class="status {status}">{status}</span>{badge(figures)}</div>'
         f'<p class="soft">gnnscale {escape(str(summary["versions"]["gnnscale"]))}, '
-        f"seed {summary['seed']}, {escape(summary['processor'])}</p>"
+        f"seed {summary['seed']}, {escape(summary['processor'])}</p>{_sizes(summary['graph'])}"
         f"{error}{'' if figures == MEASURED else warning}{_tiles(summary)}"
     )
 
@@ -278,6 +298,63 @@ def _simulating(summary: dict[str, Any]) -> str:
         " Seconds of propagate on csim devices are cycles over their clock, and those of transfer "
         "are modelled. Seconds of steps and epochs, edges per second and the pipeline are those of "
         "this machine, which simulates."
+    )
+
+
+def _sizes(graph: dict[str, Any] | None) -> str:
+    """Sizes of the graph and of its split."""
+    if graph is None:
+        return ""
+    names = ("vertices", "edges", "features", "classes")
+    known = [f"{graph[f'num_{name}']:,} {name}" for name in names if graph[f"num_{name}"]]
+    split = ", ".join(
+        f"{graph['split'][part]:,} {verb}"
+        for part, verb in (("train", "train"), ("valid", "validate"), ("test", "test"))
+    )
+    return f'<p class="soft">{", ".join(known)}; of the {escape(graph["split_of"])} {split}</p>'
+
+
+def classes(summary: dict[str, Any]) -> str:
+    """Scores of each class on the test vertices, and which class is taken for which."""
+    found = summary["classes"]
+    if not found:
+        return ""
+    names = [str(i) if each["name"] is None else each["name"] for i, each in enumerate(found)]
+    labels = {"class": [escape(one_line(name, 80)) for name in names]}
+    figures = {
+        "precision": [_score(each["precision"]) for each in found],
+        "recall": [_score(each["recall"]) for each in found],
+        "F1": [_score(each["f1"]) for each in found],
+        "vertices": [count(each["num_vertices"]) for each in found],
+        "predicted": [count(each["num_predicted"]) for each in found],
+    }
+    note = (
+        '<p class="soft">Test vertices. Precision: how many of those predicted are right; recall: '
+        "how many of the class are found; F1: their harmonic mean.</p>"
+    )
+    cards = [card("Scores by class", f'<div class="tall">{table(labels, figures)}</div>{note}')]
+    if summary["confusion"] is None:
+        return grid(cards)
+    confusion = card("Predicted for each class", _confusion(names, summary["confusion"]))
+    # More columns than that need the width of the page.
+    return grid([*cards, confusion]) if len(names) <= 6 else confusion + grid(cards)
+
+
+def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """A table of counts, shaded by their part of the row: each row is a class."""
+    short_names = [escape(one_line(name, 12)) for name in names]
+    head = "".join(f'<th scope="col">{name}</th>' for name in short_names)
+    body = ""
+    for name, row in zip(short_names, counts, strict=True):
+        total = max(sum(row), 1)
+        cells = "".join(
+            f'<td style="--share:{55 * value / total:.0f}%">{value:,}</td>' for value in row
+        )
+        body += f'<tr><th scope="row" class="left">{name}</th>{cells}</tr>'
+    caption = "Rows: the class of test vertices; columns: what is predicted for them."
+    return (
+        f'<div class="wide"><table class="heat"><caption class="soft">{caption}</caption>'
+        f"<tr><td></td>{head}</tr>{body}</table></div>"
     )
 
 
@@ -295,7 +372,7 @@ def _tiles(summary: dict[str, Any]) -> str:
             f"validation {metric}" + ("" if best is None else f", epoch {best}"),
         ),
         (ABSENT if median is None else f"{median:.2f} s", "time per epoch, median"),
-        (count(summary["mteps"]), "MTEPS, million edges per second"),
+        (count(summary["mteps"]), "million edges traversed per second (MTEPS)"),
         (f"{summary['epochs']}", f"epochs{early}"),
         (gib(summary["peak_rss_bytes"]), "peak memory of one process"),
     ]
@@ -310,7 +387,10 @@ def _score(value: float | None) -> str:
 def _options(options: Mapping[str, Any], summary: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
     text = escape(OmegaConf.to_yaml(dict(options)))
+    command = summary["command"]
+    line = f'<pre class="card">{escape(one_line(command, 4000))}</pre>' if command else ""
+    repeat = f"<p>This line repeats the run:</p>{line}" if line else ""
     return (
-        f"<details class='card'><summary>config.yaml</summary><pre>{text}</pre></details>"
+        f"{repeat}<details class='card'><summary>config.yaml</summary><pre>{text}</pre></details>"
         f'<p class="soft">{escape(versions)}</p>'
     )

@@ -255,6 +255,10 @@ def grid(cards: Sequence[str]) -> str:
     return f'<div class="grid2">{"".join(cards)}</div>' if cards else ""
 
 
+#: How an empty section begins.
+NOTHING = '<p class="soft empty">'
+
+
 def nothing(why: str) -> str:
     """Return a line with the reason for an empty section."""
-    return f'<p class="soft">{why}</p>'
+    return f"{NOTHING}{why}</p>"

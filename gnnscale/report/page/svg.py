@@ -104,7 +104,7 @@ class Plot:
         size = f' width="{self.width:g}" height="{self.height:g}"' if sized else ""
         return (
             f'<svg class="chart"{size} viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            f"{scales} "
+            f'aria-label="{escape(f"{self.y.title} by {self.x.title}")}" {scales} '
             f'data-title="{escape(self.x.title)}"{" data-stacked" if stacked else ""}>'
             f"{''.join(self._axes())}{''.join(background)}"
             f'<svg {area} viewBox="{box}">{"".join(drawn)}</svg>'

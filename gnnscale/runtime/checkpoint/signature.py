@@ -11,9 +11,10 @@ from typing import Annotated, Literal, cast
 from msgspec import Meta
 
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
-from gnnscale.core import ConfigError, decode, shown, write_atomically
+from gnnscale.core import ConfigError, Int64Array, decode, shown, write_atomically
 from gnnscale.dataset.storage.scaling import Scaling, read_scaling, scaled_graph
-from gnnscale.dataset.tables.columns import Column, read_columns, read_edge_columns
+from gnnscale.dataset.tables.categories import Column, arranged_graph, check_kinds, places_of
+from gnnscale.dataset.tables.columns import read_columns, read_edge_columns
 from gnnscale.dataset.tables.ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, Labelled
 from gnnscale.model.losses import label_kind
@@ -38,7 +39,7 @@ class Signature:
         num_features: length of a row of features.
         num_classes: classes, or targets of regression; 0 if nothing was labelled.
         labels: ``classes``, ``multilabel`` or ``regression``.
-        columns: the features, in order; None without names.
+        columns: the features, in order, with their categories; None without names.
         classes: names of the classes, in the order of their numbers; None without names.
         scaling: what standardized the features; None if nothing did.
         num_edge_features: features of each edge that models read; 0 if they read none.
@@ -96,35 +97,47 @@ class Signature:
         return self.labels == "regression"
 
     def fitted(self, graph: Graph) -> Graph:
-        """Return ``graph`` with its features as the model reads them, scaled if those were.
+        """Return ``graph`` with its features as the model reads them.
+
+        Those of a category have the place that they had when the model was trained, and all are
+        scaled if those were.
 
         Raises:
             ConfigError: their number differs, or names or order of their columns, or those of
-                features of edges; or they have a scaling, and not that of the run.
+                features of edges; or a column has a category that is not known; or they have a
+                scaling, and not that of the run.
             GraphError: as ``of`` does.
         """
-        self._check(graph)
+        places = self._places(graph)
+        self._check_edges(graph)
         if not self.num_edge_features and graph.num_edge_features:
             graph = graph.without_edge_features()
         found = read_scaling(graph)
-        if found is None and self.scaling is not None:
-            return scaled_graph(graph, self.scaling)
-        if found != self.scaling:
+        if found is not None and (found != self.scaling or places is not None):
             raise ConfigError(
                 f"dataset: {graph.name} has features with a scaling that is not the run's; prepare "
                 "it with dataset.standardize=false, so that they get that of the run"
             )
-        return graph
+        arranged = graph if places is None else arranged_graph(graph, places)
+        if found is None and self.scaling is not None:
+            return scaled_graph(arranged, self.scaling)
+        return arranged
 
-    def _check(self, graph: Graph) -> None:
-        found = read_columns(graph)
-        if found is not None and self.columns is not None:
-            _check_columns(graph.name, found, self.columns)
-        if graph.num_features != self.num_features:
+    def _places(self, graph: Graph) -> Int64Array | None:
+        """Return the places of features of categories, None if there are none; check all."""
+        columns, places = read_columns(graph), None
+        if columns is not None and self.columns is not None:
+            _check_columns(graph.name, columns, self.columns)
+            places = places_of(graph.name, columns, self.columns)
+        num_features = graph.num_features if places is None else len(places)
+        if num_features != self.num_features:
             raise ConfigError(
-                f"dataset: {graph.name} has {graph.num_features} features, and the run was trained "
+                f"dataset: {graph.name} has {num_features} features, and the run was trained "
                 f"on {self.num_features} of {self.graph}"
             )
+        return places
+
+    def _check_edges(self, graph: Graph) -> None:
         found = read_edge_columns(graph)
         if found is not None and self.edge_columns is not None:
             _check_columns(graph.name, found, self.edge_columns, of="edges", key="edge_features")
@@ -147,7 +160,7 @@ def _check_columns(
 
     ``name`` is that of the graph, and ``key`` the option that chooses them.
     """
-    own = {each.name: each.width for each in trained}
+    own = {each.name: each for each in trained}
     features = f"features of {of}" if of else "features"
     for each in found:
         if each.name not in own:
@@ -155,10 +168,11 @@ def _check_columns(
                 f"dataset: {name} has {features} {shown(repr(each.name))}, which the run was not "
                 f"trained on; set dataset.{key}=[{_listed(own)}]"
             )
-        if each.width != own[each.name]:
+        check_kinds(name, each, own[each.name])
+        if each.categories is None and each.width != own[each.name].width:
             raise ConfigError(
                 f"dataset: {name} has {each.width} numbers in each {shown(repr(each.name))}, "
-                f"and the run was trained on {own[each.name]}"
+                f"and the run was trained on {own[each.name].width}"
             )
     missing = own.keys() - {each.name for each in found}
     if missing:

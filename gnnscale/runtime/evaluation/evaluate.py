@@ -15,7 +15,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend import Inferring
 from gnnscale.core import arrays, track
-from gnnscale.core.metrics import score
+from gnnscale.core.metrics import ClassCounts, count_classes, score
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import EdgeGNN, LinkGNN
@@ -55,10 +55,25 @@ class VertexExaminer:
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""
+        return [self._scores(*each) for each in self._decisions(splits)]
+
+    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return the metrics on ``split``, and the counts of each class; None of regression."""
+        ((rows, labels),) = self._decisions([split])
+        counted = len(rows) > 0 and not self._graph.regression
+        return self._scores(rows, labels), count_classes(rows, labels) if counted else None
+
+    def _decisions(
+        self, splits: Sequence[str]
+    ) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        """Yield the outputs and the labels of each of ``splits``."""
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
-        labels = (self._graph.labels[each] for each in vertices)
-        return [scores(self._measures, *each) for each in zip(rows, labels, strict=True)]
+        labels = (np.asarray(self._graph.labels[each]) for each in vertices)
+        yield from zip(rows, labels, strict=True)
+
+    def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
+        return scores(self._measures, rows, labels)
 
 
 class LinkExaminer:
@@ -86,6 +101,10 @@ class LinkExaminer:
         return [
             {mrr: links.mean_reciprocal_rank(each), hits: links.hits_at(each, k)} for each in found
         ]
+
+    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return the metrics on ``split``; edges have no classes."""
+        return self.measure([split])[0], None
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
@@ -144,6 +163,7 @@ class EdgeExaminer:
         self._predictor = EdgePredictor(model, predictor)
         assert task.graph.edges.ends is not None
         self._ends = task.graph.edges.ends
+        self._measures = task.measures
 
     def prepare(self, splits: Sequence[str]) -> None:
         """Log what measuring each of ``splits`` takes; refuse it if there is no room."""
@@ -152,16 +172,23 @@ class EdgeExaminer:
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""
-        return [self._scores(self._rows(split)) for split in splits]
+        return [scores(self._measures, *self._outputs(split)) for split in splits]
+
+    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return the metrics on ``split``, and the counts of each class; None of regression."""
+        outputs, labels = self._outputs(split)
+        counts = None if labels.dtype.kind == "f" else count_classes(outputs, labels)
+        return scores(self._measures, outputs, labels), counts
 
     def _rows(self, split: str) -> arrays.IntArray:
         return labelled_vertices(self._task.labels, split, what="edges")
 
-    def _scores(self, rows: arrays.IntArray) -> dict[str, float | None]:
-        ends = np.asarray(self._ends[rows])
-        features = self._task.graph.edge_features
+    def _outputs(self, split: str) -> tuple[arrays.Float32Array, arrays.Array]:
+        """Return outputs and labels of the edges of ``split``."""
+        rows = self._rows(split)
+        ends, features = np.asarray(self._ends[rows]), self._task.graph.edge_features
         outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
-        return scores(self._task.measures, outputs, self._task.labels.labels[rows])
+        return outputs, np.asarray(self._task.labels.labels[rows])
 
 
 def scores(
@@ -232,8 +259,12 @@ class Validator:
 
     def test(self) -> dict[str, float | None]:
         """Return the test metrics, None for one that is not defined."""
+        return self.test_by_class()[0]
+
+    def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return what ``test`` does, and the counts of each class; None without classes."""
         with self._all_threads():
-            return self._examiner.measure(["test"])[0]
+            return self._examiner.measure_by_class("test")
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:

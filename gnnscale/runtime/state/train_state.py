@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from gnnscale.core.metrics import ClassCounts
+from gnnscale.dataset.tables.ids import read_classes
+from gnnscale.graph import Labelled
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.step import Step
@@ -14,7 +17,9 @@ from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.task.base import ceiling
+from gnnscale.runtime.task.base import Task, ceiling
+from gnnscale.runtime.task.edges import EdgeTask
+from gnnscale.runtime.task.links import LinkTask
 from gnnscale.runtime.telemetry import records
 
 
@@ -134,7 +139,11 @@ class TrainState:
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
 
-    def result(self, test_metrics: dict[str, float | None] | None = None) -> records.TrainResult:
+    def result(
+        self,
+        test_metrics: dict[str, float | None] | None = None,
+        test_classes: ClassCounts | None = None,
+    ) -> records.TrainResult:
         """Describe the run so far."""
         graph, progress = self.data.graph, self.progress
         return records.TrainResult(
@@ -145,8 +154,30 @@ class TrainState:
             measures=self.data.task.measures,
             ceiling=ceiling(graph, self.metric),
             history=tuple(progress.history),
+            graph=_figures_of(self.data.task),
             test_metrics=test_metrics or {},
+            test_classes=test_classes,
             stopped_early=self.out_of_patience and progress.epoch < self.config.epochs,
             steps_per_epoch=progress.steps_per_epoch,
             steps_done=progress.steps_done,
         )
+
+
+def _figures_of(task: Task) -> records.GraphFigures:
+    """Count what a run trains on, validates and tests."""
+    graph, of_edges = task.graph, isinstance(task, EdgeTask)
+    labels: Labelled = task.labels if isinstance(task, EdgeTask) else graph
+    parts = (
+        (task.split.train, task.split.valid, task.split.test)
+        if isinstance(task, LinkTask)
+        else (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    )
+    return records.GraphFigures(
+        num_vertices=graph.num_vertices,
+        num_edges=graph.num_edges,
+        num_features=graph.num_features,
+        num_classes=labels.num_classes,
+        split_of="edges" if isinstance(task, LinkTask | EdgeTask) else "vertices",
+        split=tuple(len(each) for each in parts),
+        classes=read_classes(graph, edges=of_edges),
+    )

@@ -9,6 +9,7 @@ import msgspec
 from gnnscale.cache import CacheFigures
 from gnnscale.core import Count, Positive, StageTimes, StructArray, Traffic, better
 from gnnscale.core.gpu_meter import GpuUse
+from gnnscale.core.metrics import ClassCounts
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf import equations, work
@@ -208,6 +209,19 @@ class RunLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GraphFigures:
+    """Sizes of what a run trains on."""
+
+    num_vertices: int
+    num_edges: int  #: directed edges, those of messages
+    num_features: int
+    num_classes: int  #: classes, or targets of regression
+    split_of: str  #: ``vertices`` or ``edges``, what is trained, validated and tested
+    split: tuple[int, ...]  #: how many train, validate and test
+    classes: Sequence[str] | None = None  #: names of the classes; None without names
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainResult:
     """A training run: not yet begun, stopped, or finished.
 
@@ -219,8 +233,10 @@ class TrainResult:
         measures: what validation and test measure; the first decides which epoch is the best.
         ceiling: the best test accuracy that the graph's generator allows, None if not known.
         history: the epochs, those before a resumption included.
+        graph: sizes of the graph and its split; None if not known.
         test_metrics: all of ``measures`` under the weights of ``best_epoch``, by name; empty if the
             run did not get there.
+        test_classes: how these decide, class by class; None without classes.
         stopped_early: whether patience ran out before the last epoch.
         steps_per_epoch: steps of an epoch; None before a run has begun.
         steps_done: over all epochs, those before a resumption included.
@@ -233,7 +249,9 @@ class TrainResult:
     measures: tuple[str, ...]
     ceiling: float | None
     history: tuple[EpochRecord, ...]
+    graph: GraphFigures | None = None
     test_metrics: dict[str, float | None] = field(default_factory=dict)
+    test_classes: ClassCounts | None = None
     stopped_early: bool = False
     steps_per_epoch: int | None = None
     steps_done: int = 0

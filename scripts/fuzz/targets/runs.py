@@ -304,7 +304,7 @@ class RunDirectories(Artefact):
     names = ("dataset.", "dataset:")
     leaves = frozenset(
         {"home", "rows.npy", "rows.ids.npy", "rows.parquet", "model.safetensors"}
-        | {f"results.{kind}" for kind in ("json", "csv", "svg")}
+        | {*(f"results.{kind}" for kind in ("json", "csv", "svg")), "report.html"}
     )
     writes = True
 

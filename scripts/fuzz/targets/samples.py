@@ -195,7 +195,7 @@ def _arrays() -> list[Sample]:
 
 def _tables() -> list[Sample]:
     parts = ["train"] * 5 + ["valid"] * 3 + ["test"] * 4
-    vertices = "".join(f"v{i},{i % 2},{parts[i]},{i / 4},{1 - i}\n" for i in range(_N))
+    vertices = "".join(f"v{i},{i % 2},{parts[i]},{i / 4},c{i % 3}\n" for i in range(_N))
     edges = "".join(f"v{src},v{dst},{src / 8}\n" for src, dst in _EDGES.tolist())
     csv = {
         "vertices.csv": f"id,label,split,a,b\n{vertices}".encode(),

@@ -5,7 +5,7 @@ import json
 import logging
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,10 @@ from pyarrow import csv, parquet
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Tables, read_classes, read_ids, verify_store
-from gnnscale.dataset.tables.columns import read_edge_columns
+from gnnscale.dataset.storage.scaling import read_scaling
+from gnnscale.dataset.tables.categories import Column
+from gnnscale.dataset.tables.columns import read_columns, read_edge_columns
+from gnnscale.graph import Graph
 
 VERTICES = "id,label,split,a,b\n70,0,train,1,2\n5,1,val,3,4.5\n-8,1,TEST,5,6\n9,,,7,8\n"
 EDGES = "source,target\n70,5\n9,5\n5,70\n70,-8\n"
@@ -247,10 +250,8 @@ def test_features_of_edges(tables, caplog, form):
     assert graph.edge_features.tolist() == [[1, 0.5], [2, 2], [3, 1], [4, 4]]
     # The edges 70 -> 5 and 5 -> 70 are each other's reverses: the first row is that of both.
     assert graph.edge_rows.tolist() == [0, 3, 0, 1, 3, 1]
-    assert [asdict(each) for each in read_edge_columns(graph)] == [
-        {"name": "age", "width": 1},
-        {"name": "amount", "width": 1},
-    ]
+    names = ("age", "amount")
+    assert read_edge_columns(graph) == tuple(Column(name=name, width=1) for name in names)
     assert all(check.problem is None for check in verify_store(graph.path))
     (line,) = [line for line in caplog.messages if "not read" in line]
     assert line.endswith(": not read: note; see dataset.edge_features")
@@ -489,7 +490,13 @@ def columns(**changed):
         (VERTICES + ",0,,1,1\n", "csv: row 5: id is empty"),
         (columns(id=[0.5] * 4), "parquet: column 'id' holds double, ids are whole numbers or str"),
         (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
-        (VERTICES + "4,0,,1,tall\n", "csv: column 'b' holds string, features are numbers or lists"),
+        (
+            VERTICES + "4,0,,1,tall\n",
+            "csv: column 'b' has both numbers and the text 'tall'; if all are categories, set "
+            "dataset.categories=[b]",
+        ),
+        (columns(a=[b"x"] * 4), "parquet: column 'a' holds binary, features are numbers, lists of"),
+        (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
         (columns(a=[[1, 2]] * 3 + [[1]]), "parquet: row 4: a has 1 numbers, the first row has 2"),
         (columns(a=[[]] * 4), "parquet: row 1: a has no number, needed is one"),
         (columns(a=[[1, 2]] * 3 + [[1, None]]), "parquet: row 4: number 2 of a is empty"),
@@ -595,12 +602,97 @@ def test_damaged_gz(tables):
         ({"edge_features": ["y"], "edge_label": "y"}, "dataset.edge_features: y is named twice"),
         ({"edge_label_kind": "x"}, "dataset.edge_label_kind=x: allowed are auto, classes, values"),
         ({"edge_features": ["a", "a"]}, "dataset.edge_features: a is named twice"),
+        ({"categories": ["id"]}, "dataset.categories: id is no column of features"),
+        ({"categories": ["a"], "features": ["b"]}, "dataset.categories: a is no column of feat"),
         ({"label": None, "split": "random"}, "dataset.split=random: dataset.label=null"),
     ],
 )
 def test_options_that_are_refused(options, message):
     with one_line(message):
         Tables(name="mine", raw="x", **options)
+
+
+CITIES = "id,label,split,age,city\n7,0,train,1,rome\n8,1,val,3,\n9,1,test,5,oslo\n6,,,7,rome\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "dictionary"])
+def test_a_column_of_texts_becomes_categories(tables, kind):
+    vertices = CITIES
+    if kind != "csv":
+        city = pa.array(["rome", None, "oslo", "rome"])
+        vertices = {
+            **{"id": [7, 8, 9, 6], "label": [0, 1, 1, None], "split": ["train", "val", "test", ""]},
+            **{"age": [1, 3, 5, 7]},
+            "city": city.dictionary_encode() if kind == "dictionary" else city,
+        }
+    graph = tables(vertices, "source,target\n7,8\n").open()
+    # Sorted by name: oslo, rome. An empty cell is neither.
+    assert graph.features.tolist() == [[1, 0, 1], [3, 0, 0], [5, 1, 0], [7, 0, 1]]
+    assert read_columns(graph) == (
+        Column(name="age", width=1),
+        Column(name="city", width=2, categories=("oslo", "rome")),
+    )
+
+
+def test_a_saved_graph_keeps_what_its_store_says(tables, tmp_path):
+    vertices = CITIES.replace("7,0,", "x,buyer,").replace("8,1,", "8,guest,")
+    vertices = vertices.replace("9,1", "9,guest")
+    graph = tables(vertices, "source,target\nx,8\n", standardize=True).open()
+    graph.save(tmp_path / "saved")
+    saved = Graph.open(tmp_path / "saved")
+    assert read_columns(saved) == read_columns(graph)
+    assert read_scaling(saved) == read_scaling(graph) is not None
+    assert read_classes(saved) == read_classes(graph) == ["buyer", "guest"]
+    assert read_ids(saved).to_pylist() == ["x", "8", "9", "6"]
+    assert all(check.problem is None for check in verify_store(saved.path))
+    others = replace(graph, features=np.ones((4, 3), np.float32))
+    others.save(tmp_path / "others")
+    again = Graph.open(tmp_path / "others")
+    assert (read_columns(again), read_scaling(again)) == (None, None)
+    assert read_classes(again) == ["buyer", "guest"]
+    relabelled = replace(graph, labels=np.array([1, 1, 0, 0]))
+    relabelled.save(tmp_path / "relabelled")
+    assert read_classes(Graph.open(tmp_path / "relabelled")) is None
+
+
+def test_codes_that_are_named_become_categories(tables):
+    """CSV keeps what is written, 07 is not 7; of Parquet whole numbers are."""
+    vertices = "id,label,split,code,on\n7,0,train,07,true\n8,1,val,7,false\n9,1,test,12,true\n"
+    options = {"categories": ["code"], "features": ["code"]}
+    graph = tables(vertices, "source,target\n7,8\n", **options).open()
+    assert read_columns(graph)[0].categories == ("07", "12", "7")
+    assert graph.features.tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
+    assert graph.feature_dtype == "uint8"
+    packed = {"id": [7, 8, 9], "label": [0, 1, 1], "split": ["train", "val", "test"]}
+    table = {**packed, "code": [12, 7, 12], "on": [True, None, False]}
+    names = {"categories": ["code", "on"]}
+    graph = tables(table, "source,target\n7,8\n", **names).open()
+    assert [each.categories for each in read_columns(graph)] == [("12", "7"), ("false", "true")]
+    assert graph.features.tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [1, 0, 1, 0]]
+    fractions = {**table, "code": [0.5, 1, 2]}
+    line = refusal(tables(fractions, "source,target\n7,8\n", name="other", **names))
+    assert "column 'code' holds double, categories are texts or whole numbers" in line
+
+
+def test_text_that_is_no_category(tables):
+    rows = "".join(f"{i},0,train,1,note {i}\n" for i in range(257))
+    line = refusal(tables(f"id,label,split,age,note\n{rows}", "source,target\n1,2\n"))
+    assert "column 'note' has over 256 different values" in line
+    assert "leave the column out by dataset.features=[...]" in line
+
+
+def test_categories_over_several_files(tables, tmp_path):
+    dataset = tables(CITIES, "source,target\n7,8\n")
+    (tmp_path / "raw" / "vertices").mkdir()
+    (tmp_path / "raw" / "vertices.csv").rename(tmp_path / "raw" / "vertices" / "0.csv")
+    more = "id,label,split,age,city\n1,0,train,2,bern\n"
+    (tmp_path / "raw" / "vertices" / "1.csv").write_text(more)
+    graph = dataset.open()
+    assert read_columns(graph)[1].categories == ("bern", "oslo", "rome")
+    assert graph.features[:, 1:].argmax(axis=1).tolist() == [2, 0, 1, 2, 0]
+    change_meta(graph, lambda meta: meta["columns"][1].update(categories=["b", "a", "c"]))
+    with pytest.raises(GraphError, match="3 categories of 3 features"):
+        read_columns(graph)
 
 
 @pytest.mark.parametrize(

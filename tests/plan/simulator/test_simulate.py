@@ -250,7 +250,7 @@ def test_hitgnns_systems_ask_for_parts_of_the_peak() -> None:
         ("accelerators=[]", "accelerators=[]: numbers from 0 on are needed"),
         ("batch_size=0", "batch_size=0: must be at least 1"),
         ("prefetch=much", "prefetch=much: allowed are auto, none, one_stage, two_stage"),
-        ("model.num_layers=3", "sampler: picks neighbours for 2 layers"),
+        ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
     ],
 )
 def test_options_that_cannot_be(override: str, message: str) -> None:

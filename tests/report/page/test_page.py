@@ -1,22 +1,22 @@
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from browser import look_at
 
+from gnnscale.core.metrics import count_classes
 from gnnscale.core.stages import STAGES
+from gnnscale.runtime.telemetry.records import GraphFigures
 
 SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),
-    *("Predicted and measured", "Pipeline", "Memory", "Options"),
+    *("Predicted and measured", "Pipeline", "Memory", "Options and command"),
 ]
-#: Any of these can look at the page.
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def section(page: str, name: str) -> str:
@@ -120,7 +120,8 @@ def test_traffic_of_a_cache(tmp_path: Path, cached_run: Any, cpu_run: Any, write
     assert "Over the link between host and device" in traffic
     assert "<th>misses</th><th>hit rate</th>" in traffic
     page, _ = write_run(tmp_path / "cpu", cpu_run)
-    assert "No device has a link or a cache." in section(page, "Traffic")
+    assert "<h2>Traffic</h2>" not in page
+    assert "Traffic: No device has a link or a cache." in page
     assert "requests" not in section(page, "Devices")
 
 
@@ -186,24 +187,6 @@ addEventListener("load", () => {
 </script></body>"""
 
 
-def look_at(page: str, script: str, folder: Path) -> tuple[str, str]:
-    """Return a page as a browser on a desk has it after a script has run, and its title."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip(f"no {', '.join(BROWSERS[:-1])} or {BROWSERS[-1]} to look at the page with")
-    file = folder / "looked_at.html"
-    file.write_text(page.replace("</body>", script))
-    flags = [
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *("--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}"),
-    ]
-    command = [browser, *flags, "--window-size=1280,900", "--dump-dom", file.as_uri()]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-    assert "CONSOLE" not in answer.stderr
-    return answer.stdout, re.findall("<title>(.*?)</title>", answer.stdout)[0]
-
-
 def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
     page, _ = write_run(tmp_path, hybrid_run)
     seen, told = look_at(page, _MOVE, tmp_path)
@@ -218,3 +201,44 @@ def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> 
 def test_a_browser_has_room_for_every_table(run, tmp_path, write_run, request) -> None:
     page, _ = write_run(tmp_path, request.getfixturevalue(run))
     assert look_at(page, _MEASURE, tmp_path)[1] == ""
+
+
+def test_scores_of_classes(tmp_path: Path, cpu_run: Any, write_run: Any) -> None:
+    """Of 5 vertices: a, a, a, b, b are taken for a, b, b, b, b, and c is never there."""
+    scores = np.eye(3)[[0, 1, 1, 1, 1]]
+    counts = count_classes(scores, np.array([0, 0, 0, 1, 1]))
+    sizes = {"num_vertices": 9000, "num_edges": 7, "num_features": 2, "num_classes": 3}
+    graph = GraphFigures(**sizes, split_of="vertices", split=(3, 1, 5), classes=["a", "<b>", "c"])
+    run = replace(cpu_run, started=replace(cpu_run.started, graph=graph, test_classes=counts))
+    page, summary = write_run(tmp_path, run)
+    found = section(page, "Classes")
+    cells = re.findall(r"<tr>(.*?)</tr>", found.split("</table>")[0])
+    assert [re.findall(r"<td.*?>(.*?)</td>", row) for row in cells[1:]] == [
+        ["a", "1.0000", "0.3333", "0.5000", "3", "1"],
+        ["&lt;b&gt;", "0.5000", "1.0000", "0.6667", "2", "4"],
+        ["c", "–", "–", "–", "0", "0"],
+    ]
+    assert summary["confusion"] == [[1, 2, 0], [0, 2, 0], [0, 0, 0]]
+    assert '<th scope="row" class="left">a</th><td style="--share:18%">1</td>' in found
+    assert summary["classes"][1] == {
+        **{"name": "<b>", "precision": 0.5, "recall": 1.0, "f1": 2 / 3},
+        **{"num_vertices": 2, "num_predicted": 4},
+    }
+    assert "9,000 vertices, 7 edges, 2 features, 3 classes" in page
+    assert "of the vertices 3 train, 1 validate, 5 test" in page
+
+
+def test_the_line_that_repeats_a_run(tmp_path: Path, cpu_run: Any, write_run: Any) -> None:
+    page, summary = write_run(tmp_path, cpu_run, command="gnnscale train a='<b>'")
+    assert summary["command"] == "gnnscale train a='<b>'"
+    assert "gnnscale train a=&#x27;&lt;b&gt;&#x27;</pre>" in section(page, "Options and command")
+    page, summary = write_run(tmp_path / "other", cpu_run)
+    assert summary["command"] is None
+    assert "repeats" not in page
+
+
+def test_every_picture_has_words(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+    page, _ = write_run(tmp_path, hybrid_run)
+    pictures = re.findall(r'<svg [^>]*role="img"[^>]*>', page)
+    assert len(pictures) >= 8
+    assert all('aria-label="' in each for each in pictures)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from one_line import one_line
 
-from gnnscale.dataset import from_arrays
+from gnnscale.dataset import Tables, from_arrays
 from gnnscale.dataset.storage.scaling import Scaling
-from gnnscale.dataset.tables.columns import Column
+from gnnscale.dataset.tables.categories import Column
 from gnnscale.graph import Graph
 from gnnscale.runtime.checkpoint.signature import (
     SIGNATURE,
@@ -169,3 +169,55 @@ def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Pa
     del entries["num_edge_features"], entries["edge_columns"]
     file.write_text(json.dumps(entries))
     assert read_signature(tmp_path) == TRAINED
+
+
+def table_graph(folder: Path, rows: str, **options: object) -> Graph:
+    folder.mkdir()
+    names = "id,label,split,city,age" if options.get("label", "label") else "id,split,city,age"
+    (folder / "vertices.csv").write_text(f"{names}\n{rows}")
+    (folder / "edges.csv").write_text("source,target\n1,2\n2,3\n")
+    return Tables(name="new", raw=str(folder), **options).open()
+
+
+THIS_MONTH = "1,0,train,rome,1\n2,1,train,bern,3\n3,0,valid,oslo,5\n4,1,test,,7\n"
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool) -> None:
+    run = Signature.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=standardize))
+    write_signature(tmp_path, run)
+    read = read_signature(tmp_path)
+    assert read == run
+    next_month = "1,,rome,5\n2,,,3\n3,,oslo,1\n"
+    graph = table_graph(tmp_path / "b", next_month, label=None)
+    assert graph.num_features == 3
+    # bern, oslo, rome, age; over vertices 1 and 2 they have means 0.5, 0, 0.5 and 2.
+    expected = np.array([[0, 0, 1, 5], [0, 0, 0, 3], [0, 1, 0, 1]], np.float32)
+    if standardize:
+        expected = (expected - [0.5, 0, 0.5, 2]) / [0.5, 1, 0.5, 1]
+    assert read.fitted(graph).features.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ("1,,paris,1\n2,,rome,1\n3,,oslo,1\n", {}, "new has 'paris' in column 'city', which"),
+        ("1,,7,1\n2,,8,1\n3,,9,1\n", {}, "numbers in column 'city', and the run was trained on"),
+        ("1,,rome,1\n2,,oslo,1\n3,,,2\n", {"categories": ["age"]}, "categories in column 'age'"),
+    ],
+)
+def test_categories_of_another_table_that_do_not_fit(
+    tmp_path: Path, rows: str, options: dict, message: str
+) -> None:
+    run = Signature.of(table_graph(tmp_path / "a", THIS_MONTH))
+    graph = table_graph(tmp_path / "b", rows, label=None, **options)
+    with one_line(message):
+        run.fitted(graph)
+
+
+def test_scaled_categories_are_not_arranged(tmp_path: Path) -> None:
+    run = Signature.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=True))
+    rows = "1,0,train,rome,1\n2,1,train,bern,3\n3,0,valid,rome,5\n4,1,test,,7\n"
+    graph = table_graph(tmp_path / "b", rows, standardize=True)
+    with one_line("prepare it with dataset.standardize=false"):
+        run.fitted(graph)

@@ -46,6 +46,11 @@ def test_each_split_has_its_own_metric(settings, graph, model, inference) -> Non
     metric, seconds = validator.validate()
     assert [metric, validator.test()] == known
     assert metric != validator.test()
+    metrics, counts = validator.test_by_class()
+    assert metrics == known[1]
+    wanted = np.bincount(graph.labels[graph.test_idx], minlength=graph.num_classes)
+    assert counts.wanted == tuple(wanted)
+    assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])
     assert seconds > 0
 
 

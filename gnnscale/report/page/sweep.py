@@ -1,0 +1,462 @@
+"""``report.html`` of a sweep: what its options did to the metric and to time, and all its jobs."""
+
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from itertools import zip_longest
+from typing import Any
+from urllib.parse import quote
+
+from gnnscale.core import one_line
+from gnnscale.core.metrics import QUALITY
+from gnnscale.report.figures import ABSENT, MEASURED, count, duration, percent
+from gnnscale.report.page import svg
+from gnnscale.report.page.document import cell, document, table
+from gnnscale.report.page.parts import badge, card, grid, nothing
+from gnnscale.report.page.svg import Axis, number, ticks
+
+#: Figures of a job as columns of the page: heading, and how a value is written.
+_SCORES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "valid_metric": ("validation", "{:.4f}".format),
+    "test_metric": ("test", "{:.4f}".format),
+}
+_COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "status": ("status", str),
+    "epochs": ("epochs", count),
+    "best_epoch": ("best epoch", count),
+    **_SCORES,
+    "epoch_time_s": ("time per epoch", duration),
+    "mteps": ("million edges per second", count),
+    "speed_up": ("speed-up", "{:.2f}×".format),
+    "edge_cut_fraction": ("edges cut", percent),
+    "replication_factor": ("copies of a vertex", count),
+    "step_mb": ("MB per step", count),
+    "feature_hit_rate": ("feature rows in cache", percent),
+    "topology_hit_rate": ("neighbour lists in cache", percent),
+    "link_mb": ("MB over links per step", count),
+}
+#: Columns of caches and partitions.
+_OF_DATA = tuple(_COLUMNS)[list(_COLUMNS).index("edge_cut_fraction") :]
+#: A table with more columns than that becomes two.
+_MAX_COLUMNS = 11
+#: Rows of a plot, and rows or columns of a grid; those of a search could be thousands.
+_MAX_ROWS = 40
+_WIDTH, _LEFT, _RIGHT = 560.0, 12.0, 12.0
+#: What bars of a plot are of, if rows have several jobs.
+_NOTES = {
+    "jobs": "Mean and standard deviation over jobs that differ in their seed; each dot is a job.",
+    "option": "Mean and standard deviation over all jobs with this value, whatever their other "
+    "options; each dot is a job.",
+}
+#: Characters of a row's label in a line, beside its figures.
+_LABEL = 58
+_LINE, _STRIP = 15, 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """Jobs with one choice of some options."""
+
+    label: str  #: the choice
+    values: Sequence[float]  #: a figure of each job that has it
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values, of which there is one at least."""
+        return statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of a sample; None for a single value."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    def words(self, form: Callable[[Any], str]) -> str:
+        """Return the mean and the deviation."""
+        deviation = self.deviation
+        return form(self.mean) if deviation is None else f"{form(self.mean)} ± {form(deviation)}"
+
+
+def render(
+    jobs: Sequence[Mapping[str, Any]], *, columns: Sequence[str], alike: Sequence[str], alone: bool
+) -> str:
+    """Return the page.
+
+    Args:
+        jobs: what ``collect`` returns, at least one.
+        columns: figures that are columns of the table of jobs.
+        alike: figures that have one value in all jobs.
+        alone: whether jobs ran one after the other, so that their times say something.
+    """
+    completed = sum(job["status"] == "completed" for job in jobs)
+    real = all(job["figures"] in (None, MEASURED) for job in jobs)
+    note = (
+        '<div class="note">Some jobs trained on devices that are not real hardware: their times '
+        "are not those of real hardware. They have a mark below.</div>"
+    )
+    parts = {
+        "Metric": _metric(jobs),
+        "Time": _time(jobs, alone),
+        "Jobs": _tables(jobs, columns, alike),
+        "Jobs that did not complete": _failed(jobs),
+    }
+    body = "".join(
+        f"<section><h2>{name}</h2>{part}</section>" for name, part in parts.items() if part
+    )
+    names = list(jobs[0]["options"])
+    swept = f"over {', '.join(names)}" if names else "of one job"
+    soft = f"{completed} of {len(jobs)} jobs completed."
+    head = f'<p class="soft">{soft}</p>{"" if real else note}{_tiles(jobs)}'
+    return document(_plain(f"Sweep {swept}"), None, [head, body])
+
+
+def _plain(value: object) -> str:
+    """A text from a file, without what could move a cursor or end a line."""
+    return one_line(str(value), 400)
+
+
+def _label(options: Mapping[str, Any]) -> str:
+    return " ".join(f"{_plain(name)}={_shown(value)}" for name, value in options.items())
+
+
+def _shown(value: object) -> str:
+    return "default" if value is None else _plain(value)
+
+
+def _metric_name(jobs: Sequence[Mapping[str, Any]]) -> str | None:
+    """The metric of all jobs that have one; None without one, or if they differ."""
+    names = {job["metric"] for job in jobs if job["metric"] is not None}
+    return names.pop() if len(names) == 1 else None
+
+
+def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[_Row]:
+    """Jobs by their choice of the options ``names``, without those that lack ``figure``."""
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for job in jobs:
+        if job[figure] is not None:
+            key = tuple(job["options"][name] for name in names)
+            found.setdefault(key, []).append(job[figure])
+    ordered = sorted(found, key=lambda key: [_order(value) for value in key])
+    return [
+        _Row(label=_label(dict(zip(names, key, strict=True))), values=found[key]) for key in ordered
+    ]
+
+
+def _order(value: Any) -> tuple[int, float]:
+    """Numbers ascend; all else stays as it was typed, after them."""
+    try:
+        as_number = float(value)
+    except (TypeError, ValueError):
+        return 1, 0.0
+    return (0, as_number) if as_number == as_number else (1, 0.0)
+
+
+def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """The best choice by validation, and what it reached."""
+    metric = _metric_name(jobs)
+    names = [name for name in jobs[0]["options"] if name != "seed"]
+    rows = _rows(jobs, "valid_metric", names)
+    if metric is None or not rows:
+        return ""
+    lower = _lower_is_better(metric)
+    best = (min if lower else max)(rows, key=lambda row: row.mean)
+    label = best.label
+    chosen = [job for job in jobs if _label({n: job["options"][n] for n in names}) == label]
+    tests = [job["test_metric"] for job in chosen if job["test_metric"] is not None]
+    form = _SCORES["valid_metric"][1]
+    name = escape(_plain(metric))
+    tiles = [(best.words(form), f"best validation {name}{_mean_of(best)}")]
+    if tests:
+        tiles.append((_Row(label="", values=tests).words(form), f"test {name} of the same jobs"))
+    items = "".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)
+    choice = f"<p>Best by validation: <b>{escape(label)}</b></p>" if label else ""
+    return f'<div class="tiles">{items}</div>{choice}'
+
+
+def _mean_of(row: _Row) -> str:
+    return f", mean of {len(row.values)} jobs" if len(row.values) > 1 else ""
+
+
+def _lower_is_better(metric: str) -> bool:
+    return metric in QUALITY and QUALITY[metric].lower_is_better
+
+
+def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
+    metric = _metric_name(jobs)
+    if metric is None:
+        several = len({job["metric"] for job in jobs} - {None}) > 1
+        return nothing(
+            "The jobs have different metrics, which no plot can compare."
+            if several
+            else "No job has a metric."
+        )
+    better = "lower" if _lower_is_better(metric) else "higher"
+    columns = [
+        _of_options(jobs, figure, f"{word.capitalize()} {_plain(metric)}, {better} is better", form)
+        for figure, (word, form) in _SCORES.items()
+    ]
+    beside = zip_longest(*(each for each in columns if each), fillvalue="")
+    return grid([each for pair in beside for each in pair if each]) or nothing(
+        "No job has a metric."
+    )
+
+
+def _time(jobs: Sequence[Mapping[str, Any]], alone: bool) -> str:
+    if not alone:
+        return nothing(
+            "The jobs ran at the same time and shared the machine, so that their times are not "
+            "compared."
+        )
+    heading = "Median time per epoch in seconds, lower is better"
+    cards = _of_options(jobs, "epoch_time_s", heading, count, from_zero=True, lower=True)
+    return grid(cards) + _kinds(jobs)
+
+
+def _kinds(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Which jobs' times are not measured."""
+    lines = []
+    for kind in dict.fromkeys(job["figures"] for job in jobs):
+        if kind not in (None, MEASURED):
+            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
+            lines.append(f'<p class="soft">{badge(_plain(kind))} times of jobs {numbers}.</p>')
+    return "".join(lines)
+
+
+def _of_options(
+    jobs: Sequence[Mapping[str, Any]],
+    figure: str,
+    heading: str,
+    form: Callable[[Any], str],
+    *,
+    from_zero: bool = False,
+    lower: bool | None = None,
+) -> list[str]:
+    """A figure as boxes: over all choices, over each option, and as a grid of two options.
+
+    Args:
+        lower: whether less is better; None if the metric says so.
+    """
+    names = [name for name in jobs[0]["options"] if name != "seed"]
+    rows = _rows(jobs, figure, names)
+    if not rows:
+        return []
+    if lower is None:
+        lower = _lower_is_better(str(_metric_name(jobs)))
+    draw = partial(_plot_card, form=form, from_zero=from_zero, lower=lower)
+    if len(names) < 2:
+        return [draw(heading, rows, note=_NOTES["jobs"])]
+    cards = [draw(heading, rows, note=_NOTES["jobs"])]
+    cards += [
+        draw(f"{heading}, by {name}", _rows(jobs, figure, [name]), note=_NOTES["option"])
+        for name in names
+    ]
+    if len(names) == 2:
+        cards.append(_heat_card(heading, jobs, figure, (names[0], names[1]), form, lower))
+    return cards
+
+
+def _plot_card(
+    heading: str,
+    rows: Sequence[_Row],
+    *,
+    note: str,
+    form: Callable[[Any], str],
+    from_zero: bool,
+    lower: bool,
+) -> str:
+    if all(len(row.values) == 1 for row in rows):
+        note = ""
+    more = len(rows) - _MAX_ROWS
+    if more > 0:
+        rows = sorted(rows, key=lambda row: row.mean, reverse=not lower)[:_MAX_ROWS]
+        note += f" The best {_MAX_ROWS} of {_MAX_ROWS + more} rows."
+    plot = dot_plot(heading, rows, form, from_zero=from_zero)
+    below = f'<p class="soft">{escape(note.strip())}</p>' if note else ""
+    return card(escape(_plain(heading)), plot + below)
+
+
+def dot_plot(
+    title: str, rows: Sequence[_Row], form: Callable[[Any], str], *, from_zero: bool = False
+) -> str:
+    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
+
+    Its label says the same in words.
+
+    Args:
+        from_zero: whether the axis begins at 0; it begins near the least value otherwise.
+    """
+    axis = _axis(rows, from_zero)
+    scale = _WIDTH - _RIGHT - _LEFT - 8
+    wrapped = [textwrap.wrap(row.label, _LABEL) or [""] for row in rows]
+    floor = sum(len(lines) * _LINE + _STRIP for lines in wrapped) + 4
+    parts = []
+    for value, label in ticks(axis.low, axis.high, 6):
+        at = _LEFT + 4 + axis.part(value) * scale
+        parts.append(f'<path class="grid" d="M{number(at)} 4V{floor}"/>')
+        parts.append(svg.text(at, floor + 16, label, anchor="middle"))
+    top = 0.0
+    for row, lines in zip(rows, wrapped, strict=True):
+        for i, line in enumerate(lines):
+            parts.append(svg.text(_LEFT, top + _LINE * (i + 1) - 2, line, css="title"))
+        top += _LINE * len(lines)
+        right = row.words(form)
+        parts.append(svg.text(_WIDTH - _RIGHT, top - 2, right, anchor="end", css="strong"))
+        parts += _marks(row, axis, top + _STRIP / 2, scale)
+        top += _STRIP
+    words = "; ".join(f"{row.label} {row.words(form)} ({len(row.values)} jobs)" for row in rows)
+    return (
+        f'<svg class="dots" viewBox="0 0 {_WIDTH:g} {floor + 24}" role="img" '
+        f'aria-label="{escape(_plain(title))}: {escape(words)}">{"".join(parts)}</svg>'
+    )
+
+
+def _axis(rows: Sequence[_Row], from_zero: bool) -> Axis:
+    ends = [each for row in rows for each in (*row.values, *_ends(row))]
+    low, high = min(ends), max(ends)
+    room = 0.04 * (high - low)
+    return Axis(title="", low=min(0.0, low) if from_zero else low - room, high=high + room)
+
+
+def _ends(row: _Row) -> tuple[float, float]:
+    deviation = row.deviation or 0.0
+    return row.mean - deviation, row.mean + deviation
+
+
+def _marks(row: _Row, axis: Axis, middle: float, scale: float) -> list[str]:
+    """A dot for each job, and a bar for mean and deviation if there are several."""
+
+    def across(value: float) -> str:
+        return number(_LEFT + 4 + axis.part(value) * scale)
+
+    y = number(middle)
+    drawn = []
+    if row.deviation is not None:
+        low, high = map(across, _ends(row))
+        drawn.append(f'<path class="spread d-0" d="M{low} {y}H{high}M{low} {middle - 4:g}v8"/>')
+        drawn.append(f'<path class="spread d-0" d="M{high} {middle - 4:g}v8"/>')
+        drawn.append(f'<path class="mean d-0" d="M{across(row.mean)} {middle - 7:g}v14"/>')
+    dots = (f'<circle class="point d-0" cx="{across(v)}" cy="{y}" r="3.5"/>' for v in row.values)
+    return [*drawn, *dots]
+
+
+def _heat_card(
+    heading: str,
+    jobs: Sequence[Mapping[str, Any]],
+    figure: str,
+    names: tuple[str, str],
+    form: Callable[[Any], str],
+    lower: bool,
+) -> str:
+    """A table of two options, darker if better; empty if it would be a line or too large."""
+    down, across = (
+        sorted(dict.fromkeys(job["options"][name] for job in jobs), key=_order) for name in names
+    )
+    if min(len(down), len(across)) < 2 or len(down) > _MAX_ROWS or len(across) > 12:
+        return ""
+    means: dict[tuple[Any, Any], float] = {}
+    for first in down:
+        for second in across:
+            pair = dict(zip(names, (first, second), strict=True))
+            same = [job[figure] for job in jobs if pair.items() <= job["options"].items()]
+            known = [value for value in same if value is not None]
+            if known:
+                means[first, second] = statistics.fmean(known)
+    low, high = min(means.values()), max(means.values())
+    head = "".join(f'<th scope="col">{escape(_shown(each))}</th>' for each in across)
+    body = ""
+    for first in down:
+        cells = "".join(
+            _heat_cell(means.get((first, second)), low, high, form, lower) for second in across
+        )
+        body += f'<tr><th scope="row" class="left">{escape(_shown(first))}</th>{cells}</tr>'
+    caption = (
+        f"{_plain(names[0])} down, {_plain(names[1])} across: means over jobs, darker is better"
+    )
+    return card(
+        escape(_plain(heading)),
+        f'<div class="wide"><table class="heat"><caption class="soft">{escape(caption)}</caption>'
+        f"<tr><td></td>{head}</tr>{body}</table></div>",
+    )
+
+
+def _heat_cell(
+    value: float | None, low: float, high: float, form: Callable[[Any], str], lower: bool
+) -> str:
+    if value is None:
+        return f"<td>{ABSENT}</td>"
+    share = (value - low) / (high - low) if high > low else 0.5
+    share = 1 - share if lower else share
+    return f'<td style="--share:{8 + 42 * share:.0f}%">{escape(form(value))}</td>'
+
+
+def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], alike: Sequence[str]) -> str:
+    """All jobs with links to their reports; what they have alike is in a line below."""
+    metric = _metric_name(jobs)
+    values = {name: {job[name] for job in jobs} - {None} for name in (*columns, *alike)}
+    shared = [name for name in values if len(jobs) > 1 and len(values[name]) == 1]
+    left = [name for name in columns if values[name] and name not in shared]
+    parts = [left]
+    if len(left) + len(jobs[0]["options"]) > _MAX_COLUMNS:
+        parts = [[name for name in left if (name in _OF_DATA) == of_data] for of_data in (0, 1)]
+    text = ", ".join(f"{_heading(name, metric)} {_written(name, *values[name])}" for name in shared)
+    note = f'<p class="soft">The same in all jobs that have it: {escape(text)}.</p>' if text else ""
+    if "speed_up" in left:
+        note += (
+            '<p class="soft">A speed-up is the time per epoch of the first job that does the same '
+            "work over that of this job.</p>"
+        )
+    tables = "".join(
+        f'<div class="card wide jobs">{_table(jobs, part, metric)}</div>' for part in parts if part
+    )
+    return (tables or f'<div class="card wide jobs">{_table(jobs, [], metric)}</div>') + note
+
+
+def _table(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], metric: str | None) -> str:
+    names = list(jobs[0]["options"])
+    own_metric = metric is None and any(job["metric"] is not None for job in jobs)
+    # A line may break after a dot.
+    heads = ["job", *(_plain(name).replace(".", ". ") for name in names)]
+    heads += ["metric"] if own_metric else []
+    heads += [_heading(name, metric) for name in columns]
+    rows = []
+    for job in jobs:
+        row = [_job_cell(job), *(_choice_cell(job["options"][name]) for name in names)]
+        row += [cell(_shown(job["metric"]))] if own_metric else []
+        row += [cell(_written(name, job[name])) for name in columns]
+        rows.append(row)
+    return table(heads, rows)
+
+
+def _heading(name: str, metric: str | None) -> str:
+    word = _COLUMNS[name][0]
+    return f"{word} {_plain(metric or 'metric')}" if name in _SCORES else word
+
+
+def _written(name: str, value: Any) -> str:
+    return ABSENT if value is None else _plain(_COLUMNS[name][1](value))
+
+
+def _job_cell(job: Mapping[str, Any]) -> str:
+    """The number of a job, as a link to its report if it has one."""
+    mark = badge(_plain(job["figures"])) if job["figures"] is not None else ""
+    shown = str(job["job"])
+    if job["report"] is not None:
+        # A relative address: whatever the folder is called, it cannot name a script.
+        shown = f'<a href="./{quote(job["report"])}">{shown}</a>'
+    return f'<td class="left">{shown}{mark}</td>'
+
+
+def _choice_cell(value: object) -> str:
+    return f'<td class="choice">{escape(_shown(value))}</td>'
+
+
+def _failed(jobs: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(
+        f'<div class="error">job {job["job"]}, {escape(_label(job["options"]))}: '
+        f"{escape(_shown(job['status']))}"
+        f"{': ' + escape(_plain(job['error'])) if job['error'] else ''}</div>"
+        for job in jobs
+        if job["status"] != "completed"
+    )
