@@ -83,3 +83,18 @@ def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
         as_dataset(tmp_path / "none").config.open()
     with pytest.raises(GraphError):
         as_dataset(replace(graph, features=np.empty((4, 0), np.float32)))
+
+
+def test_what_edges_carry_decides_the_store() -> None:
+    ends, rows = (np.array([0, 1, 2]), np.array([1, 2, 0])), np.ones((3, 2), np.float32)
+    data = {"edge_features": [1, 2, 3], "edge_labels": [0, 1, 1], "edge_split": ([0], [1], [2])}
+    graph = from_arrays(ends, rows, **data)
+    store = as_dataset(graph).config.store
+    opened = as_dataset(graph).config.open()
+    assert opened.edges.arrays().keys() == graph.edges.arrays().keys()
+    assert as_dataset(opened).config.store == store
+    for name in ("features", "labels"):
+        less = {"rows": None, "features": None} if name == "features" else {"labels": None}
+        other = as_dataset(replace(opened, edges=replace(opened.edges, **less))).config
+        assert other.store != store
+        assert other.open().edges.arrays().keys() < graph.edges.arrays().keys()
