@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from gnnscale.artifact.graph_store import (
-    EDGE_ARRAYS,
+    EDGE_ENDS,
     EDGE_FEATURES,
+    EDGE_LABELS,
     EDGE_ROWS,
+    EDGE_SPLITS,
     SPLIT_ARRAYS,
     WEIGHTS,
+    StoreMeta,
     map_arrays,
     read_meta,
     vertex_dtype,
@@ -67,6 +71,65 @@ class Origin:
     attainable_accuracy: float | None = None
 
 
+class Labelled(Protocol):
+    """What has labels and a split: the vertices of a graph, or its edges."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    @property
+    def labels(self) -> Array:
+        """One for each, in the forms of ``Graph.labels``."""
+        ...
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, or of regression targets."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What decides if nothing else is asked for."""
+        ...
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether one may have many classes."""
+        ...
+
+    @property
+    def split(self) -> Split:
+        """Which train, validate and test."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeLabels:
+    """The labels of edges, one for each edge as it was published, and their split.
+
+    Attributes:
+        name: of the graph.
+        labels: ``[num_rows]`` int64 class, -1 where unknown; or float32 regression target, NaN
+            where unknown.
+        num_classes: number of classes, 1 for regression.
+        split: the rows that train, validate and test.
+        metric: ``accuracy``, ``roc_auc`` or ``rmse``.
+    """
+
+    name: str
+    labels: Array
+    num_classes: int
+    split: Split
+    metric: str = "accuracy"
+
+    @property
+    def multilabel(self) -> bool:
+        """No edge has many classes."""
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class EdgeData:
     """What edges carry, in the order of ``Graph.indices``."""
@@ -77,10 +140,56 @@ class EdgeData:
     #: None if an edge is numbered by its place in ``indices``
     ids: Int64Array | None = None
     #: ``[num_edges]`` uint32, the row of ``features`` of each edge, which an edge and its reverse
-    #: share; None if edges have no features
+    #: share; None if edges have neither features nor labels
     rows: UInt32Array | None = None
     #: ``[num_rows, num_edge_features]`` float32, finite; None if edges have no features
     features: Float32Array | None = None
+    #: ``[num_rows, 2]`` source and destination of each row, None if edges have no rows
+    ends: IntArray | None = None
+    #: the labels of the rows, None if edges have none
+    labels: EdgeLabels | None = None
+
+    @classmethod
+    def taken(cls, arrays: dict[str, Array], meta: StoreMeta) -> EdgeData:
+        """Take from ``arrays`` of a store what edges carry."""
+        labels = arrays.pop(EDGE_LABELS, None)
+        split = Split(
+            **{
+                name: arrays.pop(stored)
+                for name, stored in zip(SPLIT_ARRAYS, EDGE_SPLITS, strict=True)
+                if stored in arrays
+            }
+        )
+        entry = meta.edge_labels
+        return cls(
+            weights=arrays.pop(WEIGHTS, None),
+            rows=arrays.pop(EDGE_ROWS, None),
+            features=arrays.pop(EDGE_FEATURES, None),
+            ends=arrays.pop(EDGE_ENDS, None),
+            labels=None
+            if entry is None or labels is None
+            else EdgeLabels(
+                name=meta.name,
+                labels=labels,
+                num_classes=entry.num_classes,
+                split=split,
+                metric=entry.metric,
+            ),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what edges carry by the names of a store's arrays; it keeps no ``ids``."""
+        found: dict[str, Array | None] = {
+            WEIGHTS: self.weights,
+            EDGE_ROWS: self.rows,
+            EDGE_FEATURES: self.features,
+            EDGE_ENDS: self.ends,
+        }
+        if self.labels is not None:
+            found[EDGE_LABELS] = self.labels.labels
+            for name, stored in zip(SPLIT_ARRAYS, EDGE_SPLITS, strict=True):
+                found[stored] = getattr(self.labels.split, name)
+        return {name: array for name, array in found.items() if array is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +279,11 @@ class Graph:
     def edge_features(self) -> Float32Array | None:
         """``[num_rows, num_edge_features]``, found by ``edge_rows``; or None."""
         return self.edges.features
+
+    @property
+    def edge_labels(self) -> EdgeLabels | None:
+        """The labels and the split of edges, or None."""
+        return self.edges.labels
 
     @property
     def num_edge_features(self) -> int:
@@ -273,11 +387,7 @@ class Graph:
             origin=Origin(
                 path=path, content=meta.content, attainable_accuracy=meta.attainable_accuracy
             ),
-            edges=EdgeData(
-                weights=arrays.pop(WEIGHTS, None),
-                rows=arrays.pop(EDGE_ROWS, None),
-                features=arrays.pop(EDGE_FEATURES, None),
-            ),
+            edges=EdgeData.taken(arrays, meta),
             **arrays,
         )
 
@@ -285,7 +395,7 @@ class Graph:
         """Write the graph as a store at ``path``, whole or not at all; nothing is replaced.
 
         ``Graph.open`` reads it, and ``gnnscale train dataset=store dataset.store=PATH`` trains on
-        it. Weights and features of edges are kept; numbers of edges, ``edge_ids``, are not.
+        it. Weights, features and labels of edges are kept; numbers of edges, ``edge_ids``, are not.
 
         Args:
             path: a directory that does not exist yet, or is empty. Those above it are made.
@@ -306,9 +416,10 @@ class Graph:
         }
         for part in SPLIT_ARRAYS:
             arrays[part] = np.sort(getattr(self, part)).astype(ids)
-        for name in EDGE_ARRAYS:
-            if getattr(self, name) is not None:
-                arrays[name] = getattr(self, name)
+        arrays |= self.edges.arrays()
+        labels = self.edge_labels
+        for part in EDGE_SPLITS if labels is not None else ():
+            arrays[part] = np.sort(arrays[part]).astype(vertex_dtype(len(arrays[EDGE_LABELS])))
         write_store(
             Path(path),
             arrays,
@@ -317,6 +428,9 @@ class Graph:
             feature_dtype=self.feature_dtype,
             metric=self.metric,
             attainable_accuracy=self.attainable_accuracy,
+            edge_labels=None
+            if labels is None
+            else {"num_classes": labels.num_classes, "metric": labels.metric},
             source="Graph.save",
             options={},
             raw=[],

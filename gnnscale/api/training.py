@@ -98,9 +98,19 @@ def _is_store(graph: Graph, path: Path) -> bool:
     stored = Graph.open(path)
     if any(getattr(graph, name) != getattr(stored, name) for name in _VALUES):
         return False
-    return all(
-        _same(getattr(graph, name), getattr(stored, name)) for name in _arrays(graph, stored)
-    )
+    if _of_edge_labels(graph) != _of_edge_labels(stored):
+        return False
+    return all(_same(_array(graph, name), _array(stored, name)) for name in _arrays(graph, stored))
+
+
+def _of_edge_labels(graph: Graph) -> str:
+    labels = graph.edge_labels
+    return "" if labels is None else f"{labels.num_classes} classes by {labels.metric};"
+
+
+def _array(graph: Graph, name: str) -> Any:
+    """Return an array of a graph by its name in a store, None without."""
+    return graph.edges.arrays().get(name) if name in EDGE_ARRAYS else getattr(graph, name)
 
 
 def _same(array: Any, stored: Any) -> bool:
@@ -114,7 +124,7 @@ def _same(array: Any, stored: Any) -> bool:
 
 def _arrays(*graphs: Graph) -> list[str]:
     """Return the names of the arrays that one of ``graphs`` has."""
-    return [n for n in _ARRAYS if any(isinstance(getattr(each, n), np.ndarray) for each in graphs)]
+    return [n for n in _ARRAYS if any(isinstance(_array(each, n), np.ndarray) for each in graphs)]
 
 
 def _saved(graph: Graph) -> Path:
@@ -122,8 +132,9 @@ def _saved(graph: Graph) -> Path:
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())
+    digest.update(_of_edge_labels(graph).encode())
     for name in _arrays(graph):
-        array = getattr(graph, name)
+        array = _array(graph, name)
         digest.update(f"{name}={array.dtype}{array.shape};".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     path = home() / "graphs" / f"memory-{digest.hexdigest()}"

@@ -31,7 +31,10 @@ DEGREES = "degrees"
 WEIGHTS = "edge_weights"
 #: And of one whose edges have features: the row of each edge, and the rows.
 EDGE_ROWS, EDGE_FEATURES = "edge_rows", "edge_features"
-EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES)
+#: And of one whose edges have features or labels: both ends of each row; the labels, and a split.
+EDGE_ENDS, EDGE_LABELS = "edge_ends", "edge_labels"
+EDGE_SPLITS = ("edge_train_rows", "edge_valid_rows", "edge_test_rows")
+EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES, EDGE_ENDS, EDGE_LABELS, *EDGE_SPLITS)
 #: A row's number has 32 bits.
 MAX_EDGE_ROWS = 1 << 32
 #: More classes than that no model here can tell apart; longer rows fit no layer.
@@ -83,6 +86,14 @@ class PartEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EdgeLabelEntry:
+    """What the labels of edges are."""
+
+    num_classes: Annotated[int, Meta(ge=1, le=MAX_CLASSES)]  #: 1 for regression
+    metric: Literal["accuracy", "roc_auc", "rmse"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreMeta:
     """What ``meta.json`` of a store says, every entry of the type and in the range it must have."""
 
@@ -97,6 +108,7 @@ class StoreMeta:
     #: ``EDGE_ARRAYS``
     arrays: dict[str, ArrayEntry]
     part: PartEntry | None = None  #: None for a whole graph
+    edge_labels: EdgeLabelEntry | None = None  #: None if edges have no labels
     #: what the generator of the graph allows, None if not known
     attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
     entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
@@ -170,10 +182,12 @@ def _check_written(folder: Path) -> None:
     if EDGE_ROWS in arrays:
         what = f"{folder}: row of edge features"
         _check_range(what, arrays[EDGE_ROWS], len(arrays[EDGE_FEATURES]) - 1)
+    if EDGE_ENDS in arrays:
+        _check_range(f"{folder}: end of an edge", arrays[EDGE_ENDS], meta.num_vertices - 1)
 
 
 def _check_range(what: str, ids: Array, last: int) -> None:
-    for part in row_slices(len(ids), ids.itemsize):
+    for part in row_slices(len(ids), ids[:1].nbytes):
         low, high = ids[part].min(), ids[part].max()
         if low < 0 or high > last:
             raise GraphError(
@@ -196,11 +210,13 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
         _check_targets(path / "labels.npy", arrays["labels"])
     else:
         _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
-    _check_splits(path, arrays, meta.num_vertices)
+    _check_splits(path, arrays)
     if DEGREES in arrays:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
     if EDGE_FEATURES in arrays:
-        _check_edge_features(path / f"{EDGE_FEATURES}.npy", arrays[EDGE_FEATURES], meta.num_edges)
+        _check_edge_features(path, arrays, meta.num_edges)
+    if EDGE_LABELS in arrays:
+        _check_edge_labels(path, arrays, meta)
     return arrays
 
 
@@ -221,6 +237,14 @@ def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
     if EDGE_ROWS in meta.arrays or EDGE_FEATURES in meta.arrays:
         forms[EDGE_ROWS] = np.dtype(np.uint32), (meta.num_edges,)
         forms[EDGE_FEATURES] = np.dtype(np.float32), (None, None)
+    if meta.edge_labels is not None or EDGE_ENDS in meta.arrays:
+        forms[EDGE_ENDS] = ids, (None, 2)
+    if meta.edge_labels is not None:
+        value = np.float32 if meta.edge_labels.metric == "rmse" else np.int64
+        forms[EDGE_LABELS] = np.dtype(value), (None,)
+        labels = meta.arrays.get(EDGE_LABELS)
+        count = labels.shape[0] if labels is not None and labels.shape else 0
+        forms |= dict.fromkeys(EDGE_SPLITS, (vertex_dtype(count), (None,)))
     return forms
 
 
@@ -272,8 +296,9 @@ def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None
             )
 
 
-def _check_edge_features(file: Path, features: Array, num_edges: int) -> None:
-    rows, width = features.shape
+def _check_edge_features(path: Path, arrays: Mapping[str, Array], num_edges: int) -> None:
+    file = path / f"{EDGE_FEATURES}.npy"
+    rows, width = arrays[EDGE_FEATURES].shape
     if not 1 <= width <= MAX_FEATURES:
         raise GraphError(f"{file}: {width} features an edge, allowed are 1 to {MAX_FEATURES}")
     least = min(num_edges, 1)
@@ -281,70 +306,94 @@ def _check_edge_features(file: Path, features: Array, num_edges: int) -> None:
         raise GraphError(
             f"{file}: {rows} rows for {num_edges} edges, allowed are {least} to {MAX_EDGE_ROWS}"
         )
+    # A row of zeros may follow those of the published edges.
+    if EDGE_ENDS in arrays and rows - len(arrays[EDGE_ENDS]) not in (0, 1):
+        raise GraphError(f"{file}: {rows} rows, edge_ends.npy has {len(arrays[EDGE_ENDS])}")
 
 
-def _check_labels(file: Path, labels: IntArray, num_classes: int) -> None:
+def _check_edge_labels(path: Path, arrays: Mapping[str, Array], meta: StoreMeta) -> None:
+    file, labels = path / f"{EDGE_LABELS}.npy", arrays[EDGE_LABELS]
+    if len(labels) != len(arrays[EDGE_ENDS]):
+        raise GraphError(
+            f"{file}: {len(labels)} labels, edge_ends.npy has {len(arrays[EDGE_ENDS])} rows"
+        )
+    assert meta.edge_labels is not None
+    if labels.dtype.kind == "f":
+        _check_targets(file, labels, "edge")
+    else:
+        _check_labels(file, labels, meta.edge_labels.num_classes, "edge")
+    _check_splits(path, arrays, EDGE_SPLITS, EDGE_LABELS, "edge")
+
+
+def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "vertex") -> None:
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
     for first, part in _slices(labels):
         if part.min() < low or part.max() > high:
             place = tuple(np.argwhere((part < low) | (part > high))[0])
             raise GraphError(
-                f"{file}: label {part[place]} of vertex {first + place[0]} is out of range, "
+                f"{file}: label {part[place]} of {of} {first + place[0]} is out of range, "
                 f"allowed are {low} to {high}"
             )
 
 
-def _check_targets(file: Path, labels: NDArray[np.floating]) -> None:
+def _check_targets(file: Path, labels: NDArray[np.floating], of: str = "vertex") -> None:
     for first, part in _slices(labels):
         if np.isinf(part).any():
             place = tuple(np.argwhere(np.isinf(part))[0])
             raise GraphError(
-                f"{file}: label {part[place]} of vertex {first + place[0]}, allowed are finite "
+                f"{file}: label {part[place]} of {of} {first + place[0]}, allowed are finite "
                 "numbers, and NaN if unknown"
             )
 
 
-def _check_splits(path: Path, arrays: Mapping[str, Array], num_vertices: int) -> None:
-    """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex.
+def _check_splits(
+    path: Path,
+    arrays: Mapping[str, Array],
+    names: tuple[str, ...] = SPLIT_ARRAYS,
+    labels: str = "labels",
+    of: str = "vertex",
+) -> None:
+    """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex, or edge.
 
     All three may be empty: the graph has no split then. Every worker does this, in bounded memory.
     """
-    if not any(len(arrays[name]) for name in SPLIT_ARRAYS):
+    if not any(len(arrays[name]) for name in names):
         return
-    for name in SPLIT_ARRAYS:
+    count = len(arrays[labels])
+    for name in names:
         file, ids = path / f"{name}.npy", arrays[name]
         if not len(ids):
             raise GraphError(f"{file}: the split is empty")
         if any((part[1:] <= part[:-1]).any() for _, part in _slices(ids, overlap=1)):
             raise GraphError(f"{file}: the ids do not rise")
-        if ids[0] < 0 or ids[-1] >= num_vertices:
+        if ids[0] < 0 or ids[-1] >= count:
             bad = ids[0] if ids[0] < 0 else ids[-1]
             raise GraphError(
-                f"{file}: vertex id {bad} is out of range, the graph has {num_vertices} vertices"
+                f"{file}: {of} id {bad} is out of range, the graph has {count} "
+                f"{'vertices' if of == 'vertex' else 'rows of edges'}"
             )
-        if name != "test_idx":
-            _check_labelled(file, ids, arrays["labels"])
-    for first in range(0, num_vertices, _SLICE_ENTRIES):
-        _check_disjoint(path, arrays, first, min(first + _SLICE_ENTRIES, num_vertices))
+        if name != names[-1]:
+            _check_labelled(file, ids, arrays[labels], of)
+    parts = {path / f"{name}.npy": arrays[name] for name in names}
+    for first in range(0, count, _SLICE_ENTRIES):
+        _check_disjoint(parts, first, min(first + _SLICE_ENTRIES, count), of)
 
 
-def _check_labelled(file: Path, ids: Array, labels: Array) -> None:
+def _check_labelled(file: Path, ids: Array, labels: Array, of: str) -> None:
     for _, part in _slices(ids):
         missing = ~has_label(labels[part])
         if missing.any():
-            raise GraphError(f"{file}: vertex {part[missing.argmax()]} has no label")
+            raise GraphError(f"{file}: {of} {part[missing.argmax()]} has no label")
 
 
-def _check_disjoint(path: Path, arrays: Mapping[str, Array], first: int, last: int) -> None:
-    """Refuse a vertex of [first, last) in two parts; the ids of each part rise."""
+def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
+    """Refuse a vertex or edge of [first, last) in two parts; the ids of each part rise."""
     seen = np.zeros(last - first, np.bool_)
-    for name in SPLIT_ARRAYS:
-        ids = arrays[name]
+    for file, ids in parts.items():
         # Of the same type: NumPy would copy all ids for another one.
         begin, end = np.searchsorted(ids, np.array([first, last], ids.dtype))
         places = ids[begin:end] - first
         if seen[places].any():
-            vertex = first + places[seen[places].argmax()]
-            file = path / f"{name}.npy"
-            raise GraphError(f"{file}: vertex {vertex} is in an earlier part of the split too")
+            found = first + places[seen[places].argmax()]
+            raise GraphError(f"{file}: {of} {found} is in an earlier part of the split too")
         seen[places] = True

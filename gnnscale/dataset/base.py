@@ -223,6 +223,10 @@ class Dataset(StoreOptions, GraphSource):
                 parts = random_split(writer.labels, self._fractions, seed=self.split_seed)
                 _check_parts(parts, self._fractions)
                 writer.set_split(*parts, source=f"random split of {self.name}")
+            if self.split == "random" and writer.edge_labels is not None:
+                parts = random_split(writer.edge_labels, self._fractions, seed=self.split_seed)
+                _check_parts(parts, self._fractions, "edges")
+                writer.set_edge_split(*parts, source=f"random split of the edges of {self.name}")
             raw = records()
             for file, time, record in zip(files, before, raw, strict=True):
                 if not time == record.mtime_ns == file.stat().st_mtime_ns:
@@ -243,6 +247,7 @@ class Dataset(StoreOptions, GraphSource):
 
 #: Options of later releases at the values that earlier ones had, whose stores keep their names.
 _LATER = {"standardize": False, "unlabelled": "refuse", "edge_features": None}
+_LATER |= {"edge_label": None, "edge_label_kind": "auto", "edge_split_column": "split"}
 _NONE = object()
 
 
@@ -262,11 +267,13 @@ def _check_fractions(fractions: tuple[float, float]) -> None:
         raise ConfigError(f"{_named(fractions)}: both must be above 0, their sum below 1")
 
 
-def _check_parts(parts: Sequence[Int64Array], fractions: tuple[float, float]) -> None:
+def _check_parts(
+    parts: Sequence[Int64Array], fractions: tuple[float, float], what: str = "vertices"
+) -> None:
     sizes = [len(part) for part in parts]
     if not all(sizes):
         raise ConfigError(
-            f"{_named(fractions)}: of {sum(sizes)} labelled vertices {sizes[0]} train, {sizes[1]} "
+            f"{_named(fractions)}: of {sum(sizes)} labelled {what} {sizes[0]} train, {sizes[1]} "
             f"validate and {sizes[2]} test; each needs one"
         )
 
@@ -296,7 +303,7 @@ def _expanded(raw: str) -> Path:
 def random_split(
     labels: Array, fractions: tuple[float, float], *, seed: int
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Draw train, valid and test vertices from those that have a label; the rest is test."""
+    """Draw train, valid and test vertices, or edges, from those with a label; the rest is test."""
     known = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))

@@ -39,20 +39,27 @@ def check_num_features(num_features: int, source: object) -> None:
         )
 
 
-def check_ids(ids: Array, num_vertices: int, source: object) -> None:
-    """Raise GraphError unless ``ids`` are whole numbers in ``[0, num_vertices)``."""
+#: What may have a label, and several of it.
+_SEVERAL = {"vertex": "vertices", "edge": "edges"}
+
+
+def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
+    """Raise GraphError unless ``ids`` are whole numbers in ``[0, num_vertices)``.
+
+    ``of`` is ``vertex``, or ``edge`` for numbers of published edges.
+    """
     if ids.ndim != 1:
-        raise GraphError(f"{source}: vertex ids are {list(ids.shape)}, they must have one axis")
+        raise GraphError(f"{source}: {of} ids are {list(ids.shape)}, they must have one axis")
     if ids.dtype.kind not in "iu":
-        raise GraphError(f"{source}: vertex ids are {ids.dtype}, they must be whole numbers")
+        raise GraphError(f"{source}: {of} ids are {ids.dtype}, they must be whole numbers")
     if not len(ids):
         return
     low, high = int(ids.min()), int(ids.max())
     if low < 0:
-        raise GraphError(f"{source}: vertex id {low} is negative")
+        raise GraphError(f"{source}: {of} id {low} is negative")
     if high >= num_vertices:
         raise GraphError(
-            f"{source}: vertex id {high} is out of range, the graph has {num_vertices} vertices"
+            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} {_SEVERAL[of]}"
         )
 
 
@@ -217,37 +224,70 @@ def checked_targets(labels: Array, *, num_vertices: int, source: object) -> Floa
     return targets
 
 
+def edge_labels(labels: Array, num_edges: int, source: object) -> tuple[Array, int]:
+    """Return labels of edges as a Graph has them, and how many classes or targets.
+
+    Args:
+        labels: ``[num_edges]`` whole numbers or booleans, classes, -1 if unknown; or floating point
+            targets of regression, NaN if unknown.
+        num_edges: published edges.
+        source: named in errors.
+
+    Raises:
+        GraphError: they are something else, or no edge has a label.
+    """
+    check_array(labels, axes=1, kinds="biuf", source=f"{source}: labels of edges")
+    if len(labels) != num_edges:
+        raise GraphError(f"{source}: {len(labels)} labels for {num_edges} edges")
+    regression = labels.dtype.kind == "f"
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        found: Array = labels.astype(np.float32 if regression else np.int64)
+    wrong = np.isinf(found) if regression else (found < -1) | (found >= MAX_CLASSES)
+    if wrong.any():
+        edge = int(wrong.argmax())
+        allowed = "numbers that float32 holds" if regression else f"-1 to {MAX_CLASSES - 1}"
+        raise GraphError(f"{source}: label {labels[edge]} of edge {edge}, allowed are {allowed}")
+    if not has_label(found).any():
+        raise GraphError(f"{source}: no edge has a label")
+    return found, 1 if regression else int(found.max()) + 1
+
+
 def check_split(
-    split: Mapping[str, Array], labels: Array, num_vertices: int, source: object
+    split: Mapping[str, Array],
+    labels: Array,
+    num_vertices: int,
+    source: object,
+    of: str = "vertex",
 ) -> None:
     """Raise GraphError unless the parts are non-empty, in range, disjoint and labelled.
 
-    Test vertices may lack labels: some publishers hide them.
+    Test vertices may lack labels: some publishers hide them. ``of`` is as for ``check_ids``.
     """
     seen = np.zeros(num_vertices, dtype=bool)
     num_seen = 0
     for name, ids in split.items():
         if not ids.size:
             raise GraphError(f"{source}: the {name} split is empty")
-        check_ids(ids, num_vertices, f"{source}: {name} split")
+        check_ids(ids, num_vertices, f"{source}: {name} split", of)
         for part in _slices(ids):
             if seen[part].any():
                 vertex = int(part[seen[part].argmax()])
                 other = next(other for other, others in split.items() if vertex in others)
                 raise GraphError(
-                    f"{source}: overlapping splits, vertex {vertex} of the {name} split "
+                    f"{source}: overlapping splits, {of} {vertex} of the {name} split "
                     f"is in the {other} split too"
                 )
         seen[ids] = True
         num_seen += len(ids)
         if np.count_nonzero(seen) != num_seen:
-            raise GraphError(f"{source}: the {name} split names a vertex twice")
+            article = "an" if of == "edge" else "a"
+            raise GraphError(f"{source}: the {name} split names {article} {of} twice")
         if name != "test":
-            _check_labelled(labels, ids, f"{name} split", source)
+            _check_labelled(labels, ids, f"{name} split", source, of)
 
 
-def _check_labelled(labels: Array, ids: Array, what: str, source: object) -> None:
-    """Refuse vertices ``ids`` without a label: how many, and the first."""
+def _check_labelled(labels: Array, ids: Array, what: str, source: object, of: str) -> None:
+    """Refuse vertices or edges ``ids`` without a label: how many, and the first."""
     first, count = None, 0
     for part in _slices(ids):
         known = has_label(labels[part])
@@ -256,7 +296,7 @@ def _check_labelled(labels: Array, ids: Array, what: str, source: object) -> Non
             first = int(part[known.argmin()])
     if first is not None:
         raise GraphError(
-            f"{source}: vertex {first} of the {what} has no label; so have {count} of {len(ids)}"
+            f"{source}: {of} {first} of the {what} has no label; so have {count} of {len(ids)}"
         )
 
 

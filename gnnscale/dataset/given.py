@@ -15,6 +15,7 @@ from gnnscale.artifact.graph_store import (
 )
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
 from gnnscale.dataset import checks
+from gnnscale.graph import EdgeLabels, Split
 
 _LOG = logging.getLogger(__name__)
 _PARTS = ("train", "valid", "test")
@@ -39,31 +40,36 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
         )
 
 
-def vertex_ids(values: Any, num_vertices: int, what: str) -> IntArray:
-    """Return vertex ids, one axis, in range, in the type that holds them."""
+def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
+    """Return ids of vertices, or of edges, one axis, in range, in the type that holds them."""
     ids = as_array(values, what)
     if ids.ndim != 1:
         raise GraphError(f"{what} are {list(ids.shape)}, allowed is one axis")
     if ids.dtype.kind == "b":
         raise GraphError(f"{what} are a mask, allowed are ids, as numpy.flatnonzero gives them")
     if len(ids):  # an empty list is float64 to NumPy
-        checks.check_ids(ids, num_vertices, what)
+        checks.check_ids(ids, num_vertices, what, of)
     return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
 
 
-def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[IntArray]:
-    """Return sorted ids of the parts of a split, each ids, a mask or None; none may overlap."""
+def split_parts(
+    parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
+) -> list[IntArray]:
+    """Return sorted ids of the parts of a split, each ids, a mask or None; none may overlap.
+
+    ``of`` is as for ``checks.check_ids``.
+    """
     part_of = np.full(num_vertices, -1, np.int8)
     found = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
         what = f"{name}: {part} split"
-        ids = np.sort(vertex_ids(_unmasked(values, num_vertices, what), num_vertices, what))
+        ids = np.sort(vertex_ids(_unmasked(values, num_vertices, what), num_vertices, what, of))
         if len(twice := ids[1:][ids[1:] == ids[:-1]]):
-            raise GraphError(f"{what} names vertex {twice[0]} twice")
+            raise GraphError(f"{what} names {of} {twice[0]} twice")
         if len(taken := ids[part_of[ids] >= 0]):
             other = _PARTS[part_of[taken[0]]]
             raise GraphError(
-                f"{name}: overlapping splits, vertex {taken[0]} of the {part} split is in the "
+                f"{name}: overlapping splits, {of} {taken[0]} of the {part} split is in the "
                 f"{other} split too"
             )
         part_of[ids] = number
@@ -182,3 +188,27 @@ def edge_features(features: Any, num_edges: int, name: str) -> Float32Array:
             _LOG.info("%s: %s is converted to float32", what, rows.dtype)
     width = rows.shape[-1] if rows.ndim else 0
     return checks.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
+
+
+def edge_labels(
+    labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
+) -> EdgeLabels:
+    """Return labels of edges, and their split: train, valid and test, ids, a mask or None each.
+
+    Raises:
+        GraphError: as ``checks.edge_labels`` and ``split_parts`` do, or there are not three parts.
+    """
+    found, num_classes = checks.edge_labels(
+        as_array(labels, f"{name}: labels of edges"), num_edges, name
+    )
+    parts = (None, None, None) if split is None else tuple(split)
+    if len(parts) != len(_PARTS):
+        raise GraphError(f"{name}: edge_split has {len(parts)} parts, needed are {len(_PARTS)}")
+    train, valid, test = split_parts(parts, num_edges, f"{name}: edges", "edge")
+    return EdgeLabels(
+        name=name,
+        labels=found,
+        num_classes=num_classes,
+        split=Split(train_idx=train, valid_idx=valid, test_idx=test),
+        metric="rmse" if found.dtype.kind == "f" else "accuracy",
+    )

@@ -10,7 +10,7 @@ from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, shown, usable_cores
 from gnnscale.dataset import checks, given
-from gnnscale.graph import EdgeData, Graph, Split
+from gnnscale.graph import EdgeData, EdgeLabels, Graph, Split
 
 if TYPE_CHECKING:
     import dgl
@@ -68,6 +68,8 @@ def from_arrays(
     name: str = "graph",
     edge_weights: Array | torch.Tensor | None = None,
     edge_features: Array | torch.Tensor | None = None,
+    edge_labels: Array | torch.Tensor | None = None,
+    edge_split: tuple[Any, Any, Any] | None = None,
     number_edges: bool = False,
 ) -> Graph:
     """Make a Graph from an edge list and arrays. Features are shared, not copied.
@@ -93,6 +95,10 @@ def from_arrays(
         edge_features: ``[num_edges, num_edge_features]`` finite numbers, or ``[num_edges]`` for
             one feature, in the order of ``edges``; any type but float32 is converted to that.
             None without features of edges.
+        edge_labels: ``[num_edges]`` classes, -1 if unknown, or floating point targets of
+            regression, NaN if unknown, in the order of ``edges``. None without.
+        edge_split: numbers of the edges, or masks ``[num_edges]``, that train, validate and test
+            by their labels; None for no split.
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
 
     Raises:
@@ -103,6 +109,11 @@ def from_arrays(
     num_vertices = len(rows)
     src, dst, weights = _read_edges(edges, edge_weights, num_vertices, name)
     of_edges = None if edge_features is None else given.edge_features(edge_features, len(src), name)
+    of_labels = None
+    if edge_labels is not None:
+        of_labels = given.edge_labels(edge_labels, edge_split, len(src), name)
+    elif edge_split is not None:
+        raise GraphError(f"{name}: edge_split without edge_labels")
     _check_metric(metric, name)
     classes, num_classes = given.graph_labels(
         labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
@@ -110,7 +121,7 @@ def from_arrays(
     train, valid, test = given.split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
     return Graph(
         name=name,
-        **_topology(src, dst, num_vertices, weights, of_edges, number_edges),
+        **_topology(src, dst, num_vertices, weights, of_edges, of_labels, number_edges),
         features=rows,
         feature_dtype=feature_dtype,
         labels=classes,
@@ -321,13 +332,18 @@ def _topology(
     num_vertices: int,
     weights: Float32Array | None,
     features: Float32Array | None,
+    labels: EdgeLabels | None,
     number_edges: bool,
 ) -> dict[str, Any]:
+    listed = features is not None or labels is not None
+    ends = np.stack([src, dst], axis=1) if listed else None
     if weights is None and features is None and not number_edges:
         indptr, indices = in_neighbors(src, dst, num_vertices)
-        return {"indptr": indptr, "indices": indices}
+        return {"indptr": indptr, "indices": indices, "edges": EdgeData(ends=ends, labels=labels)}
     indptr, order = edge_order(src, dst, num_vertices)
     edges = EdgeData(
+        ends=ends,
+        labels=labels,
         weights=None if weights is None else weights[order],
         ids=order.astype(np.int64, copy=False) if number_edges else None,
         rows=None if features is None else order.astype(np.uint32),

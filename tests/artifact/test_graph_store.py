@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays, verify_store
-from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph import EdgeData, EdgeLabels, Graph, Split
 
 SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -27,11 +27,15 @@ def same(one: Graph, other: Graph) -> None:
         assert getattr(one, name).dtype == getattr(other, name).dtype
     for name in ("name", "num_classes", "metric", "feature_dtype", "attainable_accuracy"):
         assert getattr(one, name) == getattr(other, name)
-    for name in ("edge_weights", "edge_rows", "edge_features"):
-        of_one, of_other = getattr(one, name), getattr(other, name)
-        assert (of_one is None) == (of_other is None)
-        if of_one is not None:
-            np.testing.assert_array_equal(of_one, of_other, err_msg=name)
+    of_one, of_other = one.edges.arrays(), other.edges.arrays()
+    assert of_one.keys() == of_other.keys()
+    for name, array in of_one.items():
+        np.testing.assert_array_equal(array, of_other[name], err_msg=name)
+        assert array.dtype == of_other[name].dtype
+    assert (one.edge_labels is None) == (other.edge_labels is None)
+    if one.edge_labels is not None and other.edge_labels is not None:
+        for name in ("name", "num_classes", "metric"):
+            assert getattr(one.edge_labels, name) == getattr(other.edge_labels, name)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,8 @@ def same(one: Graph, other: Graph) -> None:
         {},
         {"edge_weights": [1, 2, 3, 4]},
         {"edge_features": [[1, 2], [3, 4], [5, 6], [7, 8]], "edge_weights": [1, 2, 3, 4]},
+        {"edge_labels": [0, 1, -1, 2], "edge_split": ([0], [3], [2, 1])},
+        {"edge_labels": [0.5, 1, np.nan, 2], "edge_features": [1, 2, 3, 4]},
         {"features": torch.from_numpy(X).bfloat16()},
         {"labels": np.array([[0, 1], [1, 1], [0, 0], [1, 0]])},
         {"labels": None, "train_idx": None, "valid_idx": None, "test_idx": None},
@@ -84,6 +90,17 @@ def with_rows(rows: list[int], num_rows: int, width: int = 2) -> Graph:
     return replace(tiny(), edges=EdgeData(rows=np.array(rows, np.uint32), features=features))
 
 
+def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -> Graph:
+    parts = {"train_idx": [0], "valid_idx": [3], "test_idx": [1]} | split
+    labels = EdgeLabels(
+        name="graph",
+        labels=np.array([0, 1, -1, 2]),
+        num_classes=num_classes,
+        split=Split(**{name: np.array(rows, np.int32) for name, rows in parts.items()}),
+    )
+    return replace(tiny(), edges=EdgeData(ends=np.array(ends, np.int32), labels=labels))
+
+
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
@@ -94,6 +111,15 @@ def with_rows(rows: list[int], num_rows: int, width: int = 2) -> Graph:
         (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),
         (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),
         (with_rows([0] * 4, 0), "/edge_features.npy: 0 rows for 4 edges, allowed are 1 to 42949"),
+        (with_ends([[0, 1]] * 3 + [[4, 0]]), ": end of an edge 4 is out of range, allowed are 0"),
+        (with_ends([[0, 1]] * 3), "/edge_labels.npy: 4 labels, edge_ends.npy has 3 rows"),
+        (
+            with_ends([[0, 1]] * 4, test_idx=[0]),
+            "/edge_test_rows.npy: edge 0 is in an earlier part",
+        ),
+        (with_ends([[0, 1]] * 4, test_idx=[4]), "/edge_test_rows.npy: edge id 4 is out of range"),
+        (with_ends([[0, 1]] * 4, train_idx=[2]), "/edge_train_rows.npy: edge 2 has no label"),
+        (with_ends([[0, 1]] * 4, num_classes=2), "/edge_labels.npy: label 2 of edge 3 is out of"),
         (with_rows([0] * 4, 1, 0), "/edge_features.npy: 0 features an edge, allowed are 1 to 6"),
     ],
 )

@@ -88,6 +88,22 @@ def test_one_feature_of_edges_of_any_type(caplog, column):
         assert message.endswith(" is converted to float32")
 
 
+def test_labels_and_split_of_edges():
+    masks = np.array([True, False, False, False]), None, torch.tensor([3, 1])
+    graph = from_arrays((SRC, DST), X, edge_labels=[2, 0, -1, 1], edge_split=masks)
+    labels = graph.edge_labels
+    assert labels.labels.tolist() == [2, 0, -1, 1]
+    assert (labels.num_classes, labels.metric, labels.name) == (3, "accuracy", "graph")
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [rows.tolist() for rows in split] == [[0], [], [1, 3]]
+    assert graph.edges.ends.tolist() == [[2, 1], [0, 1], [1, 0], [0, 2]]
+    assert (graph.edge_rows, graph.num_classes) == (None, 0)
+    targets = from_arrays((SRC, DST), X, edge_labels=torch.tensor([0.5, torch.nan, 1, 2]))
+    assert (targets.edge_labels.num_classes, targets.edge_labels.metric) == (1, "rmse")
+    assert from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES).edges.ends is not None
+    assert from_arrays((SRC, DST), X, number_edges=True).edges.ends is None
+
+
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
 def test_masks_of_the_split(kind):
     masks = {"train_idx": kind([False, False, True]), "valid_idx": kind([True, False, False])}
@@ -292,6 +308,16 @@ def test_from_dgl():
         ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
         ({"edge_features": ["a"] * 4}, r"features of edges: <U1\[4, 1\], needed are numbers"),
         ({"edge_features": torch.eye(4).to_sparse()}, "edge features: torch.sparse_coo on cpu"),
+        ({"edge_labels": [1, 2]}, "graph: 2 labels for 4 edges"),
+        ({"edge_labels": ["a"] * 4}, r"labels of edges: <U1\[4\], needed are numbers"),
+        ({"edge_split": ([0], [1], [2])}, "edge_split without edge_labels"),
+        ({"edge_labels": [1] * 4, "edge_split": [[0]]}, "edge_split has 1 parts, needed are 3"),
+        ({"edge_labels": [1] * 4, "edge_split": ([4], [], [])}, "edges: train split: edge id 4 is"),
+        (
+            {"edge_labels": [1] * 4, "edge_split": ([1, 1], [], [])},
+            "train split names edge 1 twice",
+        ),
+        ({"edge_labels": [1] * 4, "edge_split": ([1], [1], [])}, "splits, edge 1 of the valid spl"),
         ({"metric": "mse"}, "metric 'mse', allowed are accuracy"),
     ],
 )

@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 _SLICES_BYTES = 256 << 20
 #: In-degrees, then offsets, of all vertices; and of those whose lists are sorted at once.
 _VERTEX_BYTES, _SORTED_VERTEX_BYTES = 32, 24
+#: Of an edge: its label as published and as stored, and the split.
+_EDGE_LABEL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +37,9 @@ class Needs:
     feature_dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
     label_bytes: int  #: bytes of a vertex's labels
     weighted: bool  #: whether edges have weights
-    num_edge_rows: int = 0  #: published edges if they have features, else 0
-    num_edge_features: int = 0  #: length of a row of these
+    num_edge_rows: int = 0  #: published edges if they have features or labels, else 0
+    num_edge_features: int = 0  #: length of a row of features
+    labelled_edges: bool = False  #: whether edges have labels
     memory_bytes: int  #: what edges may take while they are held and sorted
 
     @property
@@ -48,20 +51,23 @@ class Needs:
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
         read = 16 * self.num_edges + self._feature_bytes + self._edge_feature_bytes
         slices = min(_SLICES_BYTES, 4 * read)
-        return vertices + min(sorting, self.memory_bytes) + slices
+        labels = _EDGE_LABEL_BYTES * self.num_edge_rows * self.labelled_edges
+        return vertices + min(sorting, self.memory_bytes) + slices + labels
 
     @property
     def disk(self) -> int:
         """Max bytes of disk that preparing takes: of the store, and of edges meanwhile."""
         itemsize = vertex_dtype(self.num_vertices).itemsize
         spooled = edge_spool.spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
-        has_rows = self.num_edge_rows > 0
-        if self.weighted:  # by their rows
-            spooled += 4 * self.num_edge_rows
-        stored = itemsize + 4 * self.weighted + 4 * has_rows
+        has_features = self.num_edge_features > 0
+        # Both ends, label and place in the split; meanwhile weights by their rows.
+        row = 2 * itemsize + (8 + itemsize) * self.labelled_edges
+        row += 4 * (self.weighted and has_features)
+        stored = itemsize + 4 * self.weighted + 4 * has_features
         vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
         features = self._feature_bytes + self._edge_feature_bytes
-        return spooled + stored * self.num_edges + vertices + features
+        edges = stored * self.num_edges + row * self.num_edge_rows
+        return spooled + edges + vertices + features
 
     @property
     def _word_bytes(self) -> int:
@@ -70,7 +76,7 @@ class Needs:
 
     @property
     def _packs(self) -> bool:
-        return self.weighted or self.num_edge_rows > 0
+        return self.weighted or self.num_edge_features > 0
 
     @property
     def _edge_feature_bytes(self) -> int:
@@ -99,16 +105,27 @@ _FEATURES = ("features", "x", "feat")
 _LABELS = ("labels", "y", "label")
 _WEIGHTS = ("edge_weights", "edge_weight")
 _EDGE_FEATURES = ("edge_features", "edge_attr", "edge_feat")
+_EDGE_LABELS = ("edge_labels", "edge_y")
 
 _SPLIT = (
     ("train_mask", "train_idx"),
     ("valid_mask", "val_mask", "valid_idx", "val_idx"),
     ("test_mask", "test_idx"),
 )
+_EDGE_SPLIT = tuple(tuple(f"edge_{name}" for name in names) for names in _SPLIT)
 
 #: The three forms of edges, each the arrays that it takes.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
-_FORMS = (_FEATURES, _LABELS, _WEIGHTS, _EDGE_FEATURES, *_SPLIT, *_EDGES)
+_FORMS = (
+    _FEATURES,
+    _LABELS,
+    _WEIGHTS,
+    _EDGE_FEATURES,
+    _EDGE_LABELS,
+    *_SPLIT,
+    *_EDGE_SPLIT,
+    *_EDGES,
+)
 _NAMES = {name for names in _FORMS for name in names}
 #: Which lists ``indptr`` and ``indices`` are: of in-neighbours, or of out-neighbours.
 _LISTS = ("csc", "csr")
@@ -159,6 +176,7 @@ class Arrays(base.Dataset):
             writer.set_num_vertices(num_vertices, source=arrays.source(features))
             if header.dtype.kind != "b" and dtype != str(header.dtype):
                 _LOG.info("%s: %s is stored as %s", arrays.source(features), header.dtype, dtype)
+            writer.lists_edges = _found(arrays, _EDGE_LABELS) is not None
             self._read_edges(arrays, writer)
             # An archive's file stays open as long as one of its arrays is read.
             with closing(arrays.rows(features, kinds="biuf")) as rows:
@@ -166,6 +184,7 @@ class Arrays(base.Dataset):
                     rows, num_features=num_features, dtype=dtype, source=arrays.source(features)
                 )
             self._read_labels(arrays, writer)
+            self._read_edge_labels(arrays, writer)
 
     def _check_needs(
         self,
@@ -178,6 +197,8 @@ class Arrays(base.Dataset):
         """Report the max needs of preparing, and refuse what does not fit."""
         num_edges = _num_edges(arrays, _edge_form(arrays))
         labels = _found(arrays, _LABELS)
+        width = _num_edge_features(arrays, num_edges)
+        labelled = _found(arrays, _EDGE_LABELS) is not None
         row = arrays.header(labels, axes=(1, 2), kinds="biuf").shape[1:] if labels else ()
         needs = Needs(
             num_vertices=num_vertices,
@@ -187,8 +208,9 @@ class Arrays(base.Dataset):
             feature_dtype=self.feature_dtype or dtype,
             label_bytes=int(np.prod(row)) if row else 8,
             weighted=_found(arrays, _WEIGHTS) is not None,
-            num_edge_rows=num_edges if _found(arrays, _EDGE_FEATURES) else 0,
-            num_edge_features=_num_edge_features(arrays, num_edges),
+            num_edge_rows=num_edges if width or labelled else 0,
+            num_edge_features=width,
+            labelled_edges=labelled,
             memory_bytes=self.memory_bytes,
         )
         needs.check(arrays.path, writer.path)
@@ -260,8 +282,20 @@ class Arrays(base.Dataset):
             metric = self.metric or ("micro_f1" if labels.ndim == 2 else "accuracy")
         writer.set_labels(labels, metric=metric, source=source)
         if self.split == "published":
-            parts = [_part(arrays, names, writer.num_vertices) for names in _SPLIT]
+            count = f"{writer.num_vertices} vertices"
+            parts = [_part(arrays, names, writer.num_vertices, count) for names in _SPLIT]
             writer.set_split(*parts, source=arrays.path)
+
+    def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter) -> None:
+        name = _found(arrays, _EDGE_LABELS)
+        if name is None:
+            return
+        labels = arrays.vector(name, kinds="biuf")
+        writer.set_edge_labels(labels, source=arrays.source(name))
+        if self.split == "published":
+            count = f"{len(labels)} edges"
+            parts = [_part(arrays, names, len(labels), count) for names in _EDGE_SPLIT]
+            writer.set_edge_split(*parts, source=arrays.path)
 
 
 def _classes(labels: Array, metric: str | None, source: object) -> Array:
@@ -281,7 +315,9 @@ def _classes(labels: Array, metric: str | None, source: object) -> Array:
     return classes
 
 
-def _part(arrays: ArrayFolder | NpzReader, names: tuple[str, ...], num_vertices: int) -> Array:
+def _part(
+    arrays: ArrayFolder | NpzReader, names: tuple[str, ...], length: int, entries: str
+) -> Array:
     name = _found(arrays, names)
     if name is None:
         raise GraphError(
@@ -290,10 +326,8 @@ def _part(arrays: ArrayFolder | NpzReader, names: tuple[str, ...], num_vertices:
     values = arrays.vector(name, kinds="b" if name.endswith("mask") else "iu")
     if not name.endswith("mask"):
         return values
-    if len(values) != num_vertices:
-        raise GraphError(
-            f"{arrays.source(name)}: {len(values)} entries for {num_vertices} vertices"
-        )
+    if len(values) != length:
+        raise GraphError(f"{arrays.source(name)}: {len(values)} entries for {entries}")
     return np.flatnonzero(values)
 
 

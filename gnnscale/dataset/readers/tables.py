@@ -1,28 +1,26 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
 import logging
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, TypeAlias
-
-import numpy as np
 
 from gnnscale.artifact import files
-from gnnscale.core import ConfigError, GraphError, check_choice, hardware, prefetch, shown
-from gnnscale.core.arrays import Array, Float32Array
+from gnnscale.core import ConfigError, GraphError, check_choice, shown
+from gnnscale.core.arrays import Array
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
-from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
+from gnnscale.dataset.tables.batch import table_files, usual_names
 from gnnscale.dataset.tables.columns import (
     LABEL_KINDS,
     UNLABELLED,
     FeatureColumns,
     LabelColumn,
     SplitColumn,
+    csv_label_type,
 )
+from gnnscale.dataset.tables.edges import EdgeLabelColumns, EdgeTable
 from gnnscale.dataset.tables.ids import ID_TYPES
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
@@ -34,11 +32,9 @@ _WEIGHT = "weight"
 _VERTEX_BYTES = 48
 #: And of a table of ids, at most; texts come on top.
 _ID_BYTES = 64
-#: Threads that decode edges and find their ids, at most, and batches that each may be ahead.
-_MAX_THREADS = 8
-_AHEAD = 4
-#: Sources, targets, weights and features.
-_Mapped: TypeAlias = "tuple[Array, Array, Float32Array | None, Float32Array | None]"
+#: Of an edge, on disk: its row and both ends, label and place in the split; in memory: its label
+#: as read and as stored, and the split.
+_EDGE_ROW_BYTES, _EDGE_LABEL_BYTES = 28, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +64,10 @@ class Tables(Dataset):
             if every edge counts the same.
         edge_features: columns of the edges with numbers, or lists of numbers; null for edges
             without features.
+        edge_label: column of the edges with their labels, as ``label``; null for edges without
+            labels.
+        edge_label_kind: one of ``LABEL_KINDS``, as ``label_kind``.
+        edge_split_column: column of words that name the part of each edge, of edges with labels.
         delimiter: one character between the values of CSV, or ``tab``.
     """
 
@@ -84,6 +84,9 @@ class Tables(Dataset):
     target: str = field(default="target", metadata=names("text"))
     weight: str | None = field(default=_WEIGHT, metadata=names("text"))
     edge_features: list[str] | None = field(default=None, metadata=names("text"))
+    edge_label: str | None = field(default=None, metadata=names("text"))
+    edge_label_kind: str = "auto"
+    edge_split_column: str = field(default="split", metadata=names("text"))
     delimiter: str = ","
 
     def __post_init__(self) -> None:
@@ -96,6 +99,7 @@ class Tables(Dataset):
                 )
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
+        check_choice("dataset.edge_label_kind", self.edge_label_kind, LABEL_KINDS)
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELLED)
         if self.delimiter != "tab" and (
             len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
@@ -104,12 +108,12 @@ class Tables(Dataset):
                 f"dataset.delimiter={shown(repr(self.delimiter))}: allowed are tab, and one "
                 "character of ASCII that is neither a quote nor a line end"
             )
-        if self.label is None and self.split == "random":
+        if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
         _check_named(
             "features", self.features, (self.id, self.label, self.split_column), "all others"
         )
-        ends = (self.source, self.target, self.weight)
+        ends = (self.source, self.target, self.weight, self.edge_label)
         _check_named("edge_features", self.edge_features, ends, "no features of edges")
 
     def raw_files(self) -> list[Path]:
@@ -136,99 +140,91 @@ class Tables(Dataset):
 
     def read(self, writer: store.StoreWriter) -> None:
         """Push the vertices, then the edges."""
-        vertices, edges = self._table("vertices", self.vertices), self._table("edges", self.edges)
+        vertices, edges = self._table("vertices", self.vertices), self._edge_table(writer)
         columns = self._feature_columns(vertices)
         writer.notes["columns"] = columns.described()
-        edge_columns = self._edge_columns(edges)
-        of_edges = self._edge_feature_columns(edges, edge_columns, writer)
         expected = vertices.num_rows()
         if expected is not None:  # else told when they are decompressed
             self._check_memory(vertices, expected, writer.path)
         ids = self._read_vertices(vertices, writer)
         if expected is None:
             self._check_memory(vertices, writer.num_vertices, writer.path)
-        for src, dst, weights, rows in self._mapped(edges, edge_columns, of_edges, ids):
-            writer.add_edges(src, dst, weights=weights, features=rows, source=edges.path)
+        writer.lists_edges = edges.labels is not None
+        for each in edges.mapped(ids):
+            writer.add_edges(
+                *(each.src, each.dst),
+                weights=each.weights,
+                features=each.features,
+                source=edges.table.path,
+            )
         del ids
+        if edges.labels is not None:
+            self._set_edge_labels(writer, edges.labels, edges.table.path)
         width, dtype = columns.num_features, columns.dtype
         writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
 
-    def _edge_columns(self, table: Table) -> list[str]:
-        columns = [table.require("source", self.source), table.require("target", self.target)]
-        if self.weight is not None and (self.weight != _WEIGHT or _WEIGHT in table.names):
-            columns.append(table.require("weight", self.weight))
-        return columns
+    def _set_edge_labels(
+        self, writer: store.StoreWriter, columns: EdgeLabelColumns, source: Path
+    ) -> None:
+        labels, names, parts = columns.finish(unlabelled=self.unlabelled)
+        writer.set_edge_labels(labels, source=source)
+        if names is not None:
+            writer.notes["edge_classes"] = names
+        if parts is not None:
+            writer.set_edge_split(*parts, source=source)
 
-    def _edge_feature_columns(
-        self, table: Table, others: list[str], writer: store.StoreWriter
-    ) -> FeatureColumns | None:
-        """Return the features of edges, whose names the store keeps, and check the disk."""
-        names = self.edge_features or []
-        for name in names:
-            table.require("edge_features", name)
-        unread = [name for name in table.names if name not in (*others, *names)]
+    def _edge_table(self, writer: store.StoreWriter) -> EdgeTable:
+        """Return what is read of the edges; the store keeps the names of their features."""
+        table = self._table("edges", self.edges)
+        ends = (table.require("source", self.source), table.require("target", self.target))
+        weight = None
+        if self.weight is not None and (self.weight != _WEIGHT or _WEIGHT in table.names):
+            weight = table.require("weight", self.weight)
+        labels = self._edge_labels(table)
+        names = [table.require("edge_features", name) for name in self.edge_features or ()]
+        read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
+        unread = [name for name in table.names if name not in read]
         if unread:
             listed = ", ".join(map(shown, unread))
             _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
-        if not names:
+        features = None
+        if names:
+            features = FeatureColumns(table, names, named=True, option="edge_features")
+            writer.notes["edge_columns"] = features.described()
+        self._check_edge_space(table, features, labels is not None, writer.path)
+        return EdgeTable(
+            table=table,
+            ends=ends,
+            weight=weight,
+            features=features,
+            labels=labels,
+            id_type=self.id_type,
+        )
+
+    def _edge_labels(self, table: Table) -> EdgeLabelColumns | None:
+        if self.edge_label is None:
             return None
-        columns = FeatureColumns(table, names, named=True, option="edge_features")
-        writer.notes["edge_columns"] = columns.described()
+        name = table.require("edge_label", self.edge_label)
+        split = None
+        if self.split == "published":
+            _require_or(table, "edge_split_column", self.edge_split_column, "dataset.split=random")
+            split = SplitColumn(self.edge_split_column)
+        return EdgeLabelColumns(
+            table, LabelColumn(name, self.edge_label_kind, "edge_label_kind"), split
+        )
+
+    @staticmethod
+    def _check_edge_space(
+        table: Table, features: FeatureColumns | None, labelled: bool, folder: Path
+    ) -> None:
+        """Refuse rows and labels of edges that do not fit, if their number is known."""
         num_edges = table.num_rows()
-        if num_edges is not None:  # else as the file grows
-            what = f"{table.path}: {columns.num_features} features of about {num_edges} edges"
-            row_bytes = 4 * (1 + columns.num_features)
-            files.check_space(what, writer.path, disk=row_bytes * num_edges)
-        return columns
-
-    def _mapped(
-        self,
-        table: Table,
-        columns: list[str],
-        of_edges: FeatureColumns | None,
-        ids: id_columns.IdMap,
-    ) -> Iterator[_Mapped]:
-        """Yield sources and targets as vertices, weights and features, as threads decode them.
-
-        Raises:
-            GraphError: an id belongs to no vertex, a weight is not allowed, or a feature is
-                missing; names the row.
-        """
-        import pyarrow  # takes a while, and a run whose store exists needs none
-
-        source, target, *weight = columns
-        types = {
-            column: id_columns.csv_id_type(self.id_type, ids.type) for column in (source, target)
-        }
-        types |= {column: pyarrow.float64() for column in weight}
-
-        def map_ends(edges: _Edges) -> None:
-            batch = edges.share.next()
-            if batch is not None:
-                weights = _weights(batch, weight[0]) if weight else None
-                rows = None if of_edges is None else of_edges.of_batch(batch)
-                edges.mapped = ids.find(batch, source), ids.find(batch, target), weights, rows
-
-        num_threads = min(hardware.usable_cores(), _MAX_THREADS)
-        if of_edges is None:
-            # Edges may come in any order, since lists are sorted.
-            shares = [_Share(each) for each in table.shares(columns, types, 32, num_threads)]
-            found = _in_turn(shares)
-        else:
-            # Rows of features stay in the order of the table.
-            wanted, types = [*columns, *of_edges.csv_types], types | of_edges.csv_types
-            batches = table.batches(wanted, types, 32 + 8 * of_edges.num_features)
-            found = (_Edges(_Share(iter([batch]))) for batch in batches)
-        with prefetch.Pipeline(
-            found,
-            [[map_ends]],
-            limit=_AHEAD * num_threads,
-            num_threads=num_threads,
-            adaptive=False,
-        ) as mapped:
-            for edges in mapped:
-                if edges.mapped is not None:
-                    yield edges.mapped
+        if num_edges is None or not (features or labelled):
+            return
+        what = f"{table.path}: features and labels of about {num_edges} edges"
+        row = _EDGE_ROW_BYTES + 4 * (features.num_features if features else 0)
+        memory = _EDGE_LABEL_BYTES * num_edges * labelled
+        files.check_space(what, folder, memory=memory, disk=row * num_edges)
 
     def _feature_columns(self, table: Table) -> FeatureColumns:
         named = (table.require("id", self.id), self.label, self.split_column)
@@ -253,7 +249,7 @@ class Tables(Dataset):
         if self.label is not None:
             _require_or(table, "label", self.label, "dataset.label=null")
             labels = LabelColumn(self.label, self.label_kind)
-            types[self.label] = _csv_label_type(table.types[self.label])
+            types[self.label] = csv_label_type(table.types[self.label])
         if self.label is not None and self.split == "published":
             _require_or(table, "split_column", self.split_column, "dataset.split=random")
             split = SplitColumn(self.split_column)
@@ -289,37 +285,6 @@ class Tables(Dataset):
         )
 
 
-class _Share:
-    """Batches of a part of a table, decoded by one thread at a time."""
-
-    def __init__(self, batches: Iterator[Batch]) -> None:
-        self._batches = batches
-        self._lock = threading.Lock()
-        self.ended = False
-
-    def next(self) -> Batch | None:
-        with self._lock:
-            batch = next(self._batches, None)
-            self.ended = batch is None
-            return batch
-
-
-class _Edges:
-    """A batch of a share, once it is decoded: sources, targets, weights and features."""
-
-    def __init__(self, share: _Share) -> None:
-        self.share = share
-        self.mapped: _Mapped | None = None
-
-
-def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
-    """Yield a future batch of each share, in turn until all have ended."""
-    while any(not share.ended for share in shares):
-        for share in shares:
-            if not share.ended:
-                yield _Edges(share)
-
-
 def _check_named(
     option: str, columns: list[str] | None, taken: Sequence[str | None], otherwise: str
 ) -> None:
@@ -329,19 +294,6 @@ def _check_named(
             raise ConfigError(f"dataset.{option}: {shown(column)} is named twice")
     if columns == []:
         raise ConfigError(f"dataset.{option}=[]: name a column, or null for {otherwise}")
-
-
-def _weights(batch: Batch, column: str) -> Float32Array:
-    refuse_nulls(batch, column)
-    values = floats(batch, column, np.float32)
-    good = (values >= 0) & np.isfinite(values)
-    if not good.all():
-        index = int(good.argmin())
-        raise GraphError(
-            f"{batch.place(index)}: {shown(column)} is {batch.columns[column][index]}, allowed are "
-            "finite numbers from 0 on"
-        )
-    return values
 
 
 def _set_labels(
@@ -365,11 +317,3 @@ def _require_or(table: Table, option: str, column: str, other: str) -> None:
         table.require(option, column)
     except GraphError as error:
         raise GraphError(f"{error}; if there is none, set {other}") from None
-
-
-def _csv_label_type(guessed: Any) -> Any:
-    """Return the Arrow type that labels of CSV are parsed as: numbers of any kind, or texts."""
-    from pyarrow import float64, string, types
-
-    numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
-    return float64() if numeric else string()

@@ -201,7 +201,8 @@ def _array_checks(
     advance: Callable[[int], None],
 ) -> Iterator[Check]:
     """Read one array once, for its checksum and for what its values must be."""
-    file, array = path / f"{name}.npy", getattr(graph, name)
+    file, array = path / f"{name}.npy", graph.edges.arrays().get(name)
+    array = getattr(graph, name) if array is None else array
     problem, crc32 = None, 0
     for rows in read_slices(file, array, slice_bytes):
         advance(rows[1].nbytes)
@@ -216,6 +217,8 @@ def _array_checks(
             problem = _row_problem(*rows, graph)
         elif problem is None and name == graph_store.EDGE_FEATURES:
             problem = _feature_problem(*rows, "float32", of="row")
+        elif problem is None and name == graph_store.EDGE_ENDS:
+            problem = _end_problem(*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
@@ -225,6 +228,7 @@ def _array_checks(
         graph_store.WEIGHTS: "all finite and not negative",
         graph_store.EDGE_ROWS: "all in range",
         graph_store.EDGE_FEATURES: "all finite",
+        graph_store.EDGE_ENDS: "all in range",
     }.get(name)
     if what is not None:
         problem = problem and one_line(f"{file}: {problem}")
@@ -288,4 +292,16 @@ def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
     return (
         f"row {rows[place]} of edge {first + place}, to vertex {_owner(first + place, graph)}, is "
         f"out of range, there are {len(graph.edge_features)} rows of edge features"
+    )
+
+
+def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
+    """Return what is wrong with ``ends`` of edges, of which ``first`` is the first's row."""
+    wrong = (ends < 0) | (ends >= graph.num_vertices)
+    if not wrong.any():
+        return None
+    row, end = np.argwhere(wrong)[0]
+    return (
+        f"end {ends[row, end]} of edge {first + row} is out of range, the graph has "
+        f"{graph.num_vertices} vertices"
     )

@@ -19,7 +19,7 @@ from gnnscale.core import ConfigError, GraphError, check_choice, check_range, sh
 from gnnscale.core.arrays import Array, BoolArray, Float32Array, Int64Array, IntArray
 from gnnscale.dataset import checks
 from gnnscale.dataset.storage import edge_spool, raw_files
-from gnnscale.dataset.storage.edge_features import EdgeFeatures
+from gnnscale.dataset.storage.published_edges import PublishedEdges
 from gnnscale.dataset.storage.scaling import Scaling, Spread
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
 
@@ -166,7 +166,11 @@ class StoreWriter:
         self.notes: dict[str, Any] = {}  # further entries of meta.json
         self._options = options
         self._spool: edge_spool.EdgeSpool | None = None
-        self._edge_features: EdgeFeatures | None = None
+        #: whether the store lists its edges as they come, for their labels; set before the first
+        self.lists_edges = False
+        self._published: PublishedEdges | None = None
+        self._edge_labels: tuple[Array, int] | None = None
+        self._edge_split: tuple[dict[str, Array], object] | None = None
         self._arrays: dict[str, ArrayEntry] = {}
         self._feature_dtype = ""
         #: The source of features that are scaled once the training vertices are known.
@@ -233,10 +237,11 @@ class StoreWriter:
             _check_alike("features", spool.has_rows, features, source)
         if weights is not None:
             weights = checks.checked_weights(weights, len(src), source)
-        if features is not None:
-            if self._edge_features is None:
-                self._edge_features = EdgeFeatures(self.path, features, source)
-            self._edge_features.append(features, len(src), source)
+        if features is not None or self.lists_edges:
+            if self._published is None:
+                ids = vertex_dtype(spool.num_vertices)
+                self._published = PublishedEdges(self.path, ids, features, source)
+            self._published.append(src, dst, features, source)
         spool.add(src, dst, weights, features is not None)
 
     def build_topology(self) -> tuple[Int64Array, IntArray]:
@@ -249,10 +254,9 @@ class StoreWriter:
             self._arrays |= write_topology(
                 spool, self.path, drop_duplicates=self._options.drop_duplicates
             )
-            if self._edge_features is not None:
+            if self._published is not None:
                 # Loops that are added have no features: a row of zeros.
-                entry = self._edge_features.finish(num_zeros=int(spool.adds_loops))
-                self._arrays[graph_store.EDGE_FEATURES] = entry
+                self._arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
             spool.close()
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
 
@@ -382,6 +386,47 @@ class StoreWriter:
         """Set the vertex ids to train on, to choose the epoch by, and to report."""
         self._split = (dict(zip(SPLITS, (train, valid, test), strict=True)), source)
 
+    def set_edge_labels(self, labels: Array, *, source: object) -> None:
+        """Set the labels of all published edges, in their order; ``lists_edges`` was set.
+
+        Args:
+            labels: ``[num_edges]`` whole numbers, classes, -1 if unknown; or floating point
+                targets of regression, NaN if unknown.
+            source: named in errors.
+
+        Raises:
+            GraphError: a label is not allowed, or no edge has one.
+        """
+        num_edges = 0 if self._published is None else self._published.num_edges
+        self._edge_labels = checks.edge_labels(labels, num_edges, source)
+
+    @property
+    def edge_labels(self) -> Array | None:
+        """The labels of edges that were set, None if edges have no labels."""
+        return None if self._edge_labels is None else self._edge_labels[0]
+
+    def set_edge_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
+        """Set the numbers of the published edges to train on, to validate and to test."""
+        self._edge_split = (dict(zip(SPLITS, (train, valid, test), strict=True)), source)
+
+    def _write_edge_labels(self) -> dict[str, Any] | None:
+        """Write labels and split of edges; return the entry of ``meta.json``, None without."""
+        if self._edge_labels is None:
+            return None
+        labels, num_classes = self._edge_labels
+        none = np.empty(0, np.int64)
+        split, origin = self._edge_split or (dict.fromkeys(SPLITS, none), self.path)
+        if self._edge_split is not None:
+            checks.check_split(split, labels, len(labels), origin, of="edge")
+        self._put(graph_store.EDGE_LABELS, labels)
+        for name, part in zip(graph_store.EDGE_SPLITS, SPLITS, strict=True):
+            self._put(name, np.sort(split[part]).astype(vertex_dtype(len(labels))))
+        metric = "rmse" if labels.dtype.kind == "f" else "accuracy"
+        return {"num_classes": num_classes, "metric": metric}
+
+    def _put(self, name: str, array: Array) -> None:
+        self._arrays[name] = write_array(self.path / f"{name}.npy", array)
+
     def finish(
         self,
         *,
@@ -410,7 +455,8 @@ class StoreWriter:
             ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
             small[f"{part}_idx"] = ids.astype(vertex_dtype(self.num_vertices))
         for part, array in small.items():
-            self._arrays[part] = write_array(self.path / f"{part}.npy", array)
+            self._put(part, array)
+        of_edges = self._write_edge_labels()
         graph_store.write_meta(
             self.path,
             self._arrays,
@@ -418,6 +464,7 @@ class StoreWriter:
             num_classes=self._num_classes,
             feature_dtype=self._feature_dtype,
             metric=self._metric,
+            edge_labels=of_edges,
             source=source,
             options=dict(options),
             raw=[asdict(file) for file in raw],
@@ -430,8 +477,8 @@ class StoreWriter:
     def __exit__(self, *reason: object) -> None:
         if self._spool is not None:
             self._spool.close()
-        if self._edge_features is not None:
-            self._edge_features.close()
+        if self._published is not None:
+            self._published.close()
 
     def _edges(self, source: object) -> edge_spool.EdgeSpool:
         if self._spool is None:

@@ -27,6 +27,36 @@ class Batch:
         return f"{self.file}: row {self.row + index}"
 
 
+class RowPlaces:
+    """Places of the rows of a table, of which batches are added in order."""
+
+    def __init__(self) -> None:
+        #: The first row of each batch, and the batch's file and its first row there.
+        self._firsts = [0]
+        self._places: list[tuple[Path, int]] = []
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows so far."""
+        return self._firsts[-1]
+
+    @property
+    def first_file(self) -> Path:
+        """The first file."""
+        return self._places[0][0]
+
+    def add(self, batch: Batch) -> None:
+        """Take the rows of the next batch."""
+        self._firsts.append(self._firsts[-1] + len(batch))
+        self._places.append((batch.file, batch.row))
+
+    def place(self, index: int) -> str:
+        """Return the name of row ``index`` of the table in errors."""
+        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        file, row = self._places[number]
+        return f"{file}: row {row + index - self._firsts[number]}"
+
+
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from msgspec import Meta
@@ -18,7 +18,6 @@ from gnnscale.artifact.graph_store import (
 )
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_text, plain, refuse_nulls
-from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.dataset.tables.table import Table
 from gnnscale.graph import Graph
 
@@ -232,10 +231,31 @@ _WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
 UNLABELLED = ("refuse", "drop")
 
 
-class LabelColumn:
-    """Gathers the labels of all vertices; ``kind`` is one of ``LABEL_KINDS``."""
+class Places(Protocol):
+    """Places of the rows of a table."""
 
-    def __init__(self, column: str, kind: str) -> None:
+    def place(self, index: int, /) -> str:
+        """Return the name of row ``index`` in errors."""
+        ...
+
+
+def csv_label_type(guessed: Any) -> Any:
+    """Return the Arrow type that labels of CSV are parsed as: numbers of any kind, or texts."""
+    from pyarrow import float64, string, types
+
+    numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
+    return float64() if numeric else string()
+
+
+class LabelColumn:
+    """Gathers the labels of all vertices, or edges; ``kind`` is one of ``LABEL_KINDS``.
+
+    ``option`` is the one that sets the kind.
+    """
+
+    def __init__(self, column: str, kind: str, option: str = "label_kind") -> None:
+        self.name = column
+        self._option = option
         self._column = column
         self._kind = kind
         self._parts: list[Array] = []
@@ -261,7 +281,7 @@ class LabelColumn:
         if self._kind == "values":
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self._column))} holds texts, "
-                "dataset.label_kind=values needs numbers"
+                f"dataset.{self._option}=values needs numbers"
             )
         if self._codes is None:
             self._codes = {}
@@ -289,7 +309,7 @@ class LabelColumn:
         found: Array = np.array([*codes, -1], np.int32)[places]
         return found
 
-    def finish(self, ids: IdColumn) -> tuple[Array, list[str] | None]:
+    def finish(self, places: Places) -> tuple[Array, list[str] | None]:
         """Return the labels, and the names of the classes if they are texts.
 
         Labels are ``[num_vertices]`` int64 classes with -1 for unknown, or float32 values with NaN.
@@ -299,48 +319,50 @@ class LabelColumn:
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
-            return self._named(np.concatenate(parts), ids)
+            return self._named(np.concatenate(parts), places)
         regression = self._kind == "values" or (
             self._kind == "auto" and any(map(_has_fractions, parts))
         )
         first, found = 0, []
         for part in parts:
-            found.append((self._values if regression else self._classes)(part, first, ids))
+            found.append((self._values if regression else self._classes)(part, first, places))
             first += len(part)
         return np.concatenate(found), None
 
-    def _values(self, labels: Array, first: int, ids: IdColumn) -> Float32Array:
+    def _values(self, labels: Array, first: int, places: Places) -> Float32Array:
         """Return values to regress on of the vertices from ``first`` on."""
         with np.errstate(over="ignore"):
             values = labels.astype(np.float32)
         wrong = ~np.isnan(labels) & ~np.isfinite(values)
         if wrong.any():
-            self._refuse(labels, wrong, first, ids, "a finite value of float32")
+            self._refuse(labels, wrong, first, places, "a finite value of float32")
         return values
 
-    def _classes(self, labels: Array, first: int, ids: IdColumn) -> Int64Array:
+    def _classes(self, labels: Array, first: int, places: Places) -> Int64Array:
         """Return classes of the vertices from ``first`` on, -1 for unknown."""
         known = ~np.isnan(labels)
         good = ~known | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
         if not good.all():
-            self._refuse(labels, ~good, first, ids, f"a class, allowed are 0 to {MAX_CLASSES - 1}")
+            self._refuse(
+                labels, ~good, first, places, f"a class, allowed are 0 to {MAX_CLASSES - 1}"
+            )
         return np.where(known, labels, -1).astype(np.int64)
 
     def _refuse(
-        self, labels: Array, wrong: BoolArray, first: int, ids: IdColumn, allowed: str
+        self, labels: Array, wrong: BoolArray, first: int, places: Places, allowed: str
     ) -> None:
         index = int(wrong.argmax())
         raise GraphError(
-            f"{ids.place(first + index)}: {shown(self._column)} {labels[index]:.12g} is not "
-            f"{allowed} (dataset.label_kind={self._kind})"
+            f"{places.place(first + index)}: {shown(self._column)} {labels[index]:.12g} is not "
+            f"{allowed} (dataset.{self._option}={self._kind})"
         )
 
-    def _named(self, codes: Array, ids: IdColumn) -> tuple[Int64Array, list[str] | None]:
+    def _named(self, codes: Array, places: Places) -> tuple[Int64Array, list[str] | None]:
         assert self._codes is not None
         names = sorted(self._codes)
         if len(json.dumps(names)) > _MAX_NAME_BYTES:
             raise GraphError(
-                f"{ids.place(0)}: the names of {len(names)} classes take over "
+                f"{places.place(0)}: the names of {len(names)} classes take over "
                 f"{_MAX_NAME_BYTES} bytes, number them"
             )
         place = {name: number for number, name in enumerate(names)}
@@ -353,9 +375,10 @@ def _has_fractions(labels: Array) -> bool:
 
 
 class SplitColumn:
-    """Gathers the part of the split of each vertex."""
+    """Gathers the part of the split of each vertex, or edge."""
 
     def __init__(self, column: str) -> None:
+        self.name = column
         self._column = column
         self._parts: list[UInt8Array] = []
 
@@ -389,11 +412,16 @@ class SplitColumn:
     def _allowed() -> str:
         return "train, valid (val, validation, dev), test, and an empty cell"
 
-    def finish(self, labels: Array, ids: IdColumn, *, unlabelled: str) -> list[Int64Array]:
-        """Return the vertices of training, validation and test.
+    def finish(
+        self, labels: Array, places: Places, *, unlabelled: str, what: str = "vertices"
+    ) -> list[Int64Array]:
+        """Return the vertices, or edges, of training, validation and test.
 
         Args:
+            labels: of all, in order.
+            places: of their rows.
             unlabelled: one of ``UNLABELLED``.
+            what: names them in errors.
 
         Raises:
             GraphError: vertices of the first two have no label, and ``refuse`` is asked for; names
@@ -406,13 +434,13 @@ class SplitColumn:
         if count and unlabelled == "refuse":
             total = np.count_nonzero((parts == 1) | (parts == 2))
             raise GraphError(
-                f"{ids.place(int(wrong.argmax()))}: has no label; so have {count} of {total} "
-                "vertices that are to train or validate; dataset.unlabelled=drop takes them out of "
+                f"{places.place(int(wrong.argmax()))}: has no label; so have {count} of {total} "
+                f"{what} that are to train or validate; dataset.unlabelled=drop takes them out of "
                 "the split"
             )
         parts[wrong] = 0
         if count:
             _LOG.warning(
-                "%s: %s vertices without a label neither train nor validate", self._column, count
+                "%s: %s %s without a label neither train nor validate", self._column, count, what
             )
         return [np.flatnonzero(parts == part) for part in (1, 2, 3)]

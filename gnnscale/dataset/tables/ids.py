@@ -14,7 +14,14 @@ from gnnscale.artifact.files import file_bytes
 from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_CLASSES, read_meta
 from gnnscale.artifact.header import file_sha256
 from gnnscale.core import Array, GraphError, Int64Array, shown
-from gnnscale.dataset.tables.batch import Batch, is_text, plain, refuse_nulls, text_buffers
+from gnnscale.dataset.tables.batch import (
+    Batch,
+    RowPlaces,
+    is_text,
+    plain,
+    refuse_nulls,
+    text_buffers,
+)
 from gnnscale.dataset.tables.parquet_file import ParquetFile
 from gnnscale.graph import Graph
 
@@ -69,14 +76,12 @@ class IdColumn:
         self.id_type = id_type
         self._max_bytes = self._left = max_bytes
         self._arrays: list[Any] = []
-        #: The first vertex of each batch, and the batch's file and first row.
-        self._firsts = [0]
-        self._places: list[tuple[Path, int]] = []
+        self._places = RowPlaces()
 
     @property
     def num_vertices(self) -> int:
         """Number of vertices so far."""
-        return self._firsts[-1]
+        return self._places.num_rows
 
     def add(self, batch: Batch) -> None:
         """Take the ids of a batch.
@@ -96,18 +101,15 @@ class IdColumn:
         if self._arrays and self._arrays[0].type != array.type:
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self.column))} holds {shown(array.type)}, and "
-                f"{self._places[0][0]} has {shown(self._arrays[0].type)}; set "
+                f"{self._places.first_file} has {shown(self._arrays[0].type)}; set "
                 "dataset.id_type=string"
             )
         self._arrays.append(array)
-        self._firsts.append(self._firsts[-1] + len(batch))
-        self._places.append((batch.file, batch.row))
+        self._places.add(batch)
 
     def place(self, vertex: int) -> str:
         """Return the name of the row of a vertex in errors."""
-        number = int(np.searchsorted(self._firsts, vertex, side="right")) - 1
-        file, row = self._places[number]
-        return f"{file}: row {row + vertex - self._firsts[number]}"
+        return self._places.place(vertex)
 
     def array(self) -> Any:
         """Return the ids as an Arrow array of int64, uint64 or large_string; releases them."""
@@ -280,24 +282,30 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
     return ids
 
 
-def read_classes(graph: Graph) -> list[str] | None:
+def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
     """Return the names of the classes, in the order of their numbers; None if they have no names.
+
+    Args:
+        graph: whose labels they are.
+        edges: whether they are classes of edges.
 
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
     if graph.path is None:
         return None
-    names = read_meta(graph.path).entries.get("classes")
+    entry = "edge_classes" if edges else "classes"
+    names = read_meta(graph.path).entries.get(entry)
     if names is None:
         return None
+    count = graph.edge_labels.num_classes if edges and graph.edge_labels else graph.num_classes
     if not (
         isinstance(names, list)
-        and len(names) == graph.num_classes <= MAX_CLASSES
+        and len(names) == count <= MAX_CLASSES
         and all(isinstance(name, str) and _is_utf8(name) for name in names)
     ):
         raise GraphError(
-            f"{graph.path / 'meta.json'}: classes are not the names of {graph.num_classes} classes"
+            f"{graph.path / 'meta.json'}: {entry} are not the names of {count} classes"
         )
     return names
 

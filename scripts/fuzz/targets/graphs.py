@@ -38,6 +38,7 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     *(("Ogb", 0, {"part": 1}), ("Tables", 0, {}), ("Tables", 1, {})),
     ("Ogb", 0, {"standardize": True}),
     *(("Arrays", 1, {"undirected": True}), ("Arrays", 1, {"part": 0}), ("Tables", 3, {})),
+    *(("Arrays", 2, {"self_loops": "add"}), ("Tables", 4, {})),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
@@ -73,9 +74,14 @@ def _check_names(graph: Graph) -> None:
         rows = RowIds(vertices=None, own=ids).array(0, len(ids))
         if not len(rows) == len(ids) == graph.num_vertices:
             raise WrongResultError("not an id for each vertex")
-    of_edges = read_edge_columns(graph)
-    if of_edges is not None and sum(each.width for each in of_edges) != graph.num_edge_features:
+    columns = read_edge_columns(graph)
+    if columns is not None and sum(each.width for each in columns) != graph.num_edge_features:
         raise WrongResultError("not a column for each feature of edges")
+    labels, of_edges = graph.edge_labels, read_classes(graph, edges=True)
+    if labels is not None and of_edges is not None and len(of_edges) != labels.num_classes:
+        raise WrongResultError("not a name for each class of edges")
+    if labels is not None and len(labels.labels) != len(graph.edges.arrays()["edge_ends"]):
+        raise WrongResultError("not a label for each edge")
     if classes is not None and len(classes) != graph.num_classes:
         raise WrongResultError("not a name for each class")
     other = Signature.of(graph).fitted(replace(graph, origin=Origin()))

@@ -184,9 +184,12 @@ def _arrays() -> list[Sample]:
     found |= {"x": _rows(2, "f8"), "y": _V % 3}
     found |= {"train_mask": part == 0, "val_idx": np.flatnonzero(part == 1), "test_mask": part == 2}
     more = {**found, "edge_attr": _rows(4, "f4", len(_EDGES))}
+    rows = np.arange(len(_EDGES))
+    labelled = {**found, "edge_labels": rows % 3, "edge_train_mask": rows < 20}
+    labelled |= {"edge_val_idx": rows[20:30], "edge_test_idx": rows[30:]}
     return [
         Sample("Arrays", _TINY, {f"{name}.npy": _npy(array) for name, array in arrays.items()})
-        for arrays in (found, more)
+        for arrays in (found, more, labelled)
     ]
 
 
@@ -206,11 +209,17 @@ def _tables() -> list[Sample]:
     featured = {**tables, "edges": tables["edges"] | of_edges}
     options = {**_TINY, "split": "random", **SPLIT}
     named = {**options, "edge_features": ["lists", "one"]}
+    kinds = "".join(
+        f"v{src},v{dst},{'ab'[src % 2]},{parts[place % _N]}\n"
+        for place, (src, dst) in enumerate(_EDGES.tolist())
+    )
+    labelled = {**csv, "edges.csv": f"source,target,kind,split\n{kinds}".encode()}
     return [
         Sample("Tables", _TINY, csv),
         Sample("Tables", options, _packed(tables)),
         Sample("Tables", {**_TINY, "edge_features": ["weight"], "weight": None}, csv),
         Sample("Tables", named, _packed(featured)),
+        Sample("Tables", {**_TINY, "edge_label": "kind"}, labelled),
     ]
 
 

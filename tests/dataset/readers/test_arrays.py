@@ -122,6 +122,73 @@ def test_one_feature_of_edges(tmp_path: Path, form: str) -> None:
     assert graph.edge_rows.tolist() == [5, 0, 4, 0, 5, 1, 4, 1, 5, 5]
 
 
+OF_LABELS = {
+    "edge_labels": np.array([1, 0, -1, 2, 0]),
+    "edge_train_mask": np.array([True, True, False, False, False]),
+    "edge_val_idx": np.array([4]),
+    "edge_test_idx": np.array([3, 2]),
+}
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+@pytest.mark.parametrize("width", [0, 2])
+def test_labels_of_edges(tmp_path: Path, form: str, width: int) -> None:
+    arrays = {name: WHOLE[name] for name in ("edge_index", "features")} | OF_LABELS
+    if width:
+        arrays["edge_features"] = OF_EDGES
+    graph = opened(tmp_path, arrays, form, self_loops="add")
+    assert graph.num_classes == 0
+    labels = graph.edge_labels
+    assert labels is not None
+    assert (labels.num_classes, labels.metric, labels.name) == (3, "accuracy", "mine")
+    assert labels.labels.tolist() == [1, 0, -1, 2, 0]
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [rows.tolist() for rows in split] == [[0, 1], [4], [2, 3]]
+    assert graph.edges.ends is not None
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2], [3, 3], [0, 1], [2, 0]]
+    assert (graph.edge_rows is None) == (width == 0)
+    assert not any(check.problem for check in verify_store(tmp_path / "store"))
+    graph.save(tmp_path / "again")
+    assert Graph.open(tmp_path / "again").content == graph.content
+
+
+def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
+    src, dst = np.random.default_rng(0).integers(4, size=(2, 100))
+    arrays = {**WHOLE, "edge_index": np.stack([src, dst]), "edge_y": np.arange(100) / 4}
+    arrays["labels"] = np.array([0, 1, 1, 0])
+    fractions = {"train_fraction": 0.4, "valid_fraction": 0.3}
+    graph = opened(tmp_path, arrays, split="random", **fractions)
+    labels = graph.edge_labels
+    assert labels is not None
+    assert (labels.num_classes, labels.metric, labels.labels.dtype) == (1, "rmse", np.float32)
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [len(rows) for rows in split] == [40, 30, 30]
+    assert sorted(np.concatenate(split)) == [*range(100)]
+    assert len(graph.train_idx) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edge_labels": np.array([1, 0])}, "/edge_labels.npy: 2 labels for 5 edges"),
+        ({"edge_labels": np.full(5, -1)}, "/edge_labels.npy: no edge has a label"),
+        ({"edge_labels": np.full(5, -2)}, "/edge_labels.npy: label -2 of edge 0, allowed are -1"),
+        ({"edge_labels": np.full(5, 1e39)}, r"/edge_labels.npy: label 1e\+39 of edge 0, allowed"),
+        ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
+        ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
+        ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
+        ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; so have 1 of"),
+        ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
+    ],
+)
+def test_labels_of_edges_that_are_refused(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GraphError, match=f"^{tmp_path}/mine{message}"):
+        opened(tmp_path, WHOLE | OF_LABELS | changed)
+    assert not (tmp_path / "store").exists()
+
+
 def test_edges_and_their_features_in_slices_of_other_lengths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,12 +378,16 @@ def test_by_hand_arrays_needs() -> None:
     assert NEEDS.memory - less.memory == 12 * 100_000 + 24 * 1000 - 1000
     assert less.disk - NEEDS.disk == 8 * 100_000
     assert replace(less, weighted=True).disk - less.disk == 12 * 100_000
-    # Rows and three features of 60,000 published edges; meanwhile 16 bytes an edge, and weights.
+    # Rows, ends and three features of 60,000 edges; meanwhile 16 bytes an edge, and weights.
     wide = {"num_edge_rows": 60_000, "num_edge_features": 3}
-    assert replace(NEEDS, **wide).disk - NEEDS.disk == 4 * 100_000 + 12 * 60_000
-    assert replace(less, **wide).disk - less.disk == 12 * 100_000 + 12 * 60_000
+    assert replace(NEEDS, **wide).disk - NEEDS.disk == 4 * 100_000 + 20 * 60_000
+    assert replace(less, **wide).disk - less.disk == 12 * 100_000 + 20 * 60_000
     both = replace(less, weighted=True)
-    assert replace(both, **wide).disk - both.disk == 4 * 100_000 + 16 * 60_000
+    assert replace(both, **wide).disk - both.disk == 4 * 100_000 + 24 * 60_000
+    # Ends, labels and places in the split, without features.
+    labelled = replace(NEEDS, num_edge_rows=60_000, labelled_edges=True)
+    assert labelled.disk - NEEDS.disk == (8 + 8 + 4) * 60_000
+    assert labelled.memory - NEEDS.memory == 32 * 60_000
     assert replace(NEEDS, **wide).memory - NEEDS.memory == (8 + 36) * 100_000 + 4 * 12 * 60_000
 
 

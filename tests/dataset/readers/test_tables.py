@@ -298,6 +298,76 @@ def test_bad_features_of_edges(tables, edges, named, message):
     assert f"edges.{message}" in line
 
 
+LABELLED = (
+    "source,target,fraud,split,w\n70,5,yes,train,1\n9,5,no,val,2\n5,70,,,3\n70,-8,no,test,4\n"
+)
+
+
+@pytest.mark.parametrize("features", [None, ["w"]])
+def test_labels_of_edges(tables, features):
+    dataset = tables(edges=LABELLED, edge_label="fraud", edge_features=features, undirected=True)
+    graph = dataset.open()
+    labels = graph.edge_labels
+    assert labels.labels.tolist() == [1, 0, -1, 0]
+    assert (labels.num_classes, labels.metric) == (2, "accuracy")
+    assert read_classes(graph, edges=True) == ["no", "yes"]
+    assert read_classes(graph) is None
+    rows = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [part.tolist() for part in rows] == [[0], [1], [3]]
+    assert graph.edges.ends.tolist() == [[0, 1], [3, 1], [1, 0], [0, 2]]
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.num_edge_features == (0 if features is None else 1)
+    assert all(check.problem is None for check in verify_store(graph.path))
+
+
+def test_values_of_edges_of_vertices_without_labels(tables):
+    edges = PARQUET_EDGES | {"gain": [0.5, None, 2, 3]}
+    options = {"train_fraction": 0.4, "valid_fraction": 0.3, "split": "random", "label": None}
+    vertices = "id,a\n70,1\n5,2\n-8,3\n9,4\n"
+    graph = tables(vertices, edges, edge_label="gain", **options).open()
+    np.testing.assert_array_equal(graph.edge_labels.labels, np.float32([0.5, np.nan, 2, 3]))
+    assert (graph.edge_labels.metric, graph.num_classes, len(graph.train_idx)) == ("rmse", 0, 0)
+    split = graph.edge_labels.split
+    known = np.concatenate([split.train_idx, split.valid_idx, split.test_idx])
+    assert sorted(known.tolist()) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (EDGES, "csv: has no column 'fraud' (dataset.edge_label), it has source, target"),
+        (
+            LABELLED.replace("split", "part"),
+            "csv: has no column 'split' (dataset.edge_split_column), it has source, target, fraud, "
+            "part, w; if there is n",
+        ),
+        (LABELLED.replace(",no,val", ",,val"), "csv: row 2: has no label; so have 1 of 2 edges"),
+        (LABELLED.replace("test", "tset"), "csv: row 4: split is 'tset', allowed are train, valid"),
+        (
+            LABELLED.replace("yes", "1").replace("no", "1.5"),
+            "csv: row 2: fraud 1.5 is not a class, allowed are 0 to 1048575 "
+            "(dataset.edge_label_kind=classes)",
+        ),
+    ],
+)
+def test_bad_labels_of_edges(tables, edges, message):
+    line = refusal(tables(edges=edges, edge_label="fraud", edge_label_kind="classes"))
+    assert f"edges.{message}" in line
+
+
+def test_labels_of_edges_keep_their_rows_in_small_batches(tables):
+    ends = np.random.default_rng(0).integers(4, size=(2, 3000))
+    ids = np.array([70, 5, -8, 9])
+    edges = {"source": ids[ends[0]], "target": ids[ends[1]], "y": np.arange(3000) % 7}
+    table = pa.table(edges)
+    options = {"train_fraction": 0.4, "valid_fraction": 0.3, "split": "random"}
+    dataset = tables(edges=table, edge_label="y", memory_bytes=1, **options)
+    parquet.write_table(table, dataset.raw_path() / "edges.parquet", row_group_size=100)
+    graph = dataset.open()
+    assert graph.edge_labels.labels.tolist() == edges["y"].tolist()
+    assert graph.edges.ends.tolist() == ends.T.tolist()
+
+
 @pytest.mark.parametrize(
     ("kind", "stored"),
     [
@@ -522,6 +592,8 @@ def test_damaged_gz(tables):
         ({"features": ["label"]}, "dataset.features: label is named twice"),
         ({"edge_features": []}, "dataset.edge_features=[]: name a column, or null for no features"),
         ({"edge_features": ["weight"]}, "dataset.edge_features: weight is named twice"),
+        ({"edge_features": ["y"], "edge_label": "y"}, "dataset.edge_features: y is named twice"),
+        ({"edge_label_kind": "x"}, "dataset.edge_label_kind=x: allowed are auto, classes, values"),
         ({"edge_features": ["a", "a"]}, "dataset.edge_features: a is named twice"),
         ({"label": None, "split": "random"}, "dataset.split=random: dataset.label=null"),
     ],

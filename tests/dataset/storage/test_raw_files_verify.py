@@ -52,6 +52,10 @@ def test_weights_of_edges(tmp_path, weight):
             "row 50 of edge 7, to vertex 7, is out of range, there",
         ),
         (*("edge_features", np.inf, "all finite"), "feature 0 of row 7 is not finite"),
+        (
+            *("edge_ends", -1, "all in range"),
+            "end -1 of edge 7 is out of range, the graph has 50 v",
+        ),
     ],
 )
 def test_features_of_edges(tmp_path, name, value, what, problem):

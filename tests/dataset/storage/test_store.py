@@ -14,7 +14,7 @@ from one_line import one_line
 from gnnscale import ops
 from gnnscale.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.dataset.storage import edge_features, edge_spool
+from gnnscale.dataset.storage import edge_spool, published_edges
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 
@@ -114,6 +114,7 @@ def rows_of_lists(path, options, edges, *, weights=None, num_vertices=3, cuts=()
         kept.append(np.load(path / "edge_weights.npy").tolist())
     ends = list(zip(*kept, strict=True))
     assert not (path / "row_weights").exists()
+    assert np.load(path / "edge_ends.npy").tolist() == [*map(list, edges)]
     return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
 
 
@@ -219,10 +220,12 @@ def test_so_many_features_no_edge_has(writer, width):
 
 
 def test_features_of_too_many_edges(writer, monkeypatch):
-    monkeypatch.setattr(edge_features, "MAX_EDGE_ROWS", 3)
+    monkeypatch.setattr(published_edges, "MAX_EDGE_ROWS", 3)
     ends, rows = (np.array([0, 1]), np.array([1, 2])), np.ones((2, 1))
     writer.add_edges(*ends, features=rows, source="raw")
-    with one_line(error=GraphError, begins="raw: 3 edges, features are allowed for up to 2"):
+    with one_line(
+        error=GraphError, begins="raw: 3 edges, features and labels are allowed for up to 2"
+    ):
         writer.add_edges(ends[0][:1], ends[1][:1], features=rows[:1], source="raw")
 
 
