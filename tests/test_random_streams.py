@@ -20,6 +20,7 @@ from gnnscale.dataset.structure import class_centroids, class_features
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.partition import Hash, Random
 from gnnscale.sampler import (
+    LaborSampler,
     LayerSampler,
     MiniBatch,
     NeighborSampler,
@@ -103,6 +104,23 @@ def test_neighbours_by_weight(id_type, fanouts, replace, first, expected) -> Non
     batch = sampler.sample(np.array([7, 0, 99]), 3)
     block = batch.blocks[-1]
     assert batch.input_vertices[block.indices[:5]].tolist() == first
+    assert whole(batch) == expected
+
+
+@pytest.mark.parametrize("id_type", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("fanouts", "layer_dependency", "first", "expected"),
+    [
+        ([5], False, [14, 36, 45, 73, 97], "eb3c5dde34068516"),
+        ([40, 3], False, [2, 4, 5, 8, 12], "4064e1da60c0e42c"),
+        ([40, 3], True, [2, 4, 5, 8, 12], "46415745c5938b56"),
+    ],
+)
+def test_samples_by_labor(id_type, fanouts, layer_dependency, first, expected) -> None:
+    graph = complete_graph(id_type)
+    given = {"fanouts": fanouts, "layer_dependency": layer_dependency, "seed": 42}
+    batch = LaborSampler(graph, **given, num_threads=2).sample(np.array([7, 0, 99]), 3)
+    assert batch.input_vertices[batch.blocks[-1].indices[:5]].tolist() == first
     assert whole(batch) == expected
 
 

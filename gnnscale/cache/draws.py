@@ -11,7 +11,15 @@ from typing import TypeVar
 
 from gnnscale.core import Array, Pipeline
 from gnnscale.graph import Graph
-from gnnscale.sampler import MiniBatch, NeighborSampler, Reach, SamplerConfig, SeedOrder, StepSeeds
+from gnnscale.sampler import (
+    LaborSampler,
+    MiniBatch,
+    NeighborSampler,
+    Reach,
+    SamplerConfig,
+    SeedOrder,
+    StepSeeds,
+)
 
 _Kind = TypeVar("_Kind")
 #: Batches on their way for each thread.
@@ -111,15 +119,15 @@ class Draws:
     ) -> Iterator[Reached]:
         """Yield what the batches of ``epoch``, or of its first steps, read, in the order of steps.
 
-        For neighbour sampling this is faster than drawing the batches.
+        For neighbour sampling and LABOR this is faster than drawing the batches.
         """
         sampler = self._sampler
         # A sampler that is derived from it may draw others.
-        knows_reach = type(sampler) is NeighborSampler
+        knows_reach = type(sampler) in (NeighborSampler, LaborSampler)
 
         def sample(reached: Reached) -> None:
             if knows_reach:
-                assert isinstance(sampler, NeighborSampler)
+                assert isinstance(sampler, (NeighborSampler, LaborSampler))
                 reached.reach = sampler.reach(reached.seeds, reached.step)
             else:
                 reached.reach = Reach.of(sampler.sample(reached.seeds, reached.step))

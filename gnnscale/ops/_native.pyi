@@ -159,6 +159,47 @@ class NativeSampler:
             Its ``input_vertices``, and the ``indptr`` of each hop, from the seeds outwards.
         """
 
+    def sample_labor(
+        self,
+        seeds: Array,
+        fanouts: list[int] | tuple[int, ...],
+        *,
+        layer_dependency: bool,
+        seed: int,
+        step: int,
+        num_threads: int,
+        edge_positions: bool = False,
+        edge_weights: bool = False,
+        edge_rows: bool = False,
+    ) -> Sampled:
+        """Sample each vertex's neighbours of the smallest random numbers (LABOR-0).
+
+        A neighbour has the same number in all lists, and each of its copies that follow it in a
+        list one more.
+
+        Args:
+            fanouts: neighbours a vertex for each hop, -1 for all; at most 64 hops.
+            layer_dependency: all hops draw by the same numbers.
+            edge_weights: report the weight of each edge. The graph needs weights.
+            edge_rows: report the row of features of each edge. The graph needs such features.
+        """
+
+    def reach_labor(
+        self,
+        seeds: Array,
+        fanouts: list[int] | tuple[int, ...],
+        *,
+        layer_dependency: bool,
+        seed: int,
+        step: int,
+        num_threads: int,
+    ) -> tuple[Array, list[Int64s]]:
+        """Sample as ``sample_labor`` does, for those who need no edges.
+
+        Returns:
+            As ``reach_neighbors``.
+        """
+
     def time_relabelling(
         self,
         seeds: Array,

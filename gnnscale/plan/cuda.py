@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from gnnscale.core import ConfigError, check_choice, check_range, find_memory, nvml
 from gnnscale.plan.device import MAX_DEVICES, Accelerator
+from gnnscale.sampler import LayerSampling, NeighborSampling, SamplerConfig, WeightedSampling
 
 #: Memory that a GPU's data may lie in.
 PLACES = ("auto", "device", "host")
@@ -37,6 +38,9 @@ class Cuda(Accelerator):
     kind: ClassVar[str] = "cuda"
     samples: ClassVar[bool] = True
     takes_samples: ClassVar[bool] = True
+    samplers: ClassVar[tuple[type[SamplerConfig], ...]] = (
+        *(NeighborSampling, WeightedSampling, LayerSampling),
+    )
     loads: ClassVar[bool] = True
     owns_step: ClassVar[bool] = True
     infers: ClassVar[bool] = True

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.options.found import names
+from gnnscale.sampler import SamplerConfig
 
 #: Devices of a plan or a platform.
 MAX_DEVICES = 1024
@@ -47,6 +48,8 @@ class Device:
     samples: ClassVar[bool] = False
     #: Whether it samples by itself, and takes mini-batches that the host has sampled as well.
     takes_samples: ClassVar[bool] = False
+    #: The options of samplers, and those derived from them, as which it can sample.
+    samplers: ClassVar[tuple[type[SamplerConfig], ...]] = (SamplerConfig,)
     #: Whether it reads host memory by itself; the host loads for it otherwise.
     loads: ClassVar[bool] = False
     #: Whether its propagation occupies cores of the host.

@@ -208,6 +208,7 @@ class TrainConfig(BatchesConfig):
             raise ConfigError("task=links: has a loss of its own, loss=auto alone goes with it")
         if self.task.compares_rows:
             _check_edges("task=links" if self.task.divides_edges else "task=edges", self)
+        _check_sampler(self)
         _check_loss(self)
         _check_names(self)
         if self.optimizer.warmup_epochs >= self.epochs:
@@ -286,6 +287,18 @@ def _check_names(config: TrainConfig) -> None:
                 check_choice(option, name, allowed)
             if name in names[:number]:
                 raise ConfigError(f"{option}=[{', '.join(names)}]: {name} is given twice")
+
+
+def _check_sampler(config: TrainConfig) -> None:
+    """Refuse a sampler that a device, which samples by itself, does not know."""
+    for device in config.device_plan.parsed():
+        if not isinstance(config.sampler, device.samplers):
+            known = ", ".join(each.__name__ for each in device.samplers)
+            raise ConfigError(
+                f"sampler: {device.label} samples by itself, and not as "
+                f"{type(config.sampler).__name__} does; it knows {known}, and device_plan=cpu "
+                "samples in any way"
+            )
 
 
 def _check_loss(config: TrainConfig) -> None:

@@ -1,5 +1,6 @@
-"""Mini-batches: neighbour sampling and layer-wise sampling, and the records they return."""
+"""Mini-batches: neighbour, layer-neighbour and layer-wise sampling, and the records they return."""
 
+from gnnscale.sampler.labor import LaborSampler, LaborSampling
 from gnnscale.sampler.layerwise import LayerSampler, LayerSampling
 from gnnscale.sampler.minibatch import Block, MiniBatch, Reach, Sampler, SamplerConfig
 from gnnscale.sampler.neighbor import (

@@ -193,6 +193,11 @@ class SamplerConfig(ABC):
     def num_layers(self) -> int:
         """Number of hops, which must be the model's number of layers."""
 
+    @property
+    def last_hop_is_whole(self) -> bool:
+        """Whether the last hop takes all neighbours of each vertex, by ``fanouts``."""
+        return False
+
     @abstractmethod
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
         """Build the sampler for ``graph``. The number of threads changes its speed alone."""

@@ -141,6 +141,11 @@ class _FanoutSampling(minibatch.SamplerConfig):
 class NeighborSampling(_FanoutSampling):
     """Neighbour sampling."""
 
+    @property
+    def last_hop_is_whole(self) -> bool:
+        """Whether the last of ``fanouts`` takes all neighbours."""
+        return self.fanouts[-1] == -1
+
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> NeighborSampler:
         """Build the sampler for ``graph``."""
         return NeighborSampler(graph, **self._options(seed, num_threads))
@@ -210,9 +215,9 @@ class WithoutLastHop:
 
 @dataclass(frozen=True, kw_only=True)
 class LeavingOutLastHop(minibatch.SamplerConfig):
-    """Neighbour sampling without its last hop."""
+    """Sampling by ``fanouts`` without the last hop."""
 
-    whole: NeighborSampling
+    whole: minibatch.SamplerConfig
 
     @property
     def num_layers(self) -> int:
@@ -221,20 +226,13 @@ class LeavingOutLastHop(minibatch.SamplerConfig):
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WithoutLastHop:
         """Build the sampler for ``graph``."""
-        whole = self.whole
-        return WithoutLastHop(
-            NeighborSampler(
-                graph,
-                fanouts=list(whole.fanouts[:-1]),
-                replace=whole.replace,
-                seed=seed,
-                num_threads=num_threads,
-            )
-        )
+        outer: Any = self.whole.sampler(graph, seed=seed, num_threads=num_threads)
+        outer.fanouts = outer.fanouts[:-1]
+        return WithoutLastHop(outer)
 
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> LeavingOutLastHop | None:
     """Return the sampling without the last hop; None unless that takes all neighbours."""
-    if isinstance(sampler, NeighborSampling) and sampler.fanouts[-1] == -1:
+    if sampler.last_hop_is_whole:
         return LeavingOutLastHop(whole=sampler)
     return None

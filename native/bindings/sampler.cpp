@@ -54,6 +54,10 @@ std::vector<int64_t> fanouts_of(const py::object& fanouts, bool replace) {
   return integers(fanouts, "fanouts", -1, replace ? kMaxReplaced : kMaxFanout);
 }
 
+Labor labor_of(const py::object& layer_dependency) {
+  return flag(layer_dependency, "layer_dependency") ? Labor::batch : Labor::hop;
+}
+
 // The error of a damaged topology; `graph` is its path or its name.
 py::object damaged(const py::object& graph, const std::string& found) {
   const std::string said = std::string(py::str(graph)) + ": damaged, " + found +
@@ -122,6 +126,41 @@ class NativeSampler {
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.reach_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads);
+      });
+    });
+  }
+
+  py::object sample_labor(const py::object& seeds, const py::object& fanouts,
+                          const py::object& layer_dependency, const py::object& seed,
+                          const py::object& step, const py::object& num_threads,
+                          const py::object& positions, const py::object& edge_weights,
+                          const py::object& edge_rows) {
+    const Ids from = ids(seeds, "seeds");
+    const auto counts = fanouts_of(fanouts, false);
+    EdgeAsk ask = ask_of(false, positions, edge_weights, edge_rows);
+    ask.labor = labor_of(layer_dependency);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const int threads = thread_count(num_threads);
+    return run([&](auto& pools) {
+      return pools.usual.with_sampler([&](auto& sampler) {
+        return sampler.sample_neighbors(seeds_of(from), counts, false, run_seed, at, threads, false,
+                                        ask);
+      });
+    });
+  }
+
+  py::object reach_labor(const py::object& seeds, const py::object& fanouts,
+                         const py::object& layer_dependency, const py::object& seed,
+                         const py::object& step, const py::object& num_threads) {
+    const Ids from = ids(seeds, "seeds");
+    const auto counts = fanouts_of(fanouts, false);
+    EdgeAsk ask;
+    ask.labor = labor_of(layer_dependency);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const int threads = thread_count(num_threads);
+    return run([&](auto& pools) {
+      return pools.usual.with_sampler([&](auto& sampler) {
+        return sampler.reach_neighbors(seeds_of(from), counts, false, run_seed, at, threads, ask);
       });
     });
   }
@@ -211,6 +250,11 @@ void bind_sampler(py::module_& m) {
            "edge_rows"_a = false)
       .def("reach_neighbors", &NativeSampler::reach_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a)
+      .def("sample_labor", &NativeSampler::sample_labor, "seeds"_a, "fanouts"_a, py::kw_only(),
+           "layer_dependency"_a, "seed"_a, "step"_a, "num_threads"_a, "edge_positions"_a = false,
+           "edge_weights"_a = false, "edge_rows"_a = false)
+      .def("reach_labor", &NativeSampler::reach_labor, "seeds"_a, "fanouts"_a, py::kw_only(),
+           "layer_dependency"_a, "seed"_a, "step"_a, "num_threads"_a)
       .def("time_relabelling", &NativeSampler::time_relabelling, "seeds"_a, "fanouts"_a,
            py::kw_only(), "seed"_a, "step"_a, "num_threads"_a)
       .def("sample_layers", &NativeSampler::sample_layers, "seeds"_a, "layer_sizes"_a,

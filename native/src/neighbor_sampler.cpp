@@ -9,6 +9,7 @@
 #include "gnnscale/random.hpp"
 #include "gnnscale/sampler.hpp"
 #include "gnnscale/simd.hpp"
+#include "labor_picks.hpp"
 #include "simd/pick_kernels.hpp"
 #include "weighted_picks.hpp"
 
@@ -44,6 +45,16 @@ bool copy(const Pick<int32_t>& hop, int64_t dst, int64_t first, int64_t last) {
 }
 bool copy(const Pick<int64_t>& hop, int64_t dst, int64_t first, int64_t last) {
   return GNNSCALE_FOR_ISA(pick_kernels).copy64(hop, dst, first, last);
+}
+
+uint64_t hop_key(const EdgeAsk& ask, uint64_t seed, uint64_t step, uint64_t hop) {
+  switch (ask.labor) {
+    case Labor::no:
+      return stream_key(ask.by_weight ? Stream::weighted : Stream::neighbors, seed, step, hop);
+    case Labor::hop: return stream_key(Stream::labor, seed, step, hop);
+    case Labor::batch: return stream_key(Stream::labor, seed, step, 0);
+  }
+  __builtin_unreachable();
 }
 
 // A chunk's way: picked, then relabelled; damaged where it holds an id that is no vertex.
@@ -181,7 +192,9 @@ bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
   }
   int64_t* positions = scratch.reserve(span.last_edge - span.first_edge + kPickSlack);
   const bool good = hop.ask.by_weight ? pick_by_weights(hop, pick_from, span, positions)
-                                      : pick(pick_from, span.first_dst, span.last_dst, positions);
+                    : hop.ask.labor != Labor::no
+                        ? pick_labor(pick_from, span.first_dst, span.last_dst, positions)
+                        : pick(pick_from, span.first_dst, span.last_dst, positions);
   if (asked) tell(hop, span, positions);
   return good;
 }
@@ -389,13 +402,12 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
                                                        int num_threads, bool only_new,
                                                        const EdgeAsk& ask) {
   start(seeds);
-  const Stream stream = ask.by_weight ? Stream::weighted : Stream::neighbors;
   SampledBatch<Vertex> batch;
   int64_t num_expanded = 0;
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
-    const uint64_t key = stream_key(stream, seed, step, hop);
+    const uint64_t key = hop_key(ask, seed, step, hop);
     batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, ask}, num_threads,
                                       hop + 1 == fanouts.size(), batch));
   }
@@ -407,14 +419,14 @@ template <typename Vertex>
 ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
                                                       const std::vector<int64_t>& fanouts,
                                                       bool replace, uint64_t seed, uint64_t step,
-                                                      int num_threads) {
+                                                      int num_threads, const EdgeAsk& ask) {
   start(seeds);
   ReachedBatch<Vertex> batch;
   SampledBatch<Vertex> before;
   int64_t num_reached = map_.size();
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
-    const uint64_t key = stream_key(Stream::neighbors, seed, step, hop);
-    const Plan plan{0, fanouts[hop], replace, key};
+    const uint64_t key = hop_key(ask, seed, step, hop);
+    const Plan plan{0, fanouts[hop], replace, key, ask};
     if (hop + 1 == fanouts.size()) {
       batch.indptrs.push_back(reach_hop(plan, num_threads, num_reached));
     } else {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../src/simd/activation_kernels.hpp"
+#include "../src/simd/labor_kernels.hpp"
 #include "../src/simd/pick_kernels.hpp"
 #include "../src/simd/row_kernels.hpp"
 
@@ -11,19 +12,21 @@ struct Kernels {
   const gnnscale::RowKernels* rows;
   const gnnscale::PickKernels* pick;
   const gnnscale::ActivationKernels* activation;
+  const gnnscale::LaborKernels* labor;
 };
 
 inline std::vector<Kernels> available_kernels() {
   std::vector<Kernels> found{{&gnnscale::baseline::row_kernels, &gnnscale::baseline::pick_kernels,
-                              &gnnscale::baseline::activation_kernels}};
+                              &gnnscale::baseline::activation_kernels,
+                              &gnnscale::baseline::labor_kernels}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("x86-64-v3")) {
     found.push_back({&gnnscale::v3::row_kernels, &gnnscale::v3::pick_kernels,
-                     &gnnscale::v3::activation_kernels});
+                     &gnnscale::v3::activation_kernels, &gnnscale::v3::labor_kernels});
   }
   if (__builtin_cpu_supports("x86-64-v4")) {
     found.push_back({&gnnscale::v4::row_kernels, &gnnscale::v4::pick_kernels,
-                     &gnnscale::v4::activation_kernels});
+                     &gnnscale::v4::activation_kernels, &gnnscale::v4::labor_kernels});
   }
 #endif
   return found;

@@ -444,6 +444,114 @@ void test_uniform_sets() {
 }
 
 // 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4.
+// Numbers of a list's neighbours one by one, of which copies have others.
+template <typename Vertex>
+std::vector<uint64_t> reference_numbers(uint64_t key, const std::vector<Vertex>& list) {
+  std::vector<uint64_t> numbers;
+  uint64_t copy = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    copy = i > 0 && list[i] == list[i - 1] ? copy + 1 : 0;
+    numbers.push_back(draw(key, static_cast<uint64_t>(list[i])));
+    if (copy > 0) numbers.back() = draw(numbers.back(), copy);
+  }
+  return numbers;
+}
+
+// Lists of every length, with copies at both ends and within, searched in one part or several.
+template <typename Vertex>
+void test_labor_of(const LaborKernels& kernels) {
+  constexpr uint64_t kKey = 7;
+  for (int64_t size = 1; size < 140; ++size) {
+    for (const uint64_t spread : {uint64_t{1}, uint64_t{40}, uint64_t{1} << 30}) {
+      std::vector<Vertex> list(size);
+      for (int64_t i = 0; i < size; ++i) {
+        list[i] = static_cast<Vertex>(below(draw(combine(spread, size), i), spread));
+      }
+      std::sort(list.begin(), list.end());
+      const std::vector<uint64_t> expected = reference_numbers(kKey, list);
+      for (const uint64_t bound : {~uint64_t{0}, uint64_t{1} << 63, uint64_t{1} << 56}) {
+        const int64_t room = size % 2 == 0 ? 2 * kCandidates : 512;
+        std::vector<uint64_t> numbers(room), all;
+        std::vector<int64_t> places(room), places_of_all;
+        Candidates found{numbers.data(), places.data(), 0, room, 0, 0};
+        while (found.next < size) {
+          found.size = 0;
+          if constexpr (sizeof(Vertex) == 4) {
+            kernels.search32(kKey, list.data(), size, bound, found);
+          } else {
+            kernels.search64(kKey, list.data(), size, bound, found);
+          }
+          all.insert(all.end(), numbers.begin(), numbers.begin() + found.size);
+          places_of_all.insert(places_of_all.end(), places.begin(), places.begin() + found.size);
+        }
+        size_t next = 0;
+        for (int64_t i = 0; i < size; ++i) {
+          if (expected[i] > bound) continue;
+          CHECK(next < all.size() && all[next] == expected[i] && places_of_all[next] == i);
+          ++next;
+        }
+        CHECK(next == all.size());
+      }
+    }
+  }
+}
+
+void test_labor_keeps_few(const LaborKernels& kernels) {
+  for (int64_t size = 1; size <= 64; ++size) {
+    std::vector<uint64_t> numbers(128);
+    std::vector<int64_t> places(128);
+    for (int64_t i = 0; i < size; ++i) {
+      numbers[i] = draw(3, static_cast<uint64_t>(i));
+      places[i] = 10 * i;
+    }
+    std::vector<uint64_t> order(numbers.begin(), numbers.begin() + size);
+    std::sort(order.begin(), order.end());
+    for (int64_t k = 1; k <= size; ++k) {
+      std::vector<int64_t> out(k + 1), expected;
+      for (int64_t i = 0; i < size; ++i) {
+        if (numbers[i] <= order[k - 1]) expected.push_back(5 + 10 * i);
+      }
+      kernels.keep_few({numbers.data(), places.data(), size, 128, 0, 0}, k, 5, out.data());
+      out.pop_back();
+      CHECK(out == expected);
+    }
+  }
+}
+
+// Batches are the same for any number of threads, with every table, and what is reached is in them.
+template <typename Vertex>
+void test_labor_everywhere() {
+  const auto graph = random_graph<Vertex>(3000);
+  std::vector<Vertex> seeds;
+  for (Vertex v = 0; v < 3000; v += 7) seeds.push_back(v);
+  for (const Labor labor : {Labor::hop, Labor::batch}) {
+    EdgeAsk ask;
+    ask.labor = labor;
+    Sampler<Vertex> first(graph.topology(), kDenseInTurn);
+    const auto expected = first.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 1, false, ask);
+    const auto reached = first.reach_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 2, ask);
+    CHECK(values(reached.vertices) == values(expected.input_vertices));
+    for (const Relabelling& how : {kDenseAtOnce, kDenseInTurn, kHashedAtOnce, kHashedInTurn}) {
+      Sampler<Vertex> sampler(graph.topology(), how);
+      for (const int threads : {1, 2, 8}) {
+        CHECK(
+            same(sampler.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, threads, false, ask),
+                 expected));
+      }
+    }
+  }
+}
+
+void test_labor() {
+  for (const Kernels& kernels : available_kernels()) {
+    test_labor_of<int32_t>(*kernels.labor);
+    test_labor_of<int64_t>(*kernels.labor);
+    test_labor_keeps_few(*kernels.labor);
+  }
+  test_labor_everywhere<int32_t>();
+  test_labor_everywhere<int64_t>();
+}
+
 template <typename Vertex>
 void test_full_neighbors_by_hand() {
   const Graph<Vertex> graph(std::vector<std::vector<Vertex>>{{1, 2}, {3}, {0, 3}, {}, {4}});
@@ -865,6 +973,7 @@ int main() {
   test_relabel_wide_ids();
   test_relabel_at_once();
   test_picks();
+  test_labor();
   for (const int64_t degree : {10, 100, 1000, 50000}) {
     // Sanitizers see nothing more in a minute of the same draws.
     if (kSanitized && degree > 1000) continue;

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -232,15 +233,23 @@ class Worker:
 
 
 def interleave(
-    systems: Iterable[str], options: Any, command: Sequence[str] = (sys.executable, *sys.argv)
+    systems: Iterable[str],
+    options: Any,
+    command: Sequence[str] = (sys.executable, *sys.argv),
+    others: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Figures]:
     """Run ``options.rounds`` rounds of every system in turn, after one that does not count.
+
+    ``others`` are commands of systems that need another environment.
 
     With ``options.avx2`` they use no instructions beyond AVX2, as far as they can be kept from
     them. Returns the median of each figure of each system that can be imported.
     """
     variables = _AVX2 if vars(options).get("avx2") else {}
-    workers = {each: Worker(each, command, options.threads, **variables) for each in systems}
+    workers = {
+        each: Worker(each, others.get(each, command), options.threads, **variables)
+        for each in systems
+    }
     for name in [name for name, worker in workers.items() if not worker.ready]:
         workers.pop(name).close()
         print(f"{name} is left out: it did not start", file=sys.stderr)

@@ -140,6 +140,7 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
         "gcn": (planted("gcn"), few | few_split),
         "gin": (planted("gin"), few),
         "gat": (planted("gat"), few),
+        "labor": ([*planted("sage"), "sampler=labor"], few),
     }
     if size == 2:
         bases |= {

@@ -138,6 +138,13 @@ def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
     assert not host.needs_more_than_graph
 
 
+def test_a_device_that_samples_refuses_a_sampler_that_it_does_not_know(settings: Settings) -> None:
+    assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
+    refused = "^sampler: cuda:0 samples by itself, and not as LaborSampling does; it knows Neighbor"
+    with pytest.raises(ConfigError, match=refused):
+        settings("device_plan=cuda", "sampler=labor")
+
+
 def test_sizes_of_layers() -> None:
     for sizes, message in (([2**31, 5], "layer_sizes=2147483648"), ([1] * 17, "layer_sizes=17")):
         with pytest.raises(ConfigError, match=message):

@@ -33,7 +33,8 @@ enum class Stream : uint64_t {
   partition = 0xaef17502108ef2d9,   // (0, 0), then vertex
   negatives = 0x8bb84b93962eacc9,   // (step, 0), then edge and index
   edge_split = 0x2d358dccaa6c78a5,  // (0, 0), then both ends
-  weighted = 0x8cb92ba72f3d8dd7     // (step, hop), then vertex and place in its list
+  weighted = 0x8cb92ba72f3d8dd7,    // (step, hop), then vertex and place in its list
+  labor = 0xbe4ba423396cfeb9        // (step, hop), or (step, 0) for all, then neighbour and copy
 };
 
 // The key of a stream's draws at two counters.

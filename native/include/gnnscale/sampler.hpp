@@ -39,6 +39,10 @@ struct BlockArrays {
   Array<uint32_t> edge_rows = {};  // likewise
 };
 
+// Whether the neighbours of a hop are drawn by numbers that all lists have in common (LABOR-0 of
+// Balin and Catalyurek, NeurIPS 2023): of each hop, or the same ones of all.
+enum class Labor : uint8_t { no, hop, batch };
+
 // What is to be known of weights and places of edges; by default nothing, which costs nothing.
 struct EdgeAsk {
   const float* weights = nullptr;  // [num_edges], in the order of the topology's indices
@@ -47,6 +51,7 @@ struct EdgeAsk {
   bool edge_weights = false;       // and its weight
   // [num_edges] rows of edges' features, which blocks tell of each edge; null if nobody asks
   const uint32_t* rows = nullptr;
+  Labor labor = Labor::no;
 };
 
 template <typename Vertex>
@@ -108,6 +113,10 @@ class Sampler {
   // With `ask.by_weight`, neighbours are drawn one after the other with probability proportional to
   // their edges' weights; those of weight 0 never, not even where all are kept.
   //
+  // With `ask.labor`, every vertex t has a number that depends on (seed, step, h, t), or on (seed,
+  // step, t), and a list keeps its neighbours of the smallest numbers. Copies of a neighbour that
+  // follow it in a list have numbers of their own.
+  //
   // Throws invalid_argument if a seed is no vertex or appears twice, length_error if a hop
   // has more than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
   SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
@@ -117,7 +126,8 @@ class Sampler {
   // What sample_neighbors of the same arguments reaches. The vertices of the last hop are not
   // given local ids, which saves it a table of four bytes a vertex.
   ReachedBatch<Vertex> reach_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
-                                       bool replace, uint64_t seed, uint64_t step, int num_threads);
+                                       bool replace, uint64_t seed, uint64_t step, int num_threads,
+                                       const EdgeAsk& ask = {});
 
   // For hop h, keeps layer_sizes[h] of all distinct in-neighbours of the vertices reached so far,
   // with probability proportional to their degree, and every edge from a kept vertex (FastGCN, as

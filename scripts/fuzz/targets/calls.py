@@ -16,14 +16,17 @@ import torch
 from gnnscale import ops
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.ops import _native
-from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
+from gnnscale.sampler import LaborSampler, LayerSampler, NeighborSampler, WeightedSampler
 
 Args = dict[str, Any]
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 _COMPUTED = (torch.float32, torch.bfloat16)
 _NOTHING = np.zeros(1, np.int64)
-_METHODS = ("sample_neighbors", "sample_layers", "reach_neighbors", "time_relabelling")
-_SAMPLERS = (NeighborSampler, WeightedSampler, LayerSampler)
+_METHODS = (
+    *("sample_neighbors", "sample_labor", "sample_layers", "reach_neighbors", "reach_labor"),
+    "time_relabelling",
+)
+_SAMPLERS = (NeighborSampler, WeightedSampler, LaborSampler, LayerSampler)
 _RMAT = dict(a=0.57, b=0.19, c=0.19)
 
 
@@ -399,6 +402,10 @@ class Calls:
         rows = graph.edge_rows is not None and self.half()
         return dict(**made, only_new=self.half(0.3), edge_rows=rows)
 
+    def sample_labor(self) -> Args:
+        made = _without(_reached(self), "replace")
+        return dict(**made, layer_dependency=self.half())
+
     def sample_layers(self) -> Args:
         graph, sizes = self.graph(), [self.size(1, 6) for _ in range(self.size(1, 3))]
         made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), layer_sizes=sizes)
@@ -518,9 +525,13 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     "TextIds.find": Calls.text_ids,
     "NativeSampler.sample_neighbors": Calls.sample_neighbors,
     "NativeSampler.sample_layers": Calls.sample_layers,
+    **dict.fromkeys(
+        ("NativeSampler.sample_labor", "NativeSampler.reach_labor"), Calls.sample_labor
+    ),
     "NativeSampler.time_relabelling": lambda c: _without(_reached(c), "replace"),
     **dict.fromkeys(("NativeSampler.reach_neighbors", "NeighborSampler.sample"), _reached),
     "WeightedSampler.sample": Calls.weighted_sampler,
+    "LaborSampler.sample": Calls.sample_labor,
     "LayerSampler.sample": lambda c: _without(c.sample_layers(), "edge_rows"),
 }
 #: What is called, by the same names.

@@ -22,7 +22,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Origin, Split
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
 from gnnscale.model.trainable import seed_loss
-from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
+from gnnscale.sampler import LaborSampler, LayerSampler, MiniBatch, NeighborSampler
 
 from .. import case
 from ..case import Edited, Files, Input, Keep, Outcome, WrongResultError, case_rng
@@ -332,6 +332,7 @@ def sample_all(graph: Graph) -> None:
     samplers = (
         NeighborSampler(graph, fanouts=[2, 2], replace=True),
         NeighborSampler(graph, fanouts=[-1, -1], num_threads=2),
+        LaborSampler(graph, fanouts=[2, 2], num_threads=2),
         LayerSampler(graph, layer_sizes=[5, 5]),
     )
     for sampler in samplers:

@@ -32,7 +32,7 @@ _OPTIONS = (
     dataset.self_loops dataset.feature_dtype dataset.memory_bytes dataset.undirected
     dataset._target_ dataset.nothing model._target_ model.dropout model.norm optimizer
     optimizer.lr optimizer.weight_decay optimizer.schedule optimizer.schedule_factor
-    sampler.fanouts sampler.replace sampler.layer_sizes runtime.prefetch
+    sampler.fanouts sampler.replace sampler.layer_sizes sampler.layer_dependency runtime.prefetch
     runtime.prefetch_depth runtime.compute_dtype runtime.eval_every runtime.patience
     runtime.clip_norm runtime.inference device_plan device_plan.devices device_plan.split
     partitioner partitioner.num_parts partitioner.store partitioner.seed partitioner._target_
@@ -61,7 +61,7 @@ _VALUES = (
     ../../esc nowhere/x ~ * . true false no abc 1e400 0x10 1_000 choice(1,2) range(1,3) glob(*)
     int(3) interval(0,1) shuffle(1,2) sort(a) tag(a,1) float(nan) float(x) str([1]) 1,2 ,
     !!python/name:os.system os.system [9223372036854775807,5] [-2] [0] [1000000000] [1.5] [true]
-    ['1'] [5,3,1,1,1,1] cora planetoid gcn gat layerwise adam random p3 cpu_x2 emulated_x4
+    ['1'] [5,3,1,1,1,1] cora planetoid gcn gat layerwise labor adam random p3 cpu_x2 emulated_x4
     my.yaml run pkg://x links custom balanced csv mlflow macro_f1 rmse os:system nowhere:X x.py:Y
     """),
     *("a b", "\x1b[31mred\x1b[0m", "a\nb", "a\r\nTraceback", "\t", "\u2603", "\udc80", "\u202e"),
