@@ -73,6 +73,11 @@ def pyg_module(config: Any, num_features: int, num_classes: int) -> Any:
     for each in getattr(made["model"], "convs", ()):
         # PyG's basic model drops attention, too, which is not dropped here.
         each.dropout = 0.0
+    for each in made["model"].modules():
+        if type(each) is torch.nn.Linear:
+            # A layer of torch and not of PyG, as in APPNP's perceptron: Glorot, as PyG's are.
+            torch.nn.init.xavier_uniform_(each.weight)
+            torch.nn.init.zeros_(each.bias)
     return made["model"]
 
 
