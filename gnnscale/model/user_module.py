@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -13,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError, one_line
+from gnnscale.core import ConfigError
 from gnnscale.feature import FeatureStore
 from gnnscale.model import trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer
-from gnnscale.options.user_code import load_named
+from gnnscale.options.user_code import failed, load_named
 from gnnscale.sampler import Block, MiniBatch
 
 _LOG = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ def _built(
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         name = named.rpartition(":")[2]
-        raise _failed(f"{said}: {name}({given})", error) from error
+        raise failed(f"{said}: {name}({given})", error) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
     return module
@@ -282,7 +281,7 @@ def _find_form(
         except ConfigError as error:
             failures.append(error)
         except Exception as error:
-            failures.append(_failed(f"{said}: model.form={name}: forward", error))
+            failures.append(failed(f"{said}: model.form={name}: forward", error))
         else:
             if not torch.isfinite(out).all():
                 raise ConfigError(
@@ -331,7 +330,7 @@ def _add_layers(
         except ConfigError:
             raise
         except Exception as error:
-            raise _failed(f"{said}: inference_per_layer", error) from error
+            raise failed(f"{said}: inference_per_layer", error) from error
         expected = model.logits(batch, x)
     scale = float(expected.abs().max())
     if h.shape != expected.shape or float((h - expected).abs().max()) > _TOLERANCE * scale:
@@ -340,15 +339,6 @@ def _add_layers(
             "forward gives in evaluation mode over the same neighbours"
         )
     model.layers, model.widths = tuple(layers), tuple(widths)
-
-
-def _failed(what: str, error: Exception) -> ConfigError:
-    """Return one line about an exception in a user's code, with the place that raised it."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    reason = one_line(str(error).partition("\n")[0], 200)
-    return ConfigError(
-        f"{what} fails with {type(error).__name__}: {reason} ({where.filename}:{where.lineno})"
-    )
 
 
 def _stream(*numbers: int) -> int:

@@ -13,7 +13,7 @@ from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.model import ModelConfig, losses, options
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.found import names
-from gnnscale.options.user_code import check_name
+from gnnscale.options.user_code import check_name, is_name, short_name
 from gnnscale.partition import NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.plan.device import owns_steps
@@ -176,6 +176,8 @@ class TrainConfig(BatchesConfig):
         loss: what is minimised.
         metrics: what validation and test measure; the first decides which epoch is the best, and
             with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
+            Your function, ``MODULE:NAME`` or ``FILE.py:NAME``, gets outputs ``[n, width]`` float32
+            and labels, and returns a number, of which higher is better.
         logger: what the run is logged to, beside its own files: any of ``LOGGERS``, those that are
             true.
         observers: classes of one's own that follow the run, ``MODULE:NAME`` or ``FILE.py:NAME``;
@@ -192,7 +194,7 @@ class TrainConfig(BatchesConfig):
 
     optimizer: OptimizerConfig
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
-    metrics: list[str] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list, metadata=names("code", known=tuple(QUALITY)))
     logger: dict[str, bool] = field(
         default_factory=dict, metadata=names("place", places=_places_of_loggers)
     )
@@ -280,12 +282,16 @@ def _check_names(config: TrainConfig) -> None:
     for option, allowed in (("metrics", QUALITY), ("observers", None)):
         names = getattr(config, option)
         for number, name in enumerate(names):
-            if allowed is None:
+            if allowed is None or is_name(name):
                 check_name(name, option=option)
             else:
                 check_choice(option, name, allowed)
             if name in names[:number]:
                 raise ConfigError(f"{option}=[{', '.join(names)}]: {name} is given twice")
+    labels = [short_name(name) for name in config.metrics]
+    for name, label in zip(config.metrics, labels, strict=True):
+        if is_name(name) and (label in QUALITY or labels.count(label) > 1):
+            raise ConfigError(f"metrics={name}: another metric is called {label}, rename yours")
 
 
 def _check_loss(config: TrainConfig) -> None:

@@ -15,7 +15,6 @@ import torch
 from gnnscale import ops
 from gnnscale.backend import Inferring
 from gnnscale.core import arrays, track
-from gnnscale.core.metrics import score
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
@@ -37,11 +36,11 @@ _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 class VertexExaminer:
     """Measures predicted labels of vertices."""
 
-    def __init__(self, task: base.Task, predictor: Predictor) -> None:
+    def __init__(self, task: base.VertexTask, predictor: Predictor) -> None:
         """Measure what ``predictor`` predicts on the graph of ``task``."""
         self._predictor = predictor
         self._graph = task.graph
-        self._measures = task.measures
+        self._task = task
 
     def prepare(self, splits: Sequence[str]) -> None:
         """Log what measuring ``splits`` at once takes.
@@ -60,7 +59,8 @@ class VertexExaminer:
         return [self._scores(*each) for each in zip(rows, labels, strict=True)]
 
     def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
-        values = {name: score(name, rows, labels) for name in self._measures}
+        task = self._task
+        values = {name: task.score(name, rows, labels) for name in task.measures}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
@@ -145,6 +145,7 @@ def open_examiner(
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkGNN)
         return LinkExaminer(task, model, predictor)
+    assert isinstance(task, base.VertexTask)
     return VertexExaminer(task, predictor)
 
 
@@ -236,7 +237,7 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
         ConfigError: the directory holds no run; or what ``load_trained`` raises.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run, config.given) if run is None else run
+    run = load_run(config.run, config.given, measures=True) if run is None else run
     inference = config.inference or run.runtime.inference
     run = replace(
         run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)

@@ -65,10 +65,17 @@ class VertexPrediction(TaskConfig):
     def open(
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task."""
+        """Return the task.
+
+        Raises:
+            ConfigError: a metric is not of the graph's labels, or the user's function fails on
+                random outputs.
+        """
         from gnnscale.runtime.task.base import VertexTask
 
-        return VertexTask(graph=graph, loss=loss, metrics=metrics)
+        task = VertexTask(graph=graph, loss=loss, metrics=metrics)
+        task.try_metrics()
+        return task
 
     def build(self, model: ModelConfig, *, num_features: int, num_classes: int) -> TrainableModel:
         """Build a model with an output for each class."""
