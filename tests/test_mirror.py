@@ -18,6 +18,7 @@ WHOLE = {
     "dataset/readers/test_mutations.py": "damaged files of all readers",
     "dataset/readers/test_readers.py": "published files of all readers",
     "loader/test_edge_data.py": "edges and their data in all forms of batches",
+    "loader/test_lightning.py": "the loader in a Trainer of PyTorch Lightning",
     "model/test_weighted_edges.py": "all models over graphs with weights",
     "runtime/faults/test_ended.py": "runs that are ended, or lose their server",
     "runtime/faults/test_killed.py": "runs that lose a worker, and go on",

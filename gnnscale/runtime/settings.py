@@ -27,7 +27,9 @@ COMPUTE_DTYPES = ("float32", "bfloat16")
 INFERENCE = ("exact", "sampled")
 
 #: What a run may be logged to, beside its own files.
-LOGGERS = ("csv", "tensorboard", "mlflow")
+LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
+#: Those that write beside the run directory, or to an address in a variable.
+_OUTSIDE = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb://WANDB_BASE_URL"}
 
 _MAX_PREFETCH_DEPTH = 1024
 
@@ -164,7 +166,7 @@ class BatchesConfig:
 def _places_of_loggers(logger: Any) -> tuple[list[str], list[str]]:
     """Return where loggers write outside of the run directory, and those that are chosen."""
     chosen = [name for name, wanted in logger.items() if wanted] if isinstance(logger, dict) else []
-    return ["mlflow://MLFLOW_TRACKING_URI"] if "mlflow" in chosen else [], chosen
+    return [place for name, place in _OUTSIDE.items() if name in chosen], chosen
 
 
 @dataclass(frozen=True, kw_only=True)
