@@ -6,7 +6,6 @@ import copy
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -194,7 +193,6 @@ def _built(
     if isinstance(code, nn.Module):
         if arguments:
             raise ConfigError(f"model.arguments={arguments}: {said} is built already")
-        _say_unless_built_again(code, known, named)
         # Whoever gave it keeps its own.
         return copy.deepcopy(code)
     arguments = _arguments(code, arguments, known, said)
@@ -209,14 +207,11 @@ def _built(
     return module
 
 
-@cache
-def _say(message: str) -> None:
-    """Warn once in a process."""
-    _LOG.warning(message)
+def warn_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: str) -> None:
+    """Warn if the name of the module's class does not give the module back after the run.
 
-
-def _say_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: str) -> None:
-    """Warn if the name of the module's class does not give the module back after the run."""
+    Training says so at its start; arguments as for ``build_user_model``.
+    """
     try:
         with torch.random.fork_rng(devices=[]):
             again = _built(named, {}, known, named).state_dict()
@@ -227,7 +222,7 @@ def _say_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: 
         if {name: each.shape for name, each in again.items()} == shapes:
             return
         reason = "without arguments it has other weights"
-    _say(
+    _LOG.warning(
         f"model.module={named}: is built already, and its name does not build it again ({reason}); "
         "after the run give gnnscale.load(run, module=...) such a module, or commands its "
         "constructor's model.arguments.NAME=VALUE"
