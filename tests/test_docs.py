@@ -22,6 +22,7 @@ from gnnscale.cli import tasks
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
 from gnnscale.options.config import typed
+from gnnscale.options.user_code import GROUPS
 from gnnscale.partition.store import PARTITION
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads, device_plan
 from gnnscale.report.summary import summarise
@@ -340,6 +341,8 @@ def _compose(command: str, words: list[str]) -> None:
         if is_flag or name in ("resume", "run", "store", "output") or name.startswith("hydra"):
             continue
         if value.startswith(("tag(", "interval(")) or value.endswith(".yaml"):  # of the reader's
+            continue
+        if not sweeps and name in (*GROUPS, "metrics") and ".py:" in value:  # likewise
             continue
         value = value.split(",")[0] if sweeps else value
         options.append(f"{'experiment' if name == 'config' else name}={value}")

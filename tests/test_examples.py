@@ -25,7 +25,8 @@ def run_example(
     """Call an example's ``main`` in an empty folder, and return its result and what it printed."""
 
     def run(name: str) -> tuple[Any, str]:
-        for word, library in (("dgl", "dgl"), ("pyg", "torch_geometric")):
+        libraries = {"dgl": "dgl", "pyg": "torch_geometric", "lightning": "pytorch_lightning"}
+        for word, library in libraries.items():
             if word in name:
                 pytest.importorskip(library, reason=f"{library} is not installed")
         home = write_figures(tmp_path_factory.getbasetemp() / "examples")
@@ -48,10 +49,11 @@ def run_example(
         *("dgl_module", "pyg_module", "pyg_loop"),
         *(
             pytest.param(each, marks=pytest.mark.long)
-            for each in ("hitgnn_listing2", "train_dgl", "train_pyg")
+            for each in ("hitgnn_listing2", "train_dgl", "train_pyg", "lightning_pyg")
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*torch.jit.script")
 def test_an_example_reaches_the_accuracy_it_shows(run_example, name) -> None:
     accuracy, printed = run_example(name)
     assert accuracy > 0.75

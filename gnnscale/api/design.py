@@ -14,9 +14,9 @@ from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
 from gnnscale.model.options import CustomModel, LayeredModel
-from gnnscale.options.compose import compose, config_groups
+from gnnscale.options.compose import compose, config_groups, store_code
 from gnnscale.options.config import typed
-from gnnscale.options.user_code import name_of_code
+from gnnscale.options.user_code import GROUPS, is_name, name_of_code
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
 
@@ -89,7 +89,10 @@ def compose_run(
     selected = {name: _several(name, value) for name, value in asked.items() if name in groups}
     for group, names in selected.items():
         for name in names:
-            check_choice(group, name, groups[group])
+            if group in GROUPS and is_name(name):
+                store_code(group, name)
+            else:
+                check_choice(group, name, groups[group])
     picked = [f"{group}={_written(group, names)}" for group, names in selected.items()]
     node, own = compose("train", picked)
     for option, value in asked.items():

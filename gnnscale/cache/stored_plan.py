@@ -16,6 +16,7 @@ from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheTask, list_bytes, row_bytes
 from gnnscale.core import Array, GraphError, shown
 from gnnscale.graph import Graph
+from gnnscale.options.user_code import code_digest
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 CACHE_PLAN = Kind(
@@ -71,6 +72,7 @@ def identify(
         run: what decides the batches beside the task, plain values.
     """
     names = (field.name for field in fields(planner) if field.name != "store")
+    code = {"planner's code": code_digest(type(planner))}
     return PlanIdentity(
         graph=describe(task.graph),
         feature_dtype=task.graph.feature_dtype,
@@ -86,6 +88,7 @@ def identify(
             "batch_size": task.batch_size,
             "number of devices": task.num_devices,
             "aggregated_row_bytes": task.aggregated_row_bytes,
+            **{name: each for name, each in code.items() if each is not None},
             **run,
         },
     )

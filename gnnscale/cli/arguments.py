@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 from gnnscale.core import ConfigError, one_line, printable, shown
+from gnnscale.options import user_code
 from gnnscale.options.compose import config_groups
 
 #: Groups of Hydra that may be chosen from; their names are those of installed packages.
@@ -215,10 +216,28 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
     if override.is_delete() or isinstance(value, dict):
         return
     for choice in _choices(value):
-        if not isinstance(choice, str) or not _CHOICE.fullmatch(choice):
+        if group in user_code.GROUPS and user_code.is_name(choice):
+            user_code.check_name(choice, option=group)
+        elif not isinstance(choice, str) or not _CHOICE.fullmatch(choice):
             known = config_groups().get(group)
             names = f", one of {', '.join(known)}" if known else ""
             raise ConfigError(f"{shown(argument)}: the name of a {group} is needed{names}")
+
+
+def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield what options, as typed, name of the user's code for groups that take it.
+
+    As ``(group, name, chosen)``; ``chosen`` is whether it is a choice of the group, and not the
+    group's ``_target_``. Options that cannot be read name nothing.
+    """
+    for argument in arguments:
+        group = argument.partition("=")[0].lstrip("+")
+        chosen = not group.endswith("._target_")
+        group = group.removesuffix("._target_")
+        if group in user_code.GROUPS and ":" in argument:
+            for name in _choices(_parsed(argument).value()):
+                if user_code.is_name(name):
+                    yield group, name, chosen
 
 
 def _parsed(argument: str) -> Any:
@@ -300,6 +319,8 @@ def _known_to_hydra(word: str, command: str) -> bool:
     if word.startswith(("config=", "resume=")):
         return False
     try:
+        if any(named_code([word])):  # nothing is imported for what is half typed
+            return False
         check_text([word])
         check_flag(word, command)
         if not word.startswith("-"):

@@ -17,6 +17,7 @@ from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import torchrun_rank, unfinished_folder
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
+from gnnscale.options import user_code
 from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.options.run_directory import taken_back
 
@@ -187,7 +188,11 @@ def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) 
         arguments.append(f"hydra.sweep.dir={cli_arguments.quoted(folder or asked)}")
         if elsewhere:
             arguments.append("hydra.output_subdir=null")
-    job = Job(command=command, stops=cli_arguments.lets_jobs_stop(command, arguments))
+    job = Job(
+        command=command,
+        stops=cli_arguments.lets_jobs_stop(command, arguments),
+        code=user_code.allowed(),
+    )
     arguments += cli_arguments.defaults_of_search(arguments)
     register_resolvers()
     # Hydra then lets its own exceptions through.

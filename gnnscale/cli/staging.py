@@ -16,7 +16,7 @@ from typing import Any
 
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.core import ConfigError, nearest, shown
-from gnnscale.options import compose, found
+from gnnscale.options import compose, found, user_code
 from gnnscale.options.file import check_known, check_references, read_yaml
 from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, check_unused, read_run
 
@@ -26,6 +26,8 @@ _RESUMED = "resumed_run"
 #: Mappings with whatever names the user's code takes: Hydra adds to them without a plus sign.
 _FREE = ("model.arguments",)
 
+#: Commands that read a run directory.
+_OF_RUNS = ("evaluate", "predict", "export")
 _GROUP = re.compile(r"(?:override )?/(\w+)", re.ASCII)
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -74,11 +76,23 @@ def translate(command: str, arguments: Sequence[str]) -> Translated:
         elif argument in resumes:
             translated = _resume(translated, Path(argument.partition("=")[2]), arguments)
         else:
-            more = _options(argument, command, resumes=bool(resumes))
+            more: Sequence[str] = ()
+            # Commands that read a run have no such groups: what is named is the run's.
+            if command not in _OF_RUNS or not any(cli_arguments.named_code([argument])):
+                more = _options(argument, command, resumes=bool(resumes))
             translated = replace(translated, arguments=(*translated.arguments, *more))
         value_of_flag = argument in cli_arguments.HYDRA_FLAGS_WITH_VALUE
     cli_arguments.check_overrides(typed, sweep=sweep)
+    _take_code(typed, stored=not resumes and command not in _OF_RUNS)
     return translated
+
+
+def _take_code(typed: Sequence[str], *, stored: bool) -> None:
+    """Let options name the user's code that is typed, and Hydra choose it for groups if stored."""
+    for group, name, chosen in cli_arguments.named_code(typed):
+        if chosen and stored:
+            compose.store_code(group, name)
+        user_code.allow([name])
 
 
 def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
@@ -90,6 +104,8 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
         return [_configs(value)]
     if _is_board_file(argument):
         return [_board(Path(value))]
+    if resumes and name in user_code.GROUPS and user_code.is_name(value):
+        return [f"{name}._target_={value}"]
     if resumes and not value.startswith("{"):
         if name == "device_plan":
             return _device_plan(value)
@@ -169,7 +185,7 @@ def _board(file: Path) -> str:
     from gnnscale.plan.board import board_values
 
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
-    _store(staged, board_values(file), group="board")
+    compose.store(staged, board_values(file), group="board")
     return f"board={staged}"
 
 
@@ -194,18 +210,16 @@ def _experiment(name: str, number: int) -> str:
     defaults = values.pop("defaults", None)
     check_known(file, values, _train_options()[1])
     check_references(file, values, allowed=True)
+    for group in user_code.GROUPS:
+        options = values.get(group)
+        target = options.get("_target_") if isinstance(options, dict) else None
+        if user_code.is_name(target):
+            user_code.allow([str(target)])
     if defaults is not None:
         values = {"defaults": _defaults(file, defaults), **values}
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
-    _store(staged, values, group="experiment", package="_global_")
+    compose.store(staged, values, group="experiment", package="_global_")
     return staged
-
-
-def _store(name: str, values: dict[str, Any], **place: str) -> None:
-    """Let Hydra find ``values``, here and in the processes of a launcher."""
-    from hydra.core.config_store import ConfigStore
-
-    ConfigStore.instance().store(name, values, provider="gnnscale", **place)
 
 
 def _defaults(file: Path, entries: Any) -> list[Any]:
@@ -222,6 +236,9 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
         pairs = [*entry.items()] if isinstance(entry, dict) and len(entry) == 1 else [("", "")]
         group, name = _GROUP.fullmatch(pairs[0][0]), pairs[0][1]
         named = isinstance(name, str) and _NAME.fullmatch(name)
+        if group is not None and group[1] in user_code.GROUPS and user_code.is_name(name):
+            compose.store_code(group[1], name)
+            continue
         if group is None or group[1] not in groups or not named:
             raise ConfigError(f"{file}: defaults: {shown(entry)}: allowed are {allowed}")
     return entries
@@ -237,7 +254,7 @@ def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Tr
         dataset = values.get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
         check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
-    _store(_RESUMED, values)
+    compose.store(_RESUMED, values)
     path = str(directory.resolve())
     if "${" in path or "\\" in path:
         raise ConfigError(f"resume={directory}: a path with ${{ or \\ cannot be resumed")
@@ -255,6 +272,8 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
     given = dict(each.lstrip("+").split("=", 1) for each in arguments if "=" in each)
     # A mapping is merged with what was found, and so says nothing of the options that it lacks.
     given = {option: value for option, value in given.items() if not value.startswith("{")}
+    for group, name, _ in cli_arguments.named_code(arguments):
+        given[f"{group}._target_"] = name
     if "device_plan" in given:
         given["device_plan.devices"] = given["device_plan"]
     found.check_found(

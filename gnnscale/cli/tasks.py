@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, explain, one_line
 from gnnscale.core.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
-from gnnscale.options import compose, run_directory
+from gnnscale.options import compose, run_directory, user_code
 from gnnscale.options.config import typed
 
 if TYPE_CHECKING:
@@ -351,10 +351,12 @@ class Job:
     command: str
     #: whether the sweeper judges a job that fails, and may end the sweep; else others continue
     stops: bool = False
+    code: tuple[str, ...] = ()  #: what the user has named of it, for the processes of a launcher
 
     def __call__(self, options: DictConfig) -> float | None:
         """Run the task; return the figure that sweepers look at, None if the job has none."""
         compose.register_resolvers()
+        user_code.allow(self.code)
         try:
             return TASKS[self.command](options)
         except (Exception, SystemExit) as raised:

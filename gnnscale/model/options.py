@@ -456,17 +456,30 @@ class CustomModel(ModelConfig):
         """
         from gnnscale.model.user_module import build_user_model
 
+        known = self._known(num_features, num_classes, num_edge_features)
         return build_user_model(
-            self.module,
-            self.arguments,
-            {
-                "num_features": num_features,
-                "num_classes": num_classes,
-                "hidden": self.hidden,
-                "num_layers": self.num_layers,
-                "dropout": self.dropout,
-                "num_edge_features": self.edge_width(num_edge_features) or None,
-            },
-            form=self.form,
-            named=self.named,
+            self.module, self.arguments, known, form=self.form, named=self.named
         )
+
+    def warn_unless_built_again(
+        self, *, num_features: int, num_classes: int, num_edge_features: int = 0
+    ) -> None:
+        """Warn if the module is built already, and its name does not build it after the run."""
+        from torch import nn
+
+        from gnnscale.model.user_module import warn_unless_built_again
+
+        if isinstance(self.module, nn.Module):
+            known = self._known(num_features, num_classes, num_edge_features)
+            warn_unless_built_again(self.module, known, self.named)
+
+    def _known(self, num_features: int, num_classes: int, num_edge_features: int) -> dict[str, Any]:
+        """Return what a run says of the model."""
+        return {
+            "num_features": num_features,
+            "num_classes": num_classes,
+            "hidden": self.hidden,
+            "num_layers": self.num_layers,
+            "dropout": self.dropout,
+            "num_edge_features": self.edge_width(num_edge_features) or None,
+        }

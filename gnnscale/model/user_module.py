@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError, one_line
+from gnnscale.core import ConfigError
 from gnnscale.feature import FeatureStore
 from gnnscale.model import trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer
-from gnnscale.options.user_code import EDGE_WIDTH, load_named
+from gnnscale.options.user_code import EDGE_WIDTH, failed, load_named
 from gnnscale.sampler import Block, MiniBatch
 
 _LOG = logging.getLogger(__name__)
@@ -217,7 +216,6 @@ def _built(
     if isinstance(code, nn.Module):
         if arguments:
             raise ConfigError(f"model.arguments={arguments}: {said} is built already")
-        _say_unless_built_again(code, known, named)
         # Whoever gave it keeps its own.
         return copy.deepcopy(code)
     arguments = _arguments(code, arguments, known, said)
@@ -226,7 +224,7 @@ def _built(
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         name = named.rpartition(":")[2]
-        raise _failed(f"{said}: {name}({given})", error) from error
+        raise failed(f"{said}: {name}({given})", error) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
     return module
@@ -238,8 +236,11 @@ def _say(message: str) -> None:
     _LOG.warning(message)
 
 
-def _say_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: str) -> None:
-    """Warn if the name of the module's class does not give the module back after the run."""
+def warn_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: str) -> None:
+    """Warn if the name of the module's class does not give the module back after the run.
+
+    Training says so at its start; arguments as for ``build_user_model``.
+    """
     try:
         with torch.random.fork_rng(devices=[]):
             again = _built(named, {}, known, named).state_dict()
@@ -250,7 +251,7 @@ def _say_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: 
         if {name: each.shape for name, each in again.items()} == shapes:
             return
         reason = "without arguments it has other weights"
-    _say(
+    _LOG.warning(
         f"model.module={named}: is built already, and its name does not build it again ({reason}); "
         "after the run give gnnscale.load(run, module=...) such a module, or commands its "
         "constructor's model.arguments.NAME=VALUE"
@@ -310,7 +311,7 @@ def _find_form(
         except ConfigError as error:
             failures.append(error)
         except Exception as error:
-            failures.append(_failed(f"{said}: model.form={name}: forward", error))
+            failures.append(failed(f"{said}: model.form={name}: forward", error))
         else:
             if not torch.isfinite(out).all():
                 raise ConfigError(
@@ -393,7 +394,7 @@ def _add_layers(
         except ConfigError:
             raise
         except Exception as error:
-            raise _failed(f"{said}: inference_per_layer", error) from error
+            raise failed(f"{said}: inference_per_layer", error) from error
         expected = model.logits(batch, x)
     scale = float(expected.abs().max())
     if h.shape != expected.shape or float((h - expected).abs().max()) > _TOLERANCE * scale:
@@ -402,15 +403,6 @@ def _add_layers(
             "forward gives in evaluation mode over the same neighbours"
         )
     model.layers, model.widths = tuple(layers), tuple(widths)
-
-
-def _failed(what: str, error: Exception) -> ConfigError:
-    """Return one line about an exception in a user's code, with the place that raised it."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    reason = one_line(str(error).partition("\n")[0], 200)
-    return ConfigError(
-        f"{what} fails with {type(error).__name__}: {reason} ({where.filename}:{where.lineno})"
-    )
 
 
 def _stream(*numbers: int) -> int:

@@ -5,12 +5,13 @@ Hydra is imported when it composes: whoever names a group needs no Hydra.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, shown, usable_cores
+from gnnscale.options import user_code
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -59,6 +60,28 @@ def compose(
     own = OmegaConf.masked_copy(node, "hydra")
     del node["hydra"]
     return node, own
+
+
+def store(name: str, values: Mapping[str, Any], **place: str) -> None:
+    """Let Hydra find ``values``, here and in the processes of a launcher."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name, values, provider="gnnscale", **place)
+
+
+def store_code(group: str, name: str) -> None:
+    """Make a class of the user's, ``FILE.py:NAME`` or ``MODULE:NAME``, a choice of ``group``.
+
+    The user has named it: it is imported, and options may name it from now on.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    user_code.allow([name])
+    values = user_code.default_options(name, group=group)
+    # Hydra takes the name for a path.
+    *folders, last = (each for each in name.split("/") if each)
+    store(last, values, group="/".join([group, *folders]))
 
 
 def resolved_now(folder: str) -> str | None:

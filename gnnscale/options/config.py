@@ -14,6 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from gnnscale.core import ConfigError, nearest, printable, shown
+from gnnscale.options import user_code
 
 T = TypeVar("T")
 
@@ -23,8 +24,9 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
     dataclass is built from its own node. A node without ``_target_`` is a ``base``. Only subclasses
-    of ``base`` that gnnscale has imported already can be named, so that a configuration found in
-    another user's run directory cannot make the program import or call anything else.
+    of ``base`` can be named that gnnscale has imported already, or that the user has named for this
+    process (``user_code.allow``), so that a configuration found in another user's run directory
+    cannot make the program import or call anything else. A float that is whole is an integer.
 
     Numbers fit into 64 bits and are finite (infinite ones are allowed if the class sets
     ``allows_infinite = True``), text has no control characters, and no path is empty. ``group`` is
@@ -90,11 +92,15 @@ def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
 
 
 def options_class(target: object, base: type[T], *, group: str) -> type[T]:
-    """Return the class of options that a ``_target_`` names; it must be imported already.
+    """Return the class of options that a ``_target_`` names.
+
+    It must be imported already, or code that the user has named.
 
     Raises:
-        ConfigError: it is no subclass of ``base`` in gnnscale; names ``group``.
+        ConfigError: it is no subclass of ``base`` in gnnscale or of the user's; names ``group``.
     """
+    if user_code.is_name(target):
+        return user_code.own_class(str(target), base, group=group)
     option = f"{group}._target_={shown(target)}"
     module, _, name = str(target).rpartition(".")
     if not module.startswith("gnnscale."):
@@ -149,7 +155,7 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
                 raise ConfigError(f"{prefix}{name}=null: a value is required")
             if value == "" and Path in (hints[name], *get_args(hints[name])):
                 raise ConfigError(f"{prefix}{name}=: names no file or folder")
-            schema[name] = value
+            schema[name] = _whole(value, hints[name])
             values[name] = schema[name]
         except MissingMandatoryValue:
             raise ConfigError(f"{prefix}{name}: required, and not given") from None
@@ -160,6 +166,15 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
         if OmegaConf.is_config(values[name]):
             values[name] = OmegaConf.to_object(values[name])
     return values
+
+
+def _whole(value: Any, hint: Any) -> Any:
+    """Return ``value`` with whole floats, such as 1e9, as integers if ``hint`` asks for such."""
+    if isinstance(value, list) and get_origin(hint) is list:
+        return [_whole(each, get_args(hint)[0]) for each in value]
+    wanted = (hint, *get_args(hint))
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and int in wanted and float not in wanted else value
 
 
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:

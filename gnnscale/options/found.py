@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from gnnscale.core import ConfigError, check_private, home, one_line, shown, write_atomically
-from gnnscale.options import config, file, run_directory
+from gnnscale.options import config, file, run_directory, user_code
 
 #: What texts of an option may be: a name of code (``MODULE:NAME``); the file of a program for a
 #: card; a path or an address; arguments of code, any of which may be a place; or none of these.
@@ -86,9 +86,15 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
     ``options`` is their class; a group's ``_target_`` may name another, and is a ConfigError if it
     is unknown. ``prefix`` of dotted names is used by the recursion.
     """
-    target, cls = values.get("_target_"), options
-    if target is not None:
-        cls = config.options_class(target, options, group=prefix.rstrip("."))
+    target, cls, group = values.get("_target_"), options, prefix.rstrip(".")
+    if user_code.is_name(target) and group in user_code.GROUPS:
+        # A class of a user's is not imported here: its options may be places if they look like one.
+        yield Named(option=f"{prefix}_target_", what="code", texts=(str(target),), value=target)
+        known = {each.name for each in fields(options)} | {"_target_"}
+        for name in values.keys() - known:
+            yield from _named(None, f"{prefix}{name}", values[name], prefix)
+    elif target is not None:
+        cls = config.options_class(target, options, group=group)
     hints = get_type_hints(cls)
     for each in fields(cls):
         value = values.get(each.name)

@@ -1,5 +1,6 @@
 """What every partitioner offers: parts of a graph, and a forecast of what making them will take."""
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -8,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from gnnscale.artifact.files import check_place
-from gnnscale.core import Array, ConfigError, Int16Array, IntArray, UInt8Array, check_range, shown
+from gnnscale.core import Array, ConfigError, check_choice, check_range, shown
+from gnnscale.core.arrays import Int16Array, IntArray, UInt8Array
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -49,6 +51,10 @@ class Parts:
         return [train_idx[owners == part] for part in range(self.num_parts)]
 
 
+#: Folders are called after algorithms.
+_ALGORITHM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,62}")
+#: What a partitioner may divide.
+_DIVIDES = ("vertices", "columns", "nothing")
 #: Parts of a partition; owners are kept in 16 bits.
 MAX_PARTS = 1024
 
@@ -86,6 +92,13 @@ class PartitionerConfig(ABC):
     divides: ClassVar[str] = "vertices"
 
     def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not _ALGORITHM.fullmatch(self.algorithm):
+            raise ConfigError(
+                f"{name}.algorithm={shown(self.algorithm)}: must be a word of at most 63 letters, "
+                "digits and the signs _ + -"
+            )
+        check_choice(f"{name}.divides", self.divides, _DIVIDES)
         if self.num_parts is not None:
             check_range("partitioner.num_parts", self.num_parts, 1, MAX_PARTS)
         if self.store is not None:

@@ -15,6 +15,7 @@ from gnnscale.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core import GraphError, shown, track
 from gnnscale.graph import Graph
+from gnnscale.options.user_code import code_digest
 from gnnscale.partition.figures import PartitionFigures
 from gnnscale.partition.partitioner import MAX_PARTS, PartitionerConfig, Parts, problem_of
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -58,10 +59,12 @@ class Identity:
 def identify(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Identity:
     """Return the identity of a partition of ``graph`` by ``config``; see ``describe``."""
     names = (field.name for field in fields(config))
+    options = {name: plain(getattr(config, name)) for name in names if name not in _APART}
+    code = code_digest(type(config))
     return Identity(
         graph=describe(graph),
         algorithm=config.algorithm,
-        options={name: plain(getattr(config, name)) for name in names if name not in _APART},
+        options=options if code is None else {**options, "code": code},
         num_parts=num_parts,
         num_hops=num_hops if config.depends_on_hops else None,
     )

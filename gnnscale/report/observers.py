@@ -1,4 +1,4 @@
-"""What follows a run: its report, custom observers, and loggers (CSV, MLflow, TensorBoard)."""
+"""What follows a run: its report, custom observers, and loggers (CSV, MLflow, TensorBoard, W&B)."""
 
 import csv
 import io
@@ -199,10 +199,75 @@ class TensorBoardLogger(Observer):
         self._writer.flush()
 
 
+WANDB_PROJECT = "gnnscale"
+
+
+class WandbLogger(Observer):
+    """Logs to Weights & Biases, as its environment variables say.
+
+    Without ``WANDB_PROJECT`` the project is ``gnnscale``; without ``WANDB_DIR`` files are kept in
+    the folder ``wandb`` beside the run directory. ``WANDB_MODE=offline`` sends nothing. A run that
+    is resumed is a new run of W&B, with the epochs before.
+    """
+
+    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+        """Log the run in ``directory``.
+
+        Raises:
+            ConfigError: W&B is not installed.
+        """
+        try:
+            import wandb
+        except ImportError:
+            raise ConfigError("logger=wandb: is not installed; pip install wandb") from None
+        self._wandb: Any = wandb
+        self._directory = directory.resolve()
+        self._options = options
+        self._run: Any = None
+
+    def started(self, run: TrainResult) -> None:
+        """Begin a run with the options, and the epochs that it continues from."""
+        beside = None if os.environ.get("WANDB_DIR") else str(self._directory.parent)
+        self._run = self._wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or WANDB_PROJECT,
+            name=self._directory.name,
+            dir=beside,
+            config=dict(self._options),
+            # Its own lines would mix with those of the run.
+            settings=self._wandb.Settings(silent=True, console="off"),
+        )
+        for record in run.history:
+            self.finished_epoch(record)
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Log the epoch's numbers."""
+        self._run.log(epoch_values(record), step=record.epoch)
+
+    def finished(self, run: TrainResult) -> None:
+        """Add test metrics, and the epoch whose weights were tested, to the summary; end the run.
+
+        Steps of W&B only grow, so that they cannot be of that epoch.
+        """
+        found = {f"test_{name}": each for name, each in run.test_metrics.items()}
+        known = {name: each for name, each in found.items() if each is not None}
+        self._run.summary.update({**known, "best_epoch": run.best_epoch})
+        self._end(0)
+
+    def close(self) -> None:
+        """End a run that did not come to its end."""
+        self._end(1)
+
+    def _end(self, status: int) -> None:
+        if self._run is not None:
+            self._run.finish(exit_code=status)
+            self._run = None
+
+
 _LOGGERS: dict[str, type[Any]] = {
     "csv": CsvLogger,
     "tensorboard": TensorBoardLogger,
     "mlflow": MlflowLogger,
+    "wandb": WandbLogger,
 }
 #: What an observer may raise; calling ``sys.exit`` is reported as a failure as well.
 _FAILURES = (Exception, SystemExit)

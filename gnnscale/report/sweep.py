@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +35,8 @@ _COLUMNS = {
     **{"feature_hit_rate": "rows hit", "topology_hit_rate": "lists hit"},
     "link_mb": "link MB/step",
 }
+#: What Hydra puts a backslash before, such as the colon of ``FILE.py:NAME``.
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 #: Printed once, below the table, if they are the same in all jobs: caches and device plans change
 #: no accuracy.
 _ALIKE = ("status", "epochs", "best_epoch", "valid_metric", "test_metric")
@@ -192,7 +195,7 @@ def _job(directory: Path) -> tuple[int, dict[str, str]] | None:
     try:
         overrides = load_yaml(directory / ".hydra" / "overrides.yaml")
         number = load_yaml(directory / ".hydra" / "hydra.yaml")["hydra"]["job"]["num"]
-        pairs = (str(override).partition("=") for override in overrides)
+        pairs = (_ESCAPED.sub(r"\1", str(override)).partition("=") for override in overrides)
         return int(number), {name: value for name, _, value in pairs}
     # Whatever else lies in the folder of a sweep.
     except (OSError, ConfigError, LookupError, TypeError, ValueError):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import check_choice, check_range
+from gnnscale.core import QUALITY, check_choice, check_range
 from gnnscale.dataset import GraphSource
 from gnnscale.options.found import names
 from gnnscale.partition import UNREACHED, PartitionerConfig
@@ -129,12 +129,20 @@ class EvaluateConfig(FoundRun):
     Attributes:
         num_threads: threads of the native code and of torch.
         inference: one of ``INFERENCE``; None evaluates as the run itself did.
+        metrics: what is measured, as in ``TrainConfig``; None for what the run measured. A function
+            of the user's is imported because it is named here.
     """
 
     num_threads: int
     inference: str | None = None
+    metrics: list[str] | None = field(default=None, metadata=names("code", known=tuple(QUALITY)))
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         if self.inference is not None:
             check_choice("inference", self.inference, INFERENCE)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is named again, by dotted names."""
+        return super().given | ({} if self.metrics is None else {"metrics": self.metrics})

@@ -1,8 +1,10 @@
 """How a training run is opened, part by part, and how it ends."""
 
+import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
-from gnnscale.core import multiplies_bfloat16, usable_cores
+from gnnscale.core import ConfigError, multiplies_bfloat16, shown, usable_cores
 from gnnscale.ops import keep_freed_memory, supported_simd_level
+from gnnscale.options.config import differences
 from gnnscale.runtime import saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
@@ -123,6 +126,8 @@ def _open(
     torch.set_num_threads(config.host_threads)
     keep_freed_memory()
     data = Data.open(config, group, artefacts)
+    if not artefacts:
+        _check_data(data, group)
     learning = Learning.open(config, data, group)
     device = WorkerDevice.open(config, data, learning, group, may_leave_out=may_leave_out)
     partition = None if data.order.movable or data.partition is None else data.partition.content
@@ -143,6 +148,40 @@ def _open(
         checkpoint=checkpoint,
         progress=train_state.Progress(steps_per_epoch=data.order.steps_per_epoch),
     )
+
+
+def check_alike(group: Group, values: Mapping[str, Any], *, ignore: Sequence[str] = ()) -> None:
+    """Refuse to train if a process has other ``values`` than rank 0; all of them raise alike.
+
+    Args:
+        values: plain values by name, which may be nested.
+        ignore: dotted names of values that may differ.
+
+    Raises:
+        ConfigError: names the first that differs, the process and its machine.
+    """
+    if group.size == 1:
+        return
+    every = group.gather(json.dumps([socket.gethostname(), values], default=str).encode())
+    problem = None
+    if group.is_rank0:
+        (machine, own), *others = map(json.loads, every)
+        for rank, (other_machine, other) in enumerate(others, 1):
+            for name, theirs, ours in differences(other, own, ignore=ignore)[:1]:
+                problem = problem or (
+                    f"{name}={shown(theirs)} in process {rank} on {shown(other_machine)}, and "
+                    f"{shown(ours)} in process 0 on {shown(machine)}; all processes of torchrun "
+                    "need the same"
+                )
+    problem = group.broadcast_json(problem)
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def _check_data(data: Data, group: Group) -> None:
+    """Refuse machines whose copies of the graph, or of what was made of it, differ."""
+    made = {each.name: each.content for each in data.made}
+    check_alike(group, {"content of the graph store": data.graph.content, "content of": made})
 
 
 def with_found_devices(config: settings.TrainConfig, options: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.model import ModelConfig, losses, options
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.found import names
-from gnnscale.options.user_code import check_name
+from gnnscale.options.user_code import check_name, is_name, short_name
 from gnnscale.partition import NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.plan.device import owns_steps
@@ -27,7 +27,9 @@ COMPUTE_DTYPES = ("float32", "bfloat16")
 INFERENCE = ("exact", "sampled")
 
 #: What a run may be logged to, beside its own files.
-LOGGERS = ("csv", "tensorboard", "mlflow")
+LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
+#: Those that write beside the run directory, or to an address in a variable.
+_OUTSIDE = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb://WANDB_BASE_URL"}
 
 _MAX_PREFETCH_DEPTH = 1024
 
@@ -160,7 +162,7 @@ class BatchesConfig:
 def _places_of_loggers(logger: Any) -> tuple[list[str], list[str]]:
     """Return where loggers write outside of the run directory, and those that are chosen."""
     chosen = [name for name, wanted in logger.items() if wanted] if isinstance(logger, dict) else []
-    return ["mlflow://MLFLOW_TRACKING_URI"] if "mlflow" in chosen else [], chosen
+    return [place for name, place in _OUTSIDE.items() if name in chosen], chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +174,8 @@ class TrainConfig(BatchesConfig):
         loss: what is minimised.
         metrics: what validation and test measure; the first decides which epoch is the best, and
             with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
+            Your function, ``MODULE:NAME`` or ``FILE.py:NAME``, gets outputs ``[n, width]`` float32
+            and labels, and returns a number, of which higher is better.
         logger: what the run is logged to, beside its own files: any of ``LOGGERS``, those that are
             true.
         observers: classes of one's own that follow the run, ``MODULE:NAME`` or ``FILE.py:NAME``;
@@ -188,7 +192,7 @@ class TrainConfig(BatchesConfig):
 
     optimizer: OptimizerConfig
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
-    metrics: list[str] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list, metadata=names("code", known=tuple(QUALITY)))
     logger: dict[str, bool] = field(
         default_factory=dict, metadata=names("place", places=_places_of_loggers)
     )
@@ -281,12 +285,16 @@ def _check_names(config: TrainConfig) -> None:
     for option, allowed in (("metrics", QUALITY), ("observers", None)):
         names = getattr(config, option)
         for number, name in enumerate(names):
-            if allowed is None:
+            if allowed is None or is_name(name):
                 check_name(name, option=option)
             else:
                 check_choice(option, name, allowed)
             if name in names[:number]:
                 raise ConfigError(f"{option}=[{', '.join(names)}]: {name} is given twice")
+    labels = [short_name(name) for name in config.metrics]
+    for name, label in zip(config.metrics, labels, strict=True):
+        if is_name(name) and (label in QUALITY or labels.count(label) > 1):
+            raise ConfigError(f"metrics={name}: another metric is called {label}, rename yours")
 
 
 def _check_sampler(config: TrainConfig) -> None:

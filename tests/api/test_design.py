@@ -6,13 +6,16 @@ import own_layers
 import pytest
 import torch
 from held_rows import HoldEvenVertices
+from own_parts import Dealt
 
 from gnnscale import api
+from gnnscale.api.design import compose_run
 from gnnscale.core.errors import ConfigError
 from gnnscale.feature import HostFeaturesConfig
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.model.custom import Custom
-from gnnscale.partition import EdgeCut, Hash
+from gnnscale.options.config import typed
+from gnnscale.partition import EdgeCut, Hash, PartitionerConfig
 
 SMALL, COMPUTATION = api.gnn_parameters(2, 8), api.gnn_computation("GCN")
 NO_LAYER = api.gnn_computation("customize", torch.nn.Linear)
@@ -101,3 +104,11 @@ def test_errors_are_one_line(call: Callable[..., Any], given: list[Any], message
     with pytest.raises(ConfigError, match=message) as caught:
         call(*given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_part_of_the_users_by_its_name() -> None:
+    options = {"partitioner": "own_parts:Dealt", "partitioner.at_once": 2}
+    node, _ = compose_run([], options)
+    assert typed(node.partitioner, PartitionerConfig, group="partitioner") == Dealt(at_once=2)
+    with pytest.raises(ConfigError, match=r"^optimizer=own_parts:Dealt: "):
+        compose_run([], {"optimizer": "own_parts:Dealt"})

@@ -312,10 +312,14 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
 def test_a_module_that_its_name_does_not_build_again(
     planted: Graph, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gnnscale.train(planted, OwnBlocks(8, 8, 4, 2), **FEW | {"epochs": 1})
+    done = gnnscale.train(planted, OwnBlocks(8, 8, 4, 2), **FEW | {"epochs": 1})
     (warning,) = [each for each in caplog.messages if "does not build it again" in each]
     assert "model.hidden: is needed" in warning
     assert "gnnscale.load(run, module=...)" in warning
+    # Training has to say so, and not what has such a module.
+    caplog.clear()
+    gnnscale.load(done.directory, module=OwnBlocks(8, 8, 4, 2)).predict()
+    assert not [each for each in caplog.messages if "does not build it again" in each]
 
 
 def test_a_module_of_a_run_of_ours(planted: Graph) -> None:

@@ -57,6 +57,43 @@ def test_lists_of_records() -> None:
         assert str(error.value).startswith(message)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    count: int = 1
+    largest: int | None = None
+    sizes: list[int] = field(default_factory=list)
+    rate: float = 1.0
+    either: int | float = 1
+
+
+def test_whole_floats_are_integers() -> None:
+    node = OmegaConf.create({"count": 1e9, "largest": 1e3, "sizes": [1e1, 2], "rate": 2.0})
+    found = typed(node, Counts)
+    assert found == Counts(count=10**9, largest=1000, sizes=[10, 2], rate=2.0)
+    assert all(type(each) is int for each in (found.count, found.largest, *found.sizes))
+    assert type(found.rate) is float
+    assert type(typed(OmegaConf.create({"either": 2.0}), Counts).either) is float
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"count": 1.5}, "count: Value '1.5' of type 'float' could not be converted to Integer"),
+        (
+            {"largest": 0.1},
+            "largest: Value '0.1' of type 'float' could not be converted to Integer",
+        ),
+        ({"sizes": [3, 2.5]}, "sizes: "),
+        ({"count": 1e300}, "count=10000000000000000525"),
+        ({"count": float("inf")}, "count: Value 'inf' of type 'float' could not be converted"),
+        ({"count": float("nan")}, "count: Value 'nan' of type 'float' could not be converted"),
+    ],
+)
+def test_other_floats_are_no_integers(values: dict[str, Any], line: str) -> None:
+    with one_line(begins=line):
+        typed(OmegaConf.create(values), Counts)
+
+
 def test_interpolations_resolve_where_they_stand() -> None:
     node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
     assert typed(node, Outer).inner.sizes == [7, 2]

@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 import gnnscale
 from gnnscale.cli.staging import translate
 from gnnscale.core.errors import ConfigError
+from gnnscale.options import user_code
 from gnnscale.options.config import typed
 from gnnscale.options.found import (
     check_found,
@@ -367,7 +368,7 @@ PLACES = (
 )
 NAMING = {"device_plan.devices": "program", "model.arguments": "arguments"}
 NAMING |= dict.fromkeys(PLACES, "place")
-NAMING |= dict.fromkeys(("loss.function", "model.module", "observers"), "code")
+NAMING |= dict.fromkeys(("loss.function", "metrics", "model.module", "observers"), "code")
 
 
 def test_what_a_run_may_name() -> None:
@@ -431,7 +432,9 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
         "cache_planner": {"_target_": "gnnscale.cache.policies.StaticCache", **static},
     }
     group, _, name = option.partition(".")
-    if option == "partitioner.nvlink":
+    if name == "_target_":
+        values[group] = {}
+    elif option == "partitioner.nvlink":
         values[group] = {"_target_": "gnnscale.partition.hierarchical.Hierarchical"}
     elif group in groups:
         values[group] = groups[group]
@@ -440,16 +443,24 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
         "logger": {"csv": True, "mlflow": True},
         "loss.function": f"{outside}/x.py:f",
         "model.arguments": {"weights": outside, "heads": 2},
+        "metrics": ["accuracy", f"{outside}/x.py:f"],
         "model.module": f"{outside}/x.py:f",
+        **{f"{group}._target_": f"{outside}/x.py:f" for group in user_code.GROUPS},
         "observers": [f"{outside}/x.py:f"],
     }.get(option, outside)
     (values[group] if name else values)[name or option] = what
     return values
 
 
-@pytest.mark.parametrize("option", sorted(set(NAMING) - {"resume"}))
-def test_no_option_is_followed(option: str, home: Path, run: Path, watch: Watch) -> None:
+CODE_OF_GROUPS = tuple(f"{group}._target_" for group in user_code.GROUPS)
+
+
+@pytest.mark.parametrize("option", sorted({*NAMING, *CODE_OF_GROUPS} - {"resume"}))
+def test_no_option_is_followed(
+    option: str, home: Path, run: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``resume`` itself is always typed."""
+    monkeypatch.setattr(user_code, "_allowed", set())
     outside = str(home.parent / "elsewhere" / "trap")
     Path(outside).mkdir()
     (Path(outside) / "x.py").write_text("raise SystemExit\n")
@@ -468,11 +479,38 @@ def test_no_option_is_followed(option: str, home: Path, run: Path, watch: Watch)
     assert len(line) > 1
     assert any(each.startswith(option) for each in line[1:])
     watch(outside, lambda: translate("train", line))
+    user_code._allowed.clear()
     if option.startswith(("dataset.", "model.")):
         with pytest.raises(ConfigError, match=r"if you trust it: gnnscale evaluate run="):
             watch(outside, lambda: load_run(run))
     else:
         watch(outside, lambda: load_run(run))
+
+
+def test_code_of_a_part_that_takes_none(home: Path, run: Path, watch: Watch) -> None:
+    """Neither what is used after training, nor what is not, imports it."""
+    (run / "link").unlink()
+    (home / "x.py").write_text("raise SystemExit\n")
+    for group in ("optimizer", "runtime", "loss", "dataset", "task", "device_plan"):
+        values = hostile("dataset.store", str(home / "graphs" / "x"))
+        values[group] = {"_target_": f"{home}/x.py:f"}
+        (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+        for command in (lambda: load_run(run), lambda: translate("train", [f"resume={run}"])):
+            with pytest.raises(
+                ConfigError, match=rf"{group}\._target_=.*: not a class of gnnscale"
+            ):
+                watch("x.py", command)
+
+
+def test_places_beside_code_are_named_again(home: Path, run: Path) -> None:
+    """What options of a user's class mean is not known before it is imported."""
+    values = {"_target_": "own.py:P", "store": "/elsewhere/a", "table": "/elsewhere/b", "n": 3}
+    found = {each.option: each.what for each in named_in({"partitioner": values}, TrainConfig)}
+    assert found == {
+        "partitioner._target_": "code",
+        "partitioner.store": "place",
+        "partitioner.table": "place",
+    }
 
 
 KEY = "{{ cycler.__init__.__globals__.os.mkdir('executed') }}vertices.csv"

@@ -5,8 +5,21 @@ from typing import Any
 
 import pytest
 
+from gnnscale.cache import CachePlannerConfig
 from gnnscale.core.errors import ConfigError
-from gnnscale.options.user_code import check_name, load_named, name_of_code
+from gnnscale.options import user_code
+from gnnscale.options.user_code import (
+    allow,
+    check_name,
+    code_digest,
+    default_options,
+    load_named,
+    name_for_workers,
+    name_of_code,
+    own_class,
+    short_name,
+)
+from gnnscale.partition import Hash, PartitionerConfig
 
 
 @pytest.fixture
@@ -77,6 +90,69 @@ def test_what_cannot_be_loaded_is_one_line(folder: Path, name: str, said: str) -
     assert said in str(error.value)
     if "ZeroDivision" in said:
         assert "fails.py:2)" in str(error.value)
+
+
+PART = """
+from dataclasses import dataclass, field
+from pathlib import Path
+from gnnscale.partition import Hash
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Hash):
+    rounds: int
+    sizes: list[int] = field(default_factory=lambda: [2, 3])
+    place: Path = Path("x")
+    rate: float | None = None
+
+    class Inner: ...
+"""
+
+
+@pytest.fixture
+def part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a partitioner in a file."""
+    monkeypatch.setattr(user_code, "_allowed", set())
+    (folder / "part.py").write_text(PART)
+    return "part.py:Mine"
+
+
+def test_a_class_of_options_is_imported_if_it_was_named(part: str) -> None:
+    with pytest.raises(ConfigError, match=r"names code, .* type partitioner=part\.py:Mine"):
+        own_class(part, PartitionerConfig, group="partitioner")
+    assert not any(name.startswith("gnnscale_user_code") for name in sys.modules)
+    allow([part])
+    found = own_class(part, PartitionerConfig, group="partitioner")
+    assert (found.__name__, found.__mro__[1]) == ("Mine", Hash)
+    with pytest.raises(ConfigError, match=r"code goes with partitioner, cache_planner, sampler, f"):
+        own_class(part, PartitionerConfig, group="optimizer")
+    with pytest.raises(ConfigError, match=r"must inherit from gnnscale\.cache\.planner\.CachePl"):
+        own_class(part, CachePlannerConfig, group="cache_planner")
+
+
+def test_the_options_of_a_class(part: str) -> None:
+    assert default_options(part, group="partitioner") == {
+        **{"_target_": part, "num_parts": None, "store": None},
+        **{"rounds": "???", "sizes": [2, 3], "rate": None},
+    }
+    assert default_options("json:dumps", group="partitioner") == {"_target_": "json:dumps"}
+
+
+def test_code_that_has_changed_has_another_digest(part: str, folder: Path) -> None:
+    mine = load(part)
+    before = code_digest(mine)
+    assert before is not None
+    assert code_digest(mine) == before
+    (folder / "part.py").write_text(PART + "# more\n")
+    assert code_digest(mine) != before
+    assert code_digest(Hash) is None
+
+
+def test_workers_load_it_by_its_file(part: str, folder: Path) -> None:
+    mine = load(part)
+    assert name_for_workers(mine) == f"{folder / 'part.py'}:Mine"
+    assert name_for_workers(mine.Inner) == f"{folder / 'part.py'}:Mine.Inner"
+    assert name_for_workers(Hash) is None
+    assert [short_name(each) for each in (part, "accuracy")] == ["Mine", "accuracy"]
 
 
 def test_a_name_is_text() -> None:

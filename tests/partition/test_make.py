@@ -2,11 +2,13 @@ import dataclasses
 import json
 import logging
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import own_parts
 import pytest
 from fixture_types import Make
 
@@ -15,6 +17,7 @@ from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph, Origin
+from gnnscale.options.user_code import load_named
 from gnnscale.partition import (
     P3,
     Forecast,
@@ -98,6 +101,21 @@ def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -
     config = given(Parts(num_parts=2, owner=np.array([0, 0, 1, 1, 0], np.int16)))
     assert make(config, tiny_graph, 2, num_hops=1) != make(config, tiny_graph, 2, num_hops=2)
     assert make(Hash(), tiny_graph, 2, num_hops=1) == make(Hash(), tiny_graph, 2, num_hops=2)
+
+
+def test_code_of_the_user_that_has_changed_makes_another(
+    tmp_path: Path, random_graph: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "own.py"
+    shutil.copy(own_parts.__file__, code)
+    dealt = load_named(f"{code}:Dealt", option="partitioner")
+    graph = random_graph()
+    first = make(dealt(), graph)
+    assert first.name.rpartition("-")[0].endswith("-dealt")
+    assert make(dealt(), graph) == first
+    assert make(dealt(at_once=2), graph) != first
+    code.write_text(code.read_text() + "# changed\n")
+    assert make(dealt(), graph) != first
 
 
 def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:

@@ -2,7 +2,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import own_parts
 import pytest
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
@@ -92,3 +94,17 @@ def test_what_is_as_it_should_be(graph: Graph) -> None:
 def test_what_is_not(graph, fields, problem, monkeypatch) -> None:
     monkeypatch.setattr("gnnscale.partition.partitioner._SLICE_VERTICES", 2)
     assert problem in (problem_of(parts(**fields), graph) or "")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "line"),
+    [
+        ("algorithm", "../up", "Dealt.algorithm=../up: must be a word of at most 63 letters"),
+        ("algorithm", "", "Dealt.algorithm=: must be a word"),
+        ("divides", "edges", "Dealt.divides=edges"),
+    ],
+)
+def test_what_a_class_of_the_users_cannot_say(attribute, value, line, monkeypatch) -> None:
+    monkeypatch.setattr(own_parts.Dealt, attribute, value)
+    with one_line(line):
+        own_parts.Dealt()

@@ -1,5 +1,7 @@
 import csv
+import json
 import re
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +18,7 @@ from gnnscale.report.observers import (
     CsvLogger,
     MlflowLogger,
     TensorBoardLogger,
+    WandbLogger,
     epoch_values,
     flat_options,
 )
@@ -119,10 +122,12 @@ def test_a_line_for_each_epoch(follow: Follow, measured: Any, tmp_path: Path, kn
     assert losses == [each.train_loss for each in measured.epochs]
 
 
-@pytest.mark.parametrize("logger", [CsvLogger, TensorBoardLogger, MlflowLogger])
+@pytest.mark.parametrize("logger", [CsvLogger, TensorBoardLogger, MlflowLogger, WandbLogger])
 def test_nothing_is_written_before_the_run_starts(logger, mlflow, tmp_path) -> None:
     if logger is TensorBoardLogger:
         pytest.importorskip("tensorboard")
+    if logger is WandbLogger:
+        pytest.importorskip("wandb")
     logger(tmp_path, OPTIONS).close()
     assert list(tmp_path.iterdir()) == mlflow.calls == []
 
@@ -166,6 +171,7 @@ def test_many_options_take_several_calls(mlflow, measured, tmp_path, monkeypatch
     [
         ("mlflow", MlflowLogger, "mlflow"),
         ("tensorboard", TensorBoardLogger, "torch.utils.tensorboard"),
+        ("wandb", WandbLogger, "wandb"),
     ],
 )
 def test_one_line_says_what_to_install(name, logger, module, tmp_path, monkeypatch) -> None:
@@ -193,3 +199,53 @@ def test_tensorboard_epochs(follow: Follow, measured: Any, tmp_path: Path, known
     assert "test_macro_f1" not in found.Tags()["scalars"]
     (event,) = found.Tensors("options/text_summary")[-1:]
     assert b"| model.hidden | 16 |" in event.tensor_proto.string_val[0]
+
+
+def records_of_wandb(folder: Path) -> list[Any]:
+    """Return the records of the only run that W&B has kept in ``folder``, offline.
+
+    Its file has a head of 7 bytes, and records of a checksum, a length, a type and the content.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    content, at, found = file.read_bytes(), 7, []
+    while at < len(content):
+        _, size, whole = struct.unpack_from("<IHB", content, at)
+        assert whole == 1
+        found.append(Record.FromString(content[at + 7 : at + 7 + size]))
+        at += 7 + size
+    return found
+
+
+def values_of(items: Any) -> dict[str, Any]:
+    return {"/".join(each.nested_key) or each.key: json.loads(each.value_json) for each in items}
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_wandb_offline(
+    follow: Follow, measured: Any, tmp_path: Path, known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("WANDB_PROJECT", "WANDB_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    run = tmp_path / "my run"
+    result = follow(WandbLogger(run, OPTIONS), known=known)
+    wandb.teardown()  # the end of a process, which waits for what writes the file
+    records = records_of_wandb(tmp_path)
+    (started,) = (each.run for each in records if each.HasField("run"))
+    assert (started.project, started.display_name) == ("gnnscale", "my run")
+    options = values_of(started.config.update)
+    assert {name: options[name] for name in OPTIONS} == OPTIONS
+    epochs = [values_of(each.history.item) for each in records if each.HasField("history")]
+    losses = [(each["_step"], each["train_loss"]) for each in epochs]
+    assert losses == [(each.epoch, pytest.approx(each.train_loss)) for each in measured.epochs]
+    assert [each.get("valid_accuracy") for each in epochs] == [0.5, None, 0.75]
+    summary: dict[str, Any] = {}
+    for each in records:
+        summary |= values_of(each.summary.update)
+    assert (summary["test_accuracy"], summary["best_epoch"]) == (0.7, result.best_epoch)
+    assert "test_macro_f1" not in summary
+    (ended,) = (each.exit for each in records if each.HasField("exit"))
+    assert ended.exit_code == 0

@@ -64,7 +64,7 @@ def test_options_become_records(settings: Settings) -> None:
         ("loss=cross_entropy loss.class_weights=[1,a]", "loss.class_weights: a is no number"),
         ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         ("metrics=[mae,mae]", "metrics=[mae, mae]: mae is given twice"),
-        ("+logger.wandb=true", "logger=wandb: allowed are csv, tensorboard, mlflow"),
+        ("+logger.neptune=true", "logger=neptune: allowed are csv, tensorboard, mlflow, wandb"),
         ("observers=[os.system]", "observers=os.system: must be MODULE:NAME"),
         ("dataset._target_=os.system", "not a class of gnnscale"),
     ],

@@ -11,6 +11,7 @@ from gnnscale.cache.task import row_bytes
 from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel, cost
+from gnnscale.options.user_code import code_digest
 from gnnscale.partition import Partition, nvlink
 from gnnscale.plan import Accelerator, Device, device_plan
 from gnnscale.plan.perf import equations, work
@@ -229,8 +230,10 @@ def _check_peers(option: str, members: list[Any]) -> None:
 
 def _run(config: BatchesConfig) -> dict[str, Any]:
     """Return the options that decide the batches, as plain values."""
+    code = code_digest(type(config.sampler))
     return {
         "device_plan.split": plain(config.device_plan.split),
         "sampler": plain(config.sampler),
+        **({} if code is None else {"sampler's code": code}),
         "seed_order": plain(config.seed_order),
     }

@@ -15,7 +15,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend import Inferring
 from gnnscale.core import arrays, track
-from gnnscale.core.metrics import ClassCounts, count_classes, score
+from gnnscale.core.metrics import ClassCounts, count_classes
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import EdgeGNN, LinkGNN
@@ -38,11 +38,11 @@ _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 class VertexExaminer:
     """Measures predicted labels of vertices."""
 
-    def __init__(self, task: base.Task, predictor: Predictor) -> None:
+    def __init__(self, task: base.VertexTask, predictor: Predictor) -> None:
         """Measure what ``predictor`` predicts on the graph of ``task``."""
         self._predictor = predictor
         self._graph = task.graph
-        self._measures = task.measures
+        self._task = task
 
     def prepare(self, splits: Sequence[str]) -> None:
         """Log what measuring ``splits`` at once takes.
@@ -55,13 +55,14 @@ class VertexExaminer:
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""
-        return [self._scores(*each) for each in self._decisions(splits)]
+        return [scores(self._task, *each) for each in self._decisions(splits)]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
         """Return the metrics on ``split``, and the counts of each class; None of regression."""
         ((rows, labels),) = self._decisions([split])
         counted = len(rows) > 0 and not self._graph.regression
-        return self._scores(rows, labels), count_classes(rows, labels) if counted else None
+        counts = count_classes(rows, labels) if counted else None
+        return scores(self._task, rows, labels), counts
 
     def _decisions(
         self, splits: Sequence[str]
@@ -71,9 +72,6 @@ class VertexExaminer:
         rows = self._predictor.logits_of_each(vertices)
         labels = (np.asarray(self._graph.labels[each]) for each in vertices)
         yield from zip(rows, labels, strict=True)
-
-    def _scores(self, rows: arrays.Float32Array, labels: arrays.Array) -> dict[str, float | None]:
-        return scores(self._measures, rows, labels)
 
 
 class LinkExaminer:
@@ -163,39 +161,35 @@ class EdgeExaminer:
         self._predictor = EdgePredictor(model, predictor)
         assert task.graph.edges.ends is not None
         self._ends = task.graph.edges.ends
-        self._measures = task.measures
 
     def prepare(self, splits: Sequence[str]) -> None:
         """Log what measuring each of ``splits`` takes; refuse it if there is no room."""
         for split in splits:
-            self._predictor.prepare(np.asarray(self._ends[self._rows(split)]))
+            self._predictor.prepare(np.asarray(self._ends[self._task.rows(split)]))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""
-        return [scores(self._measures, *self._outputs(split)) for split in splits]
+        return [scores(self._task, *self._outputs(split)) for split in splits]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
         """Return the metrics on ``split``, and the counts of each class; None of regression."""
         outputs, labels = self._outputs(split)
         counts = None if labels.dtype.kind == "f" else count_classes(outputs, labels)
-        return scores(self._measures, outputs, labels), counts
-
-    def _rows(self, split: str) -> arrays.IntArray:
-        return labelled_vertices(self._task.labels, split, what="edges")
+        return scores(self._task, outputs, labels), counts
 
     def _outputs(self, split: str) -> tuple[arrays.Float32Array, arrays.Array]:
         """Return outputs and labels of the edges of ``split``."""
-        rows = self._rows(split)
+        rows = self._task.rows(split)
         ends, features = np.asarray(self._ends[rows]), self._task.graph.edge_features
         outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
         return outputs, np.asarray(self._task.labels.labels[rows])
 
 
 def scores(
-    measures: Sequence[str], outputs: arrays.Float32Array, labels: arrays.Array
+    task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
 ) -> dict[str, float | None]:
-    """Return each of ``measures`` of ``outputs`` ``[n, width]``; None for one not defined."""
-    values = {name: score(name, outputs, labels) for name in measures}
+    """Return the metrics of ``outputs`` ``[n, width]``; None for one not defined."""
+    values = {name: task.score(name, outputs, labels) for name in task.measures}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
@@ -209,6 +203,7 @@ def open_examiner(
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkGNN)
         return LinkExaminer(task, model, predictor)
+    assert isinstance(task, base.VertexTask)
     return VertexExaminer(task, predictor)
 
 
@@ -304,7 +299,7 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
         ConfigError: the directory holds no run; or what ``load_trained`` raises.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run, config.given) if run is None else run
+    run = load_run(config.run, config.given, measures=True) if run is None else run
     inference = config.inference or run.runtime.inference
     run = replace(
         run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.model.options import CustomModel
-from gnnscale.options import found, run_directory
+from gnnscale.options import found, run_directory, user_code
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint import saved_run
@@ -26,10 +26,13 @@ from gnnscale.runtime.checkpoint.signature import Signature, read_signature
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task.base import Task
+from gnnscale.sampler import Sampler, SamplerConfig
 
 #: Groups of a run's options that are used after it, the last only with the run's own graph. Losses
 #: and observers stay what they are, names.
 _USED = ("model.", "task.", "dataset.")
+#: Stands for a sampler that is not imported while the other options are checked.
+_ALL_NEIGHBORS = "gnnscale.sampler.neighbor.NeighborSampling"
 
 
 def load_run(
@@ -38,6 +41,7 @@ def load_run(
     *,
     command: str = "evaluate",
     own_graph: bool = True,
+    measures: bool = False,
 ) -> TrainConfig:
     """Read the options that the run in directory ``run`` was started with.
 
@@ -45,13 +49,18 @@ def load_run(
         given: options that the user named again, by their dotted names.
         command: of ``gnnscale``, by which the user gave ``run``, for errors.
         own_graph: whether the run's own graph may be opened, so that its places are checked.
+        measures: whether what the run measures is measured. Otherwise metrics of the user's, which
+            are code, are left out unless ``given`` names them.
+
+    Parts of the run that were the user's code are not imported: nothing uses them after training,
+    but the sampler if inference is sampled.
 
     Raises:
         ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
             or names code or a place that it may not, and that ``given`` does not name again.
     """
     file = run / run_directory.CONFIG_FILE
-    known = {field.name for field in fields(TrainConfig)}
+    known = {each.name for each in fields(TrainConfig)}
     given = given or {}
     values = run_directory.read_run(run, known, option="run")
     found.check_found(
@@ -60,17 +69,66 @@ def load_run(
         directory=run,
         given=given,
         command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
-        used=_USED if own_graph else _USED[:-1],
+        used=(*(_USED if own_graph else _USED[:-1]), *(("metrics",) if measures else ())),
     )
+    sampler = _leave_out_code(values, given)
     if "model.module" in given and "module" not in values.get("model", {}):
         raise ConfigError("model.module: the run trained a model of gnnscale, and needs no module")
     options = OmegaConf.create(values)
     for option, value in given.items():
         OmegaConf.update(options, option, value)
     try:
-        return typed(options, TrainConfig)
+        config = typed(options, TrainConfig)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
+    if sampler is None:
+        return config
+    return replace(config, sampler=_NotImported(name=sampler, layers=config.model.num_layers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NotImported(SamplerConfig):
+    """The sampler of a run, which is code that nobody has named again."""
+
+    name: str = field(metadata=found.names("text"))
+    layers: int
+
+    @property
+    def num_layers(self) -> int:
+        """Those of the model."""
+        return self.layers
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
+        """Refuse to sample."""
+        raise ConfigError(
+            f"sampler: the run's is code, and nothing is imported because a file that was found "
+            f"says so; sampler._target_={self.name} names it again, inference=exact needs none"
+        )
+
+
+def _leave_out_code(values: dict[str, Any], given: Mapping[str, Any]) -> str | None:
+    """Remove parts that are the user's code from a run's options, and return its sampler's name.
+
+    The sampler stays, and None is returned, if it is no code, or the user has named it.
+    """
+    targets = {group: f"{group}._target_" for group in user_code.GROUPS}
+    user_code.allow(str(given[target]) for target in targets.values() if target in given)
+    if "metrics" not in given and isinstance(values.get("metrics"), list):
+        values["metrics"] = [each for each in values["metrics"] if not user_code.is_name(each)]
+    sampler = None
+    for group in targets:
+        options = values.get(group)
+        name = options.get("_target_") if isinstance(options, dict) else None
+        if not user_code.is_name(name) or name in user_code.allowed():
+            continue
+        del values[group]
+        if group == "sampler":
+            sampler = str(name)
+            model = values.get("model")
+            num_layers = model.get("num_layers") if isinstance(model, dict) else None
+            fanouts = [-1] * (num_layers if isinstance(num_layers, int) else 1)
+            values[group] = {"_target_": _ALL_NEIGHBORS, "fanouts": fanouts}
+    return sampler
 
 
 def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:

@@ -2,7 +2,8 @@
 
 What the launching program itself defines is in ``__main__``, which a worker has not. If options
 name something of it, the worker imports the program, as ``multiprocessing`` does: under another
-name, so that what is below ``if __name__ == "__main__":`` is not run again.
+name, so that what is below ``if __name__ == "__main__":`` is not run again. What options have named
+as ``FILE.py:NAME`` or ``MODULE:NAME`` the worker loads by that name again.
 """
 
 import io
@@ -14,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from gnnscale.core import ConfigError, shown
+from gnnscale.options.user_code import load_named, name_for_workers
 
 _importing = False
 
@@ -70,10 +72,16 @@ def refuse_while_imported() -> None:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, found: Any) -> Any:
-        """Check classes and functions; everything is pickled as usual."""
+        """Check classes and functions; what options have named is pickled as its name."""
         if isinstance(found, (type, FunctionType)):
             _check_importable(found)
+            if (name := name_for_workers(found)) is not None:
+                return _load_again, (name,)
         return NotImplemented
+
+
+def _load_again(name: str) -> Any:
+    return load_named(name, option="worker")
 
 
 def _check_importable(found: type | FunctionType) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two pulses of a process, and between two checks of them; a network carries them.
 _EVERY_PEER_S = 2.0
+#: Options that may differ between machines: places, and what rank 0 does alone.
+_OF_A_MACHINE = (
+    *("num_threads", "dataset.store", "dataset.raw", "partitioner.store", "cache_planner.store"),
+    *("cache_plan", "resume", "logger", "observers", "predictions"),
+)
 #: Seconds in which a process stops waiting for the others, once its connections are closed.
 _LEAVE_S = 10.0
 
@@ -47,7 +53,8 @@ def train_rank0(
     number of the run in its sweep.
 
     Raises:
-        ConfigError: what ``train`` raises, or another number of processes than devices.
+        ConfigError: what ``train`` raises, or another number of processes than devices; or the
+            processes have other options, releases or graphs.
         PeerLostError: another process is gone, or has stalled.
     """
     if config.runtime.deterministic:
@@ -60,7 +67,13 @@ def train_rank0(
         join_torchrun(len(devices), backend=backend, job=job) as group,
         watching_peers(group, names, limit_s=limit_s, job=job),
     ):
+        opening.check_alike(group, {**_releases(), **options}, ignore=_OF_A_MACHINE)
         return train(config, directory, observer, options=options, group=group)
+
+
+def _releases() -> dict[str, str]:
+    """Return what has to be installed alike: both draw random numbers, and exchange them."""
+    return {name: metadata.version(name).partition("+")[0] for name in ("gnnscale", "torch")}
 
 
 @contextmanager

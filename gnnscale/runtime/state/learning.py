@@ -14,6 +14,7 @@ from torch import Tensor
 from gnnscale.cache import CachePlan, StoredPlan
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, TrainableModel
+from gnnscale.model.options import CustomModel
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.partition import Partition
 from gnnscale.runtime.checkpoint import artefacts
@@ -102,6 +103,9 @@ class Learning:
     @classmethod
     def open(cls, config: TrainConfig, data: Data, group: Group) -> Learning:
         """Build the model, whose first weights are fixed by ``seed``, and its optimizer."""
+        if group.is_rank0 and isinstance(config.model, CustomModel):
+            sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
+            config.model.warn_unless_built_again(**sizes)
         torch.manual_seed(config.seed)
         model = data.task.build(config.model)
         if data.columns is None or group.size == 1:

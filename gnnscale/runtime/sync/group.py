@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
@@ -229,7 +230,8 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
         job: number of the run in its sweep, the same in every process.
 
     Raises:
-        ConfigError: it started another number of processes than the plan has devices.
+        ConfigError: it started another number of processes than the plan has devices, or this
+            machine would offer the others an address that they do not reach.
         PeerLostError: not all of them have come.
     """
     size = int(os.environ["WORLD_SIZE"])
@@ -247,6 +249,8 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
     if size == 1:
         yield group
         return
+    if group.local_size < size:
+        _check_address()
     with _peers():
         # Under a separate name: what another run of the sweep has left there is of no use.
         store = PrefixStore(f"job-{job}", _torchrun_store())
@@ -255,6 +259,35 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
                 backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
             )
     yield from _until_left(group)
+
+
+def _check_address() -> None:
+    """Refuse the loopback interface for several machines: gloo offers what its name resolves to.
+
+    Raises:
+        ConfigError: it does, and torchrun's own address is not of it.
+    """
+    if os.environ.get("GLOO_SOCKET_IFNAME") or _is_loopback(os.environ["MASTER_ADDR"]):
+        return
+    name = socket.gethostname()
+    try:
+        address = socket.gethostbyname(name)
+    except OSError:
+        address = ""
+    if not address or _is_loopback(address):
+        raise ConfigError(
+            f"GLOO_SOCKET_IFNAME: is not set, and this machine's name, {name}, resolves to "
+            f"{address or 'nothing'}, which other machines do not reach; set it to the network "
+            "interface that they reach, such as eth0 (ip -br addr lists them)"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether ``host`` is an address of the loopback interface; of a name, ``localhost``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @cache

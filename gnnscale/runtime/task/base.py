@@ -5,11 +5,15 @@ Here is that of predicting labels of vertices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from gnnscale.core import QUALITY, Array, ConfigError
+import numpy as np
+
+from gnnscale.core import QUALITY, Array, ConfigError, Float32Array, shown
+from gnnscale.core.metrics import score
 from gnnscale.graph import Graph, Labelled
 from gnnscale.model import ModelConfig, TrainableModel, losses, trainable
+from gnnscale.options.user_code import failed, is_name, load_named, short_name
 from gnnscale.sampler import SamplerConfig, SeedOrder, seed_order
 
 
@@ -49,20 +53,27 @@ def chosen_metrics(names: Sequence[str], graph: Labelled) -> tuple[str, ...]:
     """Return what a run measures: what was asked for, or the graph's own metric.
 
     Args:
-        names: of ``gnnscale.core.metrics.QUALITY``; none for the graph's own.
+        names: of ``gnnscale.core.metrics.QUALITY``, or of the user's functions; none for the
+            graph's own.
+
+    Returns:
+        Their names in reports; that of a function is without its file.
 
     Raises:
-        ConfigError: the graph's labels are not what a metric is of.
+        ConfigError: the graph's labels are not what a metric is of, or a function cannot be
+            imported.
     """
     kind = losses.label_kind(graph.labels)
     for name in names:
-        if not _fits(name, kind, graph.num_classes):
+        if is_name(name):
+            load_named(name, option="metrics")
+        elif not _fits(name, kind, graph.num_classes):
             known = ", ".join(each for each in QUALITY if _fits(each, kind, graph.num_classes))
             raise ConfigError(
                 f"metrics: {name} is not defined for the labels of {graph.name}; "
                 f"allowed are {known}"
             )
-    return tuple(names) or (graph.metric,)
+    return tuple(map(short_name, names)) or (graph.metric,)
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
@@ -78,27 +89,74 @@ def ceiling(graph: Graph, metric: str) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VertexTask:
-    """Labels of vertices are predicted."""
+class LabelTask:
+    """Base of the tasks whose outputs are compared with labels, of vertices or of edges."""
 
     graph: Graph  #: with labels and split
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)  #: what is minimised
-    metrics: Sequence[str] = ()  #: what is measured; none for the graph's own metric
+    metrics: Sequence[str] = ()  #: what is measured; none for that of the labels
+
+    #: What has labels.
+    labelled: ClassVar[str] = "vertices"
+
+    @property
+    def labels(self) -> Labelled:
+        """The labels and their split."""
+        return self.graph
+
+    def rows(self, split: str) -> Array:
+        """Return the vertices or edges of ``split`` (train, valid, test) that have a label.
+
+        Raises:
+            GraphError: there are no such.
+        """
+        return seed_order.labelled_vertices(self.labels, split, what=self.labelled)
 
     @property
     def seeds(self) -> Array:
-        """The training vertices that have a label."""
-        return seed_order.labelled_vertices(self.graph, "train")
+        """Those that are trained and have a label."""
+        return self.rows("train")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The metrics that were asked for, or that of the labels."""
+        return chosen_metrics(self.metrics, self.labels)
+
+    def try_metrics(self) -> None:
+        """Compute the user's metrics of random outputs for what is validated.
+
+        Raises:
+            ConfigError: as ``score``; or one cannot be imported.
+        """
+        own = [short_name(each) for each in self.metrics if is_name(each)]
+        if not own:
+            return
+        labels = np.asarray(self.labels.labels[self.rows("valid")])
+        width = self.labels.num_classes or labels.reshape(len(labels), -1).shape[1]
+        outputs = np.random.default_rng(0).normal(size=(len(labels), width)).astype(np.float32)
+        for measure in own:
+            self.score(measure, outputs, labels)
+
+    def score(self, measure: str, outputs: Float32Array, labels: Array) -> float:
+        """Return one of ``measures`` of outputs ``[n, width]``; NaN if it is not defined.
+
+        Raises:
+            ConfigError: the user's function fails, or returns no number.
+        """
+        for name in self.metrics:
+            if is_name(name) and short_name(name) == measure:
+                return _own_score(name, outputs, labels)
+        return score(measure, outputs, labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexTask(LabelTask):
+    """Labels of vertices are predicted."""
 
     @property
     def objective(self) -> trainable.Objective:
         """The loss of the seeds' labels."""
         return trainable.vertex_objective(self.graph, self.loss)
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The metrics that were asked for, or the graph's own."""
-        return chosen_metrics(self.metrics, self.graph)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the run's sampler."""
@@ -112,3 +170,18 @@ class VertexTask:
             num_classes=graph.num_classes,
             num_edge_features=graph.num_edge_features,
         )
+
+
+def _own_score(name: str, outputs: Float32Array, labels: Array) -> float:
+    """Call the user's function ``name``."""
+    option = f"metrics={name}"
+    function = load_named(name, option="metrics")
+    try:
+        value = function(outputs, labels)
+    except Exception as error:
+        raise failed(option, error) from error
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ConfigError(
+            f"{option}: returned {shown(value)}, must return a number, of which higher is better"
+        )
+    return float(value)

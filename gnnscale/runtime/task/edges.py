@@ -1,13 +1,12 @@
 """Classification and regression of edges, whose labels and split are the graph's."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
-from gnnscale.core import Array
-from gnnscale.graph import EdgeLabels, Graph
-from gnnscale.model import GNN, ModelConfig, links, losses, options, trainable
-from gnnscale.runtime.task.base import chosen_metrics
-from gnnscale.sampler import SamplerConfig, SeedOrder, seed_order
+from gnnscale.graph import EdgeLabels
+from gnnscale.model import GNN, ModelConfig, links, options, trainable
+from gnnscale.runtime.task.base import LabelTask
+from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.edges import EdgeSampling
 
 
@@ -24,28 +23,16 @@ def build_model(
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeTask:
+class EdgeTask(LabelTask):
     """Labels of edges are predicted."""
 
-    graph: Graph  #: whose edges have labels
-    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)  #: what is minimised
-    metrics: Sequence[str] = ()  #: what is measured; none for that of the labels
+    labelled: ClassVar[str] = "edges"
 
     @property
     def labels(self) -> EdgeLabels:
-        """The labels and the split."""
+        """The labels of the edges, and their split."""
         assert self.graph.edge_labels is not None  # ``EdgePrediction.labels`` refuses others
         return self.graph.edge_labels
-
-    @property
-    def seeds(self) -> Array:
-        """The rows of the edges that are trained and have a label."""
-        return seed_order.labelled_vertices(self.labels, "train", what="edges")
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The metrics that were asked for, or that of the labels."""
-        return chosen_metrics(self.metrics, self.labels)
 
     @property
     def objective(self) -> trainable.Objective:

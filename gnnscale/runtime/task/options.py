@@ -84,10 +84,17 @@ class VertexPrediction(TaskConfig):
     def open(
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task."""
+        """Return the task.
+
+        Raises:
+            ConfigError: a metric is not of the graph's labels, or the user's function fails on
+                random outputs.
+        """
         from gnnscale.runtime.task.base import VertexTask
 
-        return VertexTask(graph=graph, loss=loss, metrics=metrics)
+        task = VertexTask(graph=graph, loss=loss, metrics=metrics)
+        task.try_metrics()
+        return task
 
     def build(
         self,
@@ -134,7 +141,9 @@ class EdgePrediction(TaskConfig):
         from gnnscale.runtime.task.edges import EdgeTask
 
         self.labels(graph)
-        return EdgeTask(graph=graph, loss=loss, metrics=metrics)
+        task = EdgeTask(graph=graph, loss=loss, metrics=metrics)
+        task.try_metrics()
+        return task
 
     def build(
         self,

@@ -66,7 +66,7 @@ _TARGETS = (
     *words("os.system shutil.copy gnnscale.model.GCN gnnscale.cli.main gnnscale.ops.empty os 3"),
     *words("gnnscale.graph.Graph gnnscale.dataset.base.Dataset gnnscale..x gnnscale.ops.np.load"),
     *words("gnnscale.options.config.importlib.import_module gnnscale.__main__.main"),
-    *("gnnscale.dataset.Planetoid", ""),
+    *("gnnscale.dataset.Planetoid", "os:system", "x.py:Y", ""),
 )
 
 

@@ -14,6 +14,7 @@ import pytest
 from one_line import one_line
 
 from gnnscale.model.custom import Custom
+from gnnscale.options.user_code import load_named
 from gnnscale.runtime.processes.by_name import dump, load, program_of_this_process
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,6 +26,22 @@ def test_there_and_back() -> None:
     config = Custom(functions=own_layers.MaxPooling, hidden=8)
     assert load(dump(config), {}) == config
     assert load(dump({"a": [1, 2.5, None, len]}), {}) == {"a": [1, 2.5, None, len]}
+
+
+def test_code_that_options_have_named(tmp_path: Path) -> None:
+    """Another process loads it from its file, and what lies beside it."""
+    (tmp_path / "beside_by_name.py").write_text("class Base: ...\n")
+    (tmp_path / "part.py").write_text(
+        "from beside_by_name import Base\nclass Part(Base):\n    def __init__(self): self.n = 3\n"
+    )
+    part = load_named(f"{tmp_path}/part.py:Part", option="sampler")()
+    assert type(load(dump(part), {})) is type(part)
+    program = (
+        "import sys; from gnnscale.runtime.processes.by_name import load;"
+        "print(load(sys.stdin.buffer.read(), {}).n)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=dump(part), capture_output=True)
+    assert (done.stdout, done.stderr) == (b"3\n", b"")
 
 
 def test_what_has_no_name_is_refused_in_one_line() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import torch
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.integration
+
+PAGE = Path(__file__).parents[3] / "docs" / "several-machines.md"
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -91,6 +94,48 @@ def test_torchrun_learns_what_launch_does(start: Start, launched: Any, tmp_path:
             torch.testing.assert_close(left[key], right[key], rtol=1e-5, atol=1e-6)
         assert json.loads((tmp_path / name / "summary.json").read_text())["status"] == "completed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launched", "one", "two"]
+
+
+def machines_of_the_page(start: Start, *options: str, second: str = "") -> list[Any]:
+    """Start the commands of docs/several-machines.md, in place of machines on this one."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("torchrun --")]
+    assert len(lines) == 2
+    port = free_port()
+    found = []
+    for line in lines:
+        words = shlex.split(line.replace("10.0.0.1", "127.0.0.1").replace("29500", str(port)))
+        at = words.index("--no-python")
+        assert words[at + 1 : at + 3] == ["gnnscale", "train"]
+        command = ["-m", "torch.distributed.run", *words[1:at], "-m", *words[at + 1 :]]
+        chosen = [*options, second] if found and second else options
+        found.append(start(*command, *chosen, OMP_NUM_THREADS="1"))
+    return found
+
+
+ON_CPUS = (*(each for each in TINY if not each.startswith("device_plan")), "epochs=1")
+
+
+@pytest.mark.timeout(240)
+def test_the_commands_of_the_page(start: Start, tmp_path: Path) -> None:
+    first, second = map(finished, machines_of_the_page(start, *ON_CPUS))
+    assert first.splitlines()[-1] == str(tmp_path / "run")
+    assert second == ""
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], len(summary["devices"])) == ("completed", 2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_machines_with_other_options_are_refused(start: Start, tmp_path: Path) -> None:
+    machine = socket.gethostname()
+    line = (
+        f"seed=4 in process 1 on {machine}, and 0 in process 0 on {machine}; all processes of "
+        "torchrun need the same"
+    )
+    for node in machines_of_the_page(start, *ON_CPUS, second="seed=4"):
+        _, errors = node.communicate(timeout=200)
+        assert node.returncode == 1
+        assert line in errors.splitlines()
 
 
 @pytest.mark.long

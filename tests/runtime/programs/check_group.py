@@ -1,15 +1,20 @@
 """One of several processes that exchange what a run exchanges, and check it."""
 
+import re
+import socket
 import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from gnnscale.backend import BatchOutcome, CpuBackend, HostParts
+from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.plan import Cpu
 from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.runtime.opening import check_alike
 from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 
@@ -162,6 +167,19 @@ def check_trades(group: Group) -> None:
         assert values.tolist() == [size] * 3
 
 
+def check_refusals(group: Group) -> None:
+    """All processes raise if one has other values, and nobody if those may differ."""
+    values = {"seed": 1, "model": {"hidden": 8, "name": f"of {group.rank}"}, "threads": group.rank}
+    check_alike(group, values, ignore=("model.name", "threads"))
+    machine = socket.gethostname()
+    line = (
+        f"model.name=of 1 in process 1 on {machine}, and of 0 in process 0 on {machine}; all "
+        "processes of torchrun need the same"
+    )
+    with pytest.raises(ConfigError, match=f"^{re.escape(line)}$"):
+        check_alike(group, values, ignore=("threads",))
+
+
 def run(rank: int, size: int, meeting: Path) -> None:
     with join(rank, size, meeting, backend="gloo") as group:
         check_exchanges(group)
@@ -169,3 +187,4 @@ def run(rank: int, size: int, meeting: Path) -> None:
         check_synchronizer(group, own_collective=True)
         check_trades(group)
         check_columns(group)
+        check_refusals(group)

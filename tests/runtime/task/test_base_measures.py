@@ -7,7 +7,7 @@ from one_line import one_line
 
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
-from gnnscale.runtime.task.base import ceiling, chosen_metrics
+from gnnscale.runtime.task.base import VertexTask, ceiling, chosen_metrics
 
 
 @pytest.fixture
@@ -46,3 +46,29 @@ def test_the_ceiling_is_the_generators(graph: Graph) -> None:
     assert value is not None
     assert 0.25 < value <= 1
     assert ceiling(graph, "macro_f1") is None
+
+
+def test_metrics_of_ones_own_are_called_by_their_functions(graph: Graph) -> None:
+    task = VertexTask(graph=graph, metrics=["own_parts:worst_recall", "accuracy"])
+    assert task.measures == ("worst_recall", "accuracy")
+    labels = np.array([0, 0, 1, 1, 1])
+    outputs = np.array([[2.0, 1], [1, 2], [0, 3], [0, 3], [0, 3]], np.float32)
+    assert task.score("worst_recall", outputs, labels) == 0.5
+    assert task.score("accuracy", outputs, labels) == pytest.approx(0.8)
+    task.try_metrics()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("builtins:len", "metrics=builtins:len fails with TypeError: len() takes exactly one arg"),
+        ("numpy:add", "metrics=numpy:add fails with ValueError: operands could not be broadcast"),
+        ("operator:is_", "metrics=operator:is_: returned False, must return a number, of which hi"),
+        ("own_parts:nothing", "metrics=own_parts:nothing: "),
+    ],
+)
+def test_metrics_that_cannot_be_used_are_refused_before_training(
+    graph: Graph, name: str, line: str
+) -> None:
+    with one_line(line):
+        VertexTask(graph=graph, metrics=[name]).try_metrics()
