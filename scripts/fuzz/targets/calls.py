@@ -22,7 +22,9 @@ Args = dict[str, Any]
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 _COMPUTED = (torch.float32, torch.bfloat16)
 _NOTHING = np.zeros(1, np.int64)
-_METHODS = ("sample_neighbors", "sample_layers", "reach_neighbors", "time_relabelling")
+_METHODS = (
+    *("sum_weights", "sample_neighbors", "sample_layers", "reach_neighbors", "time_relabelling"),
+)
 _SAMPLERS = (NeighborSampler, WeightedSampler, LayerSampler)
 _RMAT = dict(a=0.57, b=0.19, c=0.19)
 
@@ -514,6 +516,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     "TextIds.find": Calls.text_ids,
     "NativeSampler.sample_neighbors": Calls.sample_neighbors,
     "NativeSampler.sample_layers": Calls.sample_layers,
+    "NativeSampler.sum_weights": lambda c: dict(graph=c.weighted_sampler()["graph"]),
     "NativeSampler.time_relabelling": lambda c: _without(_reached(c), "replace"),
     **dict.fromkeys(("NativeSampler.reach_neighbors", "NeighborSampler.sample"), _reached),
     "WeightedSampler.sample": Calls.weighted_sampler,
