@@ -1,4 +1,5 @@
 // Neighbours drawn by the weights of their edges, equal to weighted_picks.cpp bit by bit.
+#include "gnnscale/weighted_lists.hpp"
 #include "gnnscale_cuda/doubles.hpp"
 #include "gnnscale_cuda/sample.hpp"
 
@@ -31,14 +32,22 @@ __device__ inline double minus_log(uint64_t random) {
 
 // A list to pick k of n from: those with the smallest exponential times (Efraimidis and Spirakis,
 // IPL 2006), of equal ones the first. Times are positive, so their bits order them; they are drawn
-// again whenever they are compared, which takes no memory.
+// again whenever they are compared, which takes no memory. Those that were drawn before are out.
 struct Race {
   uint64_t key;
   const float* weights;
   int64_t n;
+  const int64_t* drawn = nullptr;  // places in the list
+  int64_t num_drawn = 0;
 
+  __device__ bool is_out(int64_t i) const {
+    for (int64_t each = 0; each < num_drawn; ++each) {
+      if (drawn[each] == i) return true;
+    }
+    return false;
+  }
   __device__ uint64_t time(int64_t i) const {
-    if (i >= n || !(weights[i] > 0)) return kNever;
+    if (i >= n || !(weights[i] > 0) || is_out(i)) return kNever;
     return bits_of(minus_log(draw(key, static_cast<uint64_t>(i))) /
                    static_cast<double>(weights[i]));
   }
@@ -87,7 +96,7 @@ __device__ inline void take_finished(const SamplePlan& plan, SampleState& state,
                                      const Race& race, const Finish& finish, int64_t dst) {
   const int64_t* indptr = plan.hops[hop].indptr;
   const unsigned lane = threadIdx.x & 31, earlier = (1U << lane) - 1;
-  int64_t edge = indptr[dst], ties = finish.ties;
+  int64_t edge = indptr[dst] + race.num_drawn, ties = finish.ties;
   const int64_t end = indptr[dst + 1];
   for (int64_t first = 0; first < race.n && edge < end; first += 32) {
     const int64_t i = first + lane;
@@ -128,14 +137,72 @@ __device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop
   }
 }
 
+// The draws of a destination, and its list.
+struct WeightedDraws {
+  uint64_t key;
+  WeightedList list;
+
+  __device__ int64_t degree() const { return list.end - list.begin; }
+  // The place of a draw in the list; negative if it is none.
+  __device__ int64_t place(uint64_t i, double total) const {
+    const double target = weight_target(draw(key, i), total);
+    const int64_t edge = list.edge_at(target, list.block_at(target));
+    return edge < 0 ? -1 : edge - list.begin;
+  }
+};
+
 template <typename Vertex>
-__device__ inline Race race_of(const SamplePlan& plan, const SampleState& state, int hop,
-                               int64_t dst) {
+__device__ inline WeightedDraws weighted_draws_of(const SamplePlan& plan, const SampleState& state,
+                                                  int hop, int64_t dst) {
   const auto v = static_cast<uint64_t>(static_cast<const Vertex*>(plan.vertices)[dst]);
-  return {combine(state.keys[hop], v), plan.weights + plan.begins[dst], plan.degrees[dst]};
+  return {combine(state.keys[hop], v),
+          weighted_list(plan.weights, plan.weight_sums, plan.begins[dst], plan.degrees[dst])};
 }
 
-// Picks from lists that kWarps warps share.
+// Where the draws of a list are kept, to be compared: eight bytes an edge.
+__device__ inline int64_t* drawn_of(const SamplePlan& plan, int64_t edge) {
+  return reinterpret_cast<int64_t*>(plan.slots) + edge;
+}
+
+// Draws k of a list, and rejects what is drawn twice: the work of one warp, a lane a draw. What is
+// missing in the end is -1. Returns how many there are.
+template <typename Vertex>
+__device__ inline int64_t take_drawn(const SamplePlan& plan, SampleState& state, int hop,
+                                     const WeightedDraws& draws, int64_t dst, int64_t k) {
+  const int64_t first = plan.hops[hop].indptr[dst];
+  int64_t* drawn = drawn_of(plan, first);
+  const unsigned lane = threadIdx.x & 31, earlier = (1U << lane) - 1;
+  const int64_t most = max_draws(draws.degree(), k);
+  const double total = draws.list.total();
+  int64_t count = 0;
+  for (int64_t begin = 0; begin < most && count < k; begin += 32) {
+    const int64_t place = begin + lane < most ? draws.place(begin + lane, total) : -1;
+    const unsigned equal = __match_any_sync(kAllLanes, place);
+    bool is_new = place >= 0 && (equal & earlier) == 0;
+    for (int64_t each = 0; each < count; ++each) is_new = is_new && drawn[each] != place;
+    const unsigned taken = __ballot_sync(kAllLanes, is_new ? 1 : 0);
+    const int64_t number = count + __popc(taken & earlier);
+    if (is_new && number < k) {
+      drawn[number] = place;
+      take<Vertex>(plan, state, hop, first + number, dst, place);
+    }
+    count += __popc(taken);
+    __syncwarp();
+  }
+  for (int64_t each = count + lane; each < k; each += 32) drawn[each] = -1;
+  __syncwarp();
+  return count < k ? count : k;
+}
+
+// How many were drawn before, of a list of which not all were.
+__device__ inline int64_t num_drawn(const int64_t* drawn) {
+  int64_t count = 0;
+  while (drawn[count] >= 0) ++count;
+  return count;
+}
+
+// Picks from lists that kWarps warps share. One warp draws from those of every length, before long
+// ones are shared.
 template <int kWarps, typename Vertex>
 __device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state, int hop) {
   const int64_t* indptr = plan.hops[hop].indptr;
@@ -144,11 +211,22 @@ __device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state,
   const int64_t group = kWarps > 1 ? blockIdx.x : blockIdx.x * int64_t{kThreads / 32} + warp;
   const int64_t num_groups = kWarps > 1 ? gridDim.x : gridDim.x * int64_t{kThreads / 32};
   for (int64_t dst = group; dst < state.num_vertices[hop]; dst += num_groups) {
-    const Race race = race_of<Vertex>(plan, state, hop, dst);
-    const int64_t k = indptr[dst + 1] - indptr[dst];
-    if (k == 0 || (race.n > kLong) != (kWarps > 1)) continue;
+    const int64_t k = indptr[dst + 1] - indptr[dst], n = plan.degrees[dst];
+    if (k == 0 || (kWarps > 1 && n <= kLong)) continue;
+    const WeightedDraws draws = weighted_draws_of<Vertex>(plan, state, hop, dst);
+    Race race{times_key(draws.key), plan.weights + draws.list.begin, n};
+    if (draws_from_sums(n, k)) {
+      race.drawn = drawn_of(plan, indptr[dst]);
+      if (kWarps == 1) {
+        race.num_drawn = take_drawn<Vertex>(plan, state, hop, draws, dst, k);
+      } else {
+        race.num_drawn = race.drawn[k - 1] >= 0 ? k : num_drawn(race.drawn);
+      }
+    }
+    if (race.num_drawn == k || (n > kLong) != (kWarps > 1)) continue;
     // Where all are kept, even one of no weight is: it was counted.
-    const Finish finish = k == race.n ? Finish{~uint64_t{0}, 0} : finish_of<kWarps>(race, k);
+    const Finish finish =
+        k == n ? Finish{~uint64_t{0}, 0} : finish_of<kWarps>(race, k - race.num_drawn);
     if (kWarps == 1 || warp == 0) take_finished<Vertex>(plan, state, hop, race, finish, dst);
   }
 }
@@ -164,33 +242,17 @@ __device__ void sample_pick_weighted_long(const SamplePlan& plan, SampleState& s
   pick_weighted<kThreads / 32, Vertex>(plan, state, hop);
 }
 
-// With replacement: a draw is a place in the sum of all weights, found among the sums of the list's
-// first weights.
+// With replacement, a thread a draw.
 template <typename Vertex>
 __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& state, int hop) {
   const int64_t* indptr = plan.hops[hop].indptr;
   const int64_t num_edges = state.num_edges[hop];
   reset_tiles(plan.edge_tiles, &state.edge_ticket, num_edges);
   for_edges(indptr, state.num_vertices[hop], num_edges, [&](int64_t edge, int64_t dst) {
-    const Race race = race_of<Vertex>(plan, state, hop, dst);
-    const double* sums = plan.weight_sums + plan.begins[dst];
-    const auto i = static_cast<uint64_t>(edge - indptr[dst]);
-    const double drawn = product(unit(draw(race.key, i)), sums[race.n - 1]);
-    int64_t first = 0,
-            last = race.n;  // the first sum above `drawn` is in [first, last]
-    while (first < last) {
-      const int64_t middle = first + (last - first) / 2;
-      if (drawn < sums[middle]) {
-        last = middle;
-      } else {
-        first = middle + 1;
-      }
-    }
-    if (first == race.n) {
-      while (--first > 0 && !(race.weights[first] > 0)) {
-      }
-    }
-    take<Vertex>(plan, state, hop, edge, dst, first);
+    const WeightedDraws draws = weighted_draws_of<Vertex>(plan, state, hop, dst);
+    const int64_t place =
+        draws.place(static_cast<uint64_t>(edge - indptr[dst]), draws.list.total());
+    take<Vertex>(plan, state, hop, edge, dst, place < 0 ? 0 : place);
   });
 }
 
@@ -202,8 +264,8 @@ GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each);
 
-// Of each list, the sums of its weights up to each edge: one after the other, as the native sampler
-// adds them up. Once for a graph, a thread a list.
+// The sums of weighted_lists.hpp, as the native sampler adds them up. Once for a graph, a thread a
+// list.
 extern "C" __global__ void __launch_bounds__(256)
     sample_sum_weights(const int64_t* indptr, const float* weights, double* sums,
                        int64_t num_vertices, int64_t num_edges) {
@@ -211,10 +273,10 @@ extern "C" __global__ void __launch_bounds__(256)
        v += gridDim.x * int64_t{256}) {
     const int64_t begin = indptr[v], end = indptr[v + 1];
     if (begin < 0 || end > num_edges) continue;
-    double total = 0;
+    double sum = 0;
     for (int64_t edge = begin; edge < end; ++edge) {
-      if (weights[edge] > 0) total += static_cast<double>(weights[edge]);
-      sums[edge] = total;
+      sum = gnnscale::with_weight(sum, weights[edge]);
+      if ((edge + 1) % gnnscale::kWeightBlock == 0) sums[edge / gnnscale::kWeightBlock] = sum;
     }
   }
 }

@@ -105,7 +105,7 @@ class DeviceSampler {
         priorities_(most_),
         vertex_tiles_(ids_.size() / 256 + 1),
         edge_tiles_(most_ / 256 + 1),
-        sums_(graph.num_edges()) {
+        sums_(graph.num_edges() / kWeightBlock) {
     plan_.num_vertices = graph.num_vertices();
     plan_.num_edges = graph.num_edges();
     plan_.indptr = graph.indptr.data();
@@ -290,7 +290,10 @@ SampledBatch<Vertex> native_sample(const Graph<Vertex>& graph, const Options& op
   Sampler<Vertex> sampler(
       {graph.num_vertices(), graph.num_edges(), graph.indptr.data(), graph.indices.data()});
   const Seeds from{seeds.data(), true, static_cast<int64_t>(seeds.size())};
-  const EdgeAsk ask{graph.weights.data(), options.by_weight, true, true};
+  std::vector<double> sums(graph.num_edges() / kWeightBlock);
+  sum_weights(graph.indptr.data(), graph.num_vertices(), graph.weights.data(), graph.num_edges(),
+              sums.data(), 1);
+  const EdgeAsk ask{graph.weights.data(), sums.data(), options.by_weight, true, true};
   if (options.layerwise) return sampler.sample_layers(from, options.fanouts, kSeed, step, ask);
   return sampler.sample_neighbors(from, options.fanouts, options.replace, kSeed, step, 1, false,
                                   ask);
@@ -325,6 +328,7 @@ void test_all_samples() {
       {.fanouts = {6, 4}, .replace = true},
       {.fanouts = {4, 40}, .by_weight = true},
       {.fanouts = {6, 4}, .replace = true, .by_weight = true},
+      {.fanouts = {2, 600}, .by_weight = true},
       {.fanouts = {60, 200}, .layerwise = true},
       {.fanouts = {25, 10}, .cached = true},
       {.fanouts = {4, 40}, .by_weight = true, .cached = true},

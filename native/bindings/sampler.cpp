@@ -1,5 +1,7 @@
 #include "gnnscale/sampler.hpp"
 
+#include <memory>
+#include <mutex>
 #include <variant>
 
 #include "border.hpp"
@@ -90,8 +92,16 @@ class NativeSampler {
       const auto given = topology<Vertex>(indptr_, indices_);
       edge_weights_ = optional_vector<float>(weights_, "edge_weights", given.num_edges).data;
       edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", given.num_edges).data;
+      offsets_ = given.indptr;
+      num_vertices_ = given.num_vertices;
+      num_edges_ = given.num_edges;
       pools_ = std::make_unique<Pools<Vertex>>(given);
     });
+  }
+
+  void sum_weights(const py::object& num_threads) {
+    refuse_without_weights("by_weight");
+    weight_sums(thread_count(num_threads));
   }
 
   py::object sample_neighbors(const py::object& seeds, const py::object& fanouts,
@@ -106,7 +116,8 @@ class NativeSampler {
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     const bool expands_new = flag(only_new, "only_new");
-    const EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
+    EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
+    if (ask.by_weight) ask.weight_sums = weight_sums(threads);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads,
@@ -217,21 +228,43 @@ class NativeSampler {
   EdgeAsk ask_of(bool by_weight, const py::object& positions, const py::object& edge_weights,
                  const py::object& edge_rows) const {
     const bool asks_rows = flag(edge_rows, "edge_rows");
-    const EdgeAsk ask{edge_weights_, by_weight, flag(positions, "edge_positions"),
-                      flag(edge_weights, "edge_weights"), asks_rows ? edge_rows_ : nullptr};
-    if ((ask.by_weight || ask.edge_weights) && edge_weights_ == nullptr) {
-      refuse_value(ask.by_weight ? "by_weight" : "edge_weights", "True",
-                   "False for a graph whose edges have no weights");
-    }
+    const EdgeAsk ask{.weights = edge_weights_,
+                      .by_weight = by_weight,
+                      .positions = flag(positions, "edge_positions"),
+                      .edge_weights = flag(edge_weights, "edge_weights"),
+                      .rows = asks_rows ? edge_rows_ : nullptr};
+    if (ask.by_weight) refuse_without_weights("by_weight");
+    if (ask.edge_weights) refuse_without_weights("edge_weights");
     if (asks_rows && edge_rows_ == nullptr) {
       refuse_value("edge_rows", "True", "False for a graph whose edges have no features");
     }
     return ask;
   }
 
+  void refuse_without_weights(const char* name) const {
+    if (edge_weights_ != nullptr) return;
+    refuse_value(name, "True", "False for a graph whose edges have no weights");
+  }
+
+  // The sums that weighted draws need, made once.
+  const double* weight_sums(int num_threads) {
+    NoGil released;
+    std::call_once(summed_, [&] {
+      auto sums = std::make_unique<HugeArray<double>>(num_edges_ / kWeightBlock);
+      gnnscale::sum_weights(offsets_, num_vertices_, edge_weights_, num_edges_, sums->data(),
+                            num_threads);
+      weight_sums_ = std::move(sums);
+    });
+    return weight_sums_->data();
+  }
+
   py::object name_, indptr_, indices_, weights_, rows_;
+  const int64_t* offsets_ = nullptr;
+  int64_t num_vertices_ = 0, num_edges_ = 0;
   const float* edge_weights_ = nullptr;
   const uint32_t* edge_rows_ = nullptr;
+  std::once_flag summed_;
+  std::unique_ptr<HugeArray<double>> weight_sums_;
   std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
 };
 
@@ -244,6 +277,7 @@ void bind_sampler(py::module_& m) {
                   "indptr indices num_src importance positions edge_weights edge_rows", 4);
   py::class_<NativeSampler>(m, "NativeSampler", py::module_local())
       .def(py::init<const py::object&>(), "graph"_a)
+      .def("sum_weights", &NativeSampler::sum_weights, py::kw_only(), "num_threads"_a)
       .def("sample_neighbors", &NativeSampler::sample_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
            "by_weight"_a = false, "edge_positions"_a = false, "edge_weights"_a = false,

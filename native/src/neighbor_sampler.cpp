@@ -31,8 +31,12 @@ namespace {
 
 // Edges a chunk holds: enough to hide the cost of handing it out, few enough to stay in L2.
 constexpr int64_t kChunkEdges = 1024;
+// Of weighted hops there are more: nothing is fetched ahead when a chunk begins.
+constexpr int64_t kWeightedChunkEdges = 4096;
 constexpr int64_t kPrefetchDistance = 48;
 constexpr int64_t kListsAhead = 12;
+// Edges whose weighted draws are begun before the first of them is finished.
+constexpr int64_t kBegun = 128;
 
 bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
   return GNNSCALE_FOR_ISA(pick_kernels).pick32(hop, first, last, positions);
@@ -55,6 +59,18 @@ uint64_t hop_key(const EdgeAsk& ask, uint64_t seed, uint64_t step, uint64_t hop)
     case Labor::batch: return stream_key(Stream::labor, seed, step, 0);
   }
   __builtin_unreachable();
+}
+
+// To the second-level cache, as in pick_kernels.cpp.
+inline void fetch(const void* address) { __builtin_prefetch(address, 0, 2); }
+
+// The entry of a vertex in the table that relabels what is picked; not that of an object if the id
+// is no vertex.
+template <typename Vertex>
+const void* entry_of(const Pick<Vertex>& hop, Vertex id) {
+  const auto word = static_cast<uint64_t>(id);
+  const uint64_t offset = hop.shift == 0 ? word * 4 : (word * kGolden >> hop.shift) * 8;
+  return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(hop.table) + offset);
 }
 
 // A chunk's way: picked, then relabelled; damaged where it holds an id that is no vertex.
@@ -155,7 +171,8 @@ void Sampler<Vertex>::close_lists(Hop& hop, const Counted& counted, int64_t grai
 template <typename Vertex>
 typename Sampler<Vertex>::Hop Sampler<Vertex>::plan_hop(const Plan& plan) {
   Hop hop = open_hop(plan);
-  close_lists(hop, count_lists(hop, 0, hop.num_dst()), kChunkEdges);
+  close_lists(hop, count_lists(hop, 0, hop.num_dst()),
+              plan.ask.by_weight ? kWeightedChunkEdges : kChunkEdges);
   if (!hop.takes_all) hop.cut();
   return hop;
 }
@@ -202,27 +219,70 @@ bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
 template <typename Vertex>
 bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_from,
                                       const Span& span, int64_t* positions) const {
+  thread_local Scratch<double> scratch;
+  double* targets = scratch.reserve(span.last_edge - span.first_edge);
   const int64_t* indptr = hop.indptr.data.get();
   const bool replace = hop.replace && hop.fanout >= 0;
+  const auto picks_of = [&](int64_t dst) {
+    const uint64_t key = combine(hop.key, static_cast<uint64_t>(pick_from.vertices[dst]));
+    return WeightedPick{weighted_list(hop.ask.weights, hop.ask.weight_sums, pick_from.begins[dst],
+                                      pick_from.degrees[dst]),
+                        key, indptr[dst + 1] - indptr[dst], replace};
+  };
+  // What the draws of a block will read: a line of weights, and the neighbours.
+  const auto fetch_block = [&](int64_t block) {
+    const int64_t edge = block * kWeightBlock;
+    fetch(hop.ask.weights + edge);
+    for (size_t line = 0; line < sizeof(Vertex) / 4; ++line) {
+      fetch(graph_.indices + edge + line * kWeightBlock / 2);
+    }
+  };
+  // Lists are begun a window ahead of those that are finished: their cache misses are under way
+  // during the arithmetic.
+  int64_t begun = span.first_dst, fetched = begun;
+  const auto begin_next = [&] {
+    for (; fetched < std::min(begun + kListsAhead, span.last_dst); ++fetched) {
+      fetch_list(hop, pick_from.begins[fetched], pick_from.degrees[fetched]);
+    }
+    const WeightedPick pick = picks_of(begun);
+    const int64_t edge = indptr[begun++] - span.first_edge;
+    if (!pick.draws()) return;
+    pick.begin(targets + edge, positions + edge);
+    for (int64_t i = 0; i < pick.k; ++i) fetch_block(positions[edge + i]);
+  };
   bool good = true;
-  int64_t* found = positions;
   for (int64_t dst = span.first_dst; dst < span.last_dst; ++dst) {
-    const int64_t ahead = pick_from.begins[std::min(dst + kListsAhead, span.last_dst - 1)];
-    for (const int64_t line : {0, 16, 32}) {
-      __builtin_prefetch(hop.ask.weights + ahead + line);
-      __builtin_prefetch(graph_.indices + ahead + line);
+    while (begun < span.last_dst && (begun <= dst || indptr[begun] - indptr[dst] < kBegun)) {
+      begin_next();
     }
-    const int64_t count = indptr[dst + 1] - indptr[dst], begin = pick_from.begins[dst];
-    pick_weighted(combine(hop.key, static_cast<uint64_t>(pick_from.vertices[dst])), begin,
-                  hop.ask.weights + begin, pick_from.degrees[dst], count, replace, found);
-    for (int64_t i = 0; i < count; ++i) {
-      const Vertex u = graph_.indices[found[i]];
+    const int64_t edge = indptr[dst] - span.first_edge;
+    const WeightedPick pick = picks_of(dst);
+    pick.finish(targets + edge, positions + edge);
+    for (int64_t i = edge; i < edge + pick.k; ++i) {
+      const Vertex u = graph_.indices[positions[i]];
       good = good && u >= 0 && u < graph_.num_vertices;
-      pick_from.picked[indptr[dst] + i] = u;
+      if (pick_from.table != nullptr) fetch(entry_of(pick_from, u));
+      pick_from.picked[span.first_edge + i] = u;
     }
-    found += count;
   }
   return good;
+}
+
+// Fetches what begins the draws of a list: its last weights, and sums, of many those that a search
+// reads first. Of few edges all are read.
+template <typename Vertex>
+void Sampler<Vertex>::fetch_list(const Hop& hop, int64_t begin, int64_t degree) const {
+  constexpr int64_t kFewEdges = 64, kSums = 8, kSumLines = 8;
+  const int64_t end = begin + degree, first = begin / kWeightBlock, last = end / kWeightBlock;
+  fetch(hop.ask.weights + last * kWeightBlock);
+  const int64_t step = std::max(kSums, (last - first) / kSumLines);
+  for (int64_t block = first; block < last; block += step) fetch(hop.ask.weight_sums + block);
+  if (first < last) fetch(hop.ask.weight_sums + last - 1);
+  if (degree > kFewEdges) return;
+  for (int64_t edge = begin; edge < end; edge += kWeightBlock) {
+    fetch(hop.ask.weights + edge);
+    fetch(graph_.indices + edge);
+  }
 }
 
 // Makes room for what is asked for of a hop's edges.

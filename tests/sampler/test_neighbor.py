@@ -345,6 +345,73 @@ def test_two_neighbours_are_drawn_one_after_the_other() -> None:
     assert 1e-4 < stats.chisquare(observed, wanted).pvalue < 1 - 1e-4
 
 
+def sets_in_turn(weights: Any, size: int) -> dict[frozenset[int], float]:
+    """Probability of each set of ``size`` that are drawn one after the other."""
+    found: Any = Counter()
+    for order in permutations(np.flatnonzero(weights).tolist(), size):
+        left, p = float(np.sum(weights)), 1.0
+        for each in order:
+            p *= weights[each] / left
+            left -= weights[each]
+        found[frozenset(order)] += p
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("weights", "fanout"),
+    [
+        # Few neighbours have exponential times.
+        ([1, 2, 4, 8], 2),
+        ([5, 1, 0, 3, 2, 0.5], 3),
+        # More than four times as many as are picked are drawn from sums.
+        ([1, 0, 2, 0, 0, 30, 0, 4, 0, 0.5, 0, 0, 7], 3),
+        ([0] * 14 + [1, 2, 3] + [0] * 20 + [9, 4], 2),
+        # The draws of the others are nearly all rejected, and exponential times are used.
+        ([1, 0, 0, 2, 0, 1e6, 0, 4, 0, 0.5, 0, 0, 7], 3),
+        ([1, 2, 0, 3, 1e9, 0, 1, 2, 3, 0, 0, 4], 2),
+    ],
+)
+def test_sets_of_neighbours_are_drawn_one_after_the_other(weights: Any, fanout: int) -> None:
+    num_hubs = 2000
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[fanout], seed=6)
+    counts: Counter[frozenset[int]] = Counter()
+    for step in range(20):
+        counts.update(frozenset(each) for each in drawn(sampler, num_hubs, step).tolist())
+    expected = sets_in_turn(weights, fanout)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert set(counts) <= set(expected)
+    wanted = np.array(list(expected.values())) * counts.total()
+    observed = np.array([counts[each] for each in expected])
+    rare = wanted < 5
+    if rare.any():
+        observed, wanted = (np.append(each[~rare], each[rare].sum()) for each in (observed, wanted))
+    assert 1e-4 < stats.chisquare(observed, wanted).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_many_neighbours_are_drawn_as_by_exponential_times(skewed: bool) -> None:
+    """Of 5,000 neighbours, in classes of weight, as many are drawn as by a slow reference."""
+    rng = np.random.default_rng(2)
+    degree, fanout, num_hubs = 5000, 40, 300
+    classes = rng.integers(0, 6, degree)
+    weights = np.float32([0, 1, 2, 5, 20, 3000 if skewed else 50])[classes]
+    if skewed:
+        weights[classes == 5] = 0
+        weights[:3] = 1e6, 3e5, 1e5
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[fanout], seed=9)
+    found = np.concatenate([drawn(sampler, num_hubs, step) for step in range(4)])
+    assert all(len(set(each)) == fanout for each in found.tolist())
+    times = rng.exponential(size=(1200, degree)) / np.maximum(weights, 1e-30)
+    times[:, weights == 0] = np.inf
+    reference = np.argpartition(times, fanout, axis=1)[:, :fanout]
+    for place in range(3 if skewed else 0):
+        assert (found == place).sum() == pytest.approx((reference == place).sum(), abs=100)
+    table = [np.bincount(classes[each].ravel(), minlength=6) for each in (found, reference)]
+    assert skewed or (table[0][0], table[1][0]) == (0, 0)
+    seen = np.array(table)[:, np.sum(table, axis=0) > 20]
+    assert stats.chi2_contingency(seen).pvalue > 1e-4
+
+
 def test_draws_with_replacement_are_independent() -> None:
     weights, num_hubs = np.array([1.0, 2.0, 5.0]), 2000
     sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[4], replace=True, seed=1)

@@ -44,7 +44,7 @@ struct SamplePlan {
   const int64_t* indptr;
   const void* indices;
   const float* weights;       // of edges, null if nobody asks for them
-  const double* weight_sums;  // of each list up to each edge, to draw with replacement
+  const double* weight_sums;  // by which neighbours are drawn, see weighted_lists.hpp
 
   int64_t num_hops;
   int64_t replace, by_weight, layerwise;  // a fan-out of -1 replaces nothing
@@ -59,7 +59,8 @@ struct SamplePlan {
   const void** lists;    // [max_vertices] their neighbours, which a cache may have
   int64_t* degrees;      // [max_vertices]
   void* picked;          // [most edges of a hop]
-  uint32_t* slots;       // [2 * most edges of a hop] of large fan-outs, see sample_many.cu
+  uint32_t* slots;       // [2 * most edges of a hop] of large fan-outs, see sample_many.cu; or
+                         // what is drawn by weight
   uint32_t* candidates;  // of each vertex, as stamps: see sample_layers.cu
   void* kept;            // [most edges of a hop] likewise
   int32_t* kept_before;  // [most edges of a hop + 1] likewise

@@ -25,6 +25,8 @@ from gnnscale.sampler.minibatch import MAX_HOPS
 _BLOCKS = 8
 #: Bytes of a priority; each takes a pass over all of them.
 _BYTES = 8
+#: Edges for which there is one sum of weights, as in ``weighted_lists.hpp``.
+_WEIGHT_BLOCK = 16
 
 
 @dataclass(kw_only=True)
@@ -254,15 +256,12 @@ class CudaSampler:
         )
 
     def _sum_weights(self) -> torch.Tensor | None:
-        """Add up the weights of each list up to each edge, in the order of the native sampler.
-
-        A draw with replacement is a place in these sums; nothing else needs them.
-        """
+        """Add up the weights by which neighbours are drawn, in the order of the native sampler."""
         graph, weights = self._graph, self._graph.edge_weights
-        drawn = [replaces(self._sampling, fanout) for fanout in fanouts_of(self._sampling)]
-        if weights is None or not isinstance(self._sampling, WeightedSampling) or not any(drawn):
+        if weights is None or not isinstance(self._sampling, WeightedSampling):
             return None
-        sums = torch.empty(max(graph.num_edges, 1), dtype=torch.float64, device=self._device)
+        num_blocks = max(graph.num_edges // _WEIGHT_BLOCK, 1)
+        sums = torch.zeros(num_blocks, dtype=torch.float64, device=self._device)
         sizes = (np.int64(graph.num_vertices), np.int64(graph.num_edges))
         self._launch("sample_sum_weights", graph.indptr, weights, sums, *sizes)
         return sums

@@ -98,7 +98,7 @@ class Scratch:
             return torch.empty(max(count, 1), dtype=dtype, device=device)
 
         layerwise = isinstance(sampling, LayerSampling)
-        many = max(fanouts_of(sampling)) > MAX_LANES
+        many = isinstance(sampling, WeightedSampling) or max(fanouts_of(sampling)) > MAX_LANES
         edges = room.max_edges
         self._num_stamps = room.num_stamps
         #: the base of the stamps of the sample before: above every stamp at first

@@ -37,6 +37,16 @@ def test_neighbours_by_weight(
     check(graph, WeightedSampling(fanouts=counts, replace=replace), num_seeds=num_seeds)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("hub", [90, 3000])
+def test_draws_that_are_rejected_too_often(hub: int, replace: bool) -> None:
+    """One edge has nearly all the weight, so that most of the others have exponential times."""
+    graph = Shape(num_vertices=9, num_edges=40, hub=hub, weighted=True).graph()
+    assert graph.edges.weights is not None
+    graph.edges.weights[17] = 1e30
+    check(graph, WeightedSampling(fanouts=[11, 20], replace=replace), num_seeds=9)
+
+
 def test_equal_times_are_picked_in_order() -> None:
     """An infinite weight makes a time of 0, whatever is drawn."""
     graph = Shape(num_vertices=9, num_edges=0, hub=70, weighted=True).graph()
