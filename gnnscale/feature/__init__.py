@@ -11,6 +11,7 @@ from gnnscale.core.lazy import lazy_names
 from gnnscale.feature.options import (
     FeatureStoreConfig,
     HostFeaturesConfig,
+    LearnedFeaturesConfig,
     PreaggregatedFeaturesConfig,
 )
 

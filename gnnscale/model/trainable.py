@@ -14,6 +14,7 @@ from gnnscale.core import Float32Array, IntArray, Traffic
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import cost, losses
+from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.sampler import Block, MiniBatch
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class TrainableModel(nn.Module):
     #: What a step takes by trial, of a model whose layers do not state their cost.
     counted: cost.CountedCost | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: The input rows if they are learned; None if a store has them.
+        self.vertex_rows: VertexRows | None = None
+
     @property
     def infers_by_layer(self) -> bool:
         """Whether exact inference is possible: each layer for all vertices before the next one."""
@@ -69,8 +75,8 @@ class TrainableModel(nn.Module):
 
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
-        """The parameters of which every device has all, in the order of ``parameters``."""
-        return list(self.parameters())
+        """The parameters with gradients that every device has, in the order of ``parameters``."""
+        return [each for each in self.parameters() if each.requires_grad]
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index``, inputs first, of a model that ``infers_by_layer``."""

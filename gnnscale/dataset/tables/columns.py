@@ -46,7 +46,7 @@ def read_columns(graph: Graph) -> tuple[Column, ...] | None:
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
-    if graph.path is None:
+    if graph.path is None or not graph.origin.own_features:
         return None
     entries = read_meta(graph.path).entries
     columns = GRAPH_STORE.record(_WithColumns, entries, graph.path).columns

@@ -274,8 +274,9 @@ class LayerwiseInference:
     """Computes exact logits: every layer for all vertices that need it before the next one.
 
     Of fewer layers, what comes of them. Each hidden layer is computed once per vertex;
-    sampling would compute it once per path. What the first layer reads depends on no weight, and is
-    kept if it is small: a small graph would spend most of each validation on reading it again.
+    sampling would compute it once per path. What the first layer reads depends on no weight unless
+    rows are learned, and is kept if it is small: a small graph would spend most of each validation
+    on reading it again.
     """
 
     def __init__(
@@ -436,7 +437,8 @@ class LayerwiseInference:
         assert out is not None
         try:
             chunks = passes.compute(index, groups, out)
-            for block, _ in self._keep(chunks) if index == 0 and self._kept is None else chunks:
+            stays = index == 0 and self._model.vertex_rows is None
+            for block, _ in self._keep(chunks) if stays and self._kept is None else chunks:
                 advance(block.num_dst)
         except BaseException:
             _close(out)

@@ -130,7 +130,11 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         indices=arrays["indices"],
         edges=EdgeData(weights=arrays.get("edge_weights")),
         metric="mrr",
-        origin=Origin(path=graph.path, content=digest(asdict(header))),
+        origin=Origin(
+            path=graph.path,
+            content=digest(asdict(header)),
+            own_features=graph.origin.own_features,
+        ),
     )
     return EdgeSplit(
         graph=divided, undirected=header.undirected, **{part: arrays[part] for part in PARTS}
