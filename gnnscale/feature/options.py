@@ -11,12 +11,14 @@ import numpy as np
 
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core import ConfigError, Float32Array, check_range
+from gnnscale.core import MAX_SEED, ConfigError, Float32Array, check_range
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:
     from gnnscale.feature.store import FeatureStore
 
+#: Neighbourhoods of more hops are most of a graph.
+_MAX_HOPS = 64
 #: First elements of learned rows are uniform between minus and plus this; and the tag of their
 #: random numbers.
 _SCALE = 0.1
@@ -105,3 +107,78 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
             rows[part] -= np.float32(0.5)
             rows[part] *= np.float32(2 * _SCALE)
         return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeFeaturesConfig(HostFeaturesConfig):
+    """Base of rows that follow from the structure, in place of the graph's features.
+
+    Each process makes them when it opens a graph, also another than the run was trained on.
+    """
+
+    replaces: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Length of a row."""
+
+    @abstractmethod
+    def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
+        """Return the rows ``[num_vertices, width]`` float32; threads do not change them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DegreeFeaturesConfig(MadeFeaturesConfig):
+    """Two features of every vertex: log(1 + in-degree) and log(1 + out-degree)."""
+
+    name: ClassVar[str] = "degrees"
+
+    @property
+    def width(self) -> int:
+        """Two."""
+        return 2
+
+    def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
+        """Return the rows."""
+        from gnnscale.feature.structural import degree_rows
+
+        return degree_rows(graph)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionFeaturesConfig(MadeFeaturesConfig):
+    """Random projections of every vertex's neighbourhood (FastRP), in place of features.
+
+    Rows of another graph can be compared if it numbers the same vertices alike, as a later state of
+    the graph does.
+
+    Attributes:
+        dim: length of a row.
+        hops: neighbourhoods that count, from the nearest on.
+        seed: fixes the projection; it is not the run's seed.
+    """
+
+    name: ClassVar[str] = "projections"
+
+    dim: int = 128
+    hops: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_range("features.dim", self.dim, 1, MAX_FEATURES)
+        check_range("features.hops", self.hops, 1, _MAX_HOPS)
+        check_range("features.seed", self.seed, 0, MAX_SEED)
+
+    @property
+    def width(self) -> int:
+        """Length of a row."""
+        return self.dim
+
+    def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
+        """Return the rows."""
+        from gnnscale.feature.structural import projected_rows
+
+        return projected_rows(
+            graph, dim=self.dim, hops=self.hops, seed=self.seed, num_threads=num_threads
+        )

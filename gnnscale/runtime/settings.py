@@ -231,6 +231,11 @@ class TrainConfig(BatchesConfig):
             raise ConfigError("exchange: cannot be given with caches, whose rows are not traded")
         if self.features.preaggregates:
             _check_preaggregates(self)
+        if self.features.replaces and self.partitioner.divides == "columns":
+            raise ConfigError(
+                f"features={self.features.name}: does not go with partitioner="
+                f"{self.partitioner.algorithm}, which divides the graph's own features"
+            )
         if self.features.learns:
             _check_learned(self)
         if self.runtime.compute_dtype != "float32" and not self.model.takes_bfloat16:

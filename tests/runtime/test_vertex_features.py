@@ -9,7 +9,7 @@ import pytest
 import torch
 from learnt import same, weights
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
@@ -54,7 +54,9 @@ def test_the_losses_are_those_of_a_plain_loop(settings: Any, run: Any, tmp_path:
     how = (*LEARNED, "features.lr=null", "model.dropout=0", "epochs=2", "model=gcn")
     result = run(tmp_path, *how)
     config = settings(*how)
-    graph = with_features(config.features, config.dataset.open(), seed=config.seed)
+    graph = with_features(
+        config.features, config.dataset.open(), num_threads=1, seed=config.seed
+    )
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=12, num_classes=graph.num_classes)
     table = torch.nn.Parameter(torch.from_numpy(graph.features))
@@ -165,7 +167,7 @@ def test_tables_that_memory_does_not_hold_are_refused(settings: Any, monkeypatch
     graph = settings().dataset.open()
     huge = replace(graph, indptr=np.broadcast_to(np.int64(0), (1 << 40,)))
     with pytest.raises(ConfigError, match=r"features.dim=128: rows of .* take .* GiB of memory"):
-        with_features(LearnedFeaturesConfig(), huge)
+        with_features(LearnedFeaturesConfig(), huge, num_threads=1)
 
 
 def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) -> None:
@@ -173,3 +175,48 @@ def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) 
     for given in (("features=host",), ("features=learned", "features.dim=8")):
         with pytest.raises(ConfigError, match=r"^resume: features"):
             run(tmp_path, *given, "epochs=4", "optimizer.lr=0.01", f"resume={tmp_path}")
+
+
+STRUCTURAL = {
+    "degrees": ("features=degrees",),
+    "projections": ("features=projections", "features.dim=16", "features.hops=2"),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURAL)
+def test_rows_of_the_structure_take_part_in_any_plan(run: Any, tmp_path: Path, name: str) -> None:
+    how = (*STRUCTURAL[name], "dataset.num_features=0", "runtime.drm=false")
+    one = run(tmp_path / "one", *how)
+    write_config(tmp_path / "one", how)
+    found = evaluate(EvaluateConfig(run=tmp_path / "one", num_threads=1))
+    assert found.test_metric == pytest.approx(one.test_metric)
+    again = run(tmp_path / "again", *how, "num_threads=2", "runtime.prefetch=two_stage")
+    assert losses(again) == losses(one)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", STRUCTURAL)
+def test_several_devices_learn_what_one_does(launched: Any, run: Any, tmp_path: Path, name) -> None:
+    how = (*STRUCTURAL[name], "runtime.drm=false")
+    one = run(tmp_path / "one", *how)
+    several = launched(tmp_path / "two", *how, "device_plan=cpu_x2", "num_threads=2")
+    assert losses(several.result) == pytest.approx(losses(one), rel=1e-5)
+
+
+def test_structure_is_learnt_from(run: Any, tmp_path: Path) -> None:
+    """Classes are communities, and vertices have no features: chance is a quarter."""
+    sizes = ("dataset.num_features=0", "dataset.within=0.9", "dataset.num_edges=6000")
+    found = {
+        name: run(tmp_path / name, *how, *sizes, "epochs=12", "optimizer.lr=0.01").test_metric
+        for name, how in (("learned", LEARNED), ("projections", STRUCTURAL["projections"]))
+    }
+    assert min(found.values()) > 0.7, found
+
+
+def test_rows_of_another_kind_are_refused(run: Any, settings: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^features=degrees: does not go with partitioner=p3"):
+        settings("features=degrees", "partitioner=p3", "device_plan=cpu_x2")
+    with pytest.raises(ConfigError, match=r"features.hops=0: must be at least 1"):
+        settings("features=projections", "features.hops=0")
+    with pytest.raises(GraphError, match=r"its vertices have no features; features=learned"):
+        run(tmp_path, "dataset.num_features=0")

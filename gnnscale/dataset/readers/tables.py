@@ -106,8 +106,6 @@ class Tables(Dataset):
         for column in self.features or ():
             if column in taken or (self.features or []).count(column) > 1:
                 raise ConfigError(f"dataset.features: {shown(column)} is named twice")
-        if self.features == []:
-            raise ConfigError("dataset.features=[]: name a column, or null for all others")
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""
@@ -135,7 +133,8 @@ class Tables(Dataset):
         """Push the vertices, then the edges."""
         vertices, edges = self._table("vertices", self.vertices), self._table("edges", self.edges)
         columns = self._feature_columns(vertices)
-        writer.notes["columns"] = columns.described()
+        if columns is not None:
+            writer.notes["columns"] = columns.described()
         edge_columns = self._edge_columns(edges)
         expected = vertices.num_rows()
         if expected is not None:  # else told when they are decompressed
@@ -146,6 +145,9 @@ class Tables(Dataset):
         for src, dst, weights in self._mapped(edges, edge_columns, ids):
             writer.add_edges(src, dst, weights=weights, source=edges.path)
         del ids
+        if columns is None:
+            writer.set_featureless(source=vertices.path)
+            return
         width, dtype = columns.num_features, columns.dtype
         writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
 
@@ -189,14 +191,16 @@ class Tables(Dataset):
                 if edges.mapped is not None:
                     yield edges.mapped
 
-    def _feature_columns(self, table: Table) -> FeatureColumns:
-        named = (table.require("id", self.id), self.label, self.split_column)
-        names = self.features or [name for name in table.names if name not in named]
+    def _feature_columns(self, table: Table) -> FeatureColumns | None:
+        """Return the columns of features; None if vertices have no features."""
+        names = self.features
+        if names is None:
+            named = (table.require("id", self.id), self.label, self.split_column)
+            names = [name for name in table.names if name not in named]
         for name in names:
             table.require("features", name)
         if not names:
-            columns = ", ".join(map(shown, table.names))
-            raise GraphError(f"{table.path}: has no column of features, only {columns}")
+            return None
         return FeatureColumns(table, names, named=self.features is not None)
 
     def _read_vertices(self, table: Table, writer: store.StoreWriter) -> id_columns.IdMap:

@@ -76,7 +76,7 @@ class FeatureColumns:
                 raise GraphError(
                     f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
                     "numbers or lists of numbers; name their columns by dataset.features=[...], or "
-                    "leave it out"
+                    "nothing by dataset.features=[], or leave it out"
                 )
         values = [kind.value_type if _is_list(kind) else kind for kind in kinds]
         self.dtype = _stored(values)

@@ -64,7 +64,8 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
         log.info("no device of device_plan holds a cache, so that nothing is cached")
     if meta.num_features and not config.needs_more_than_graph:
         return tuple(made)
-    graph = with_features(config.features, Graph.open(store))
+    threads = config.num_threads
+    graph = with_features(config.features, Graph.open(store), num_threads=threads)
     return (*made, *make_of_graph(config, graph))
 
 
@@ -182,7 +183,7 @@ def open_graph(config: TrainConfig, artefacts: Sequence[Artefact]) -> Graph:
     """Open the graph store among ``artefacts``, with the arrays that processes share."""
     graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
     assert graph is not None
-    graph = with_features(config.features, graph, seed=config.seed)
+    graph = with_features(config.features, graph, num_threads=config.num_threads, seed=config.seed)
     shared: dict[str, Any] = {}
     for name, called in _SHARED.items():
         for each in artefacts:

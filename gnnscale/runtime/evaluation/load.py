@@ -92,7 +92,7 @@ def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
             f"knows no vertex of {graph.name}; train with features=degrees or with features of "
             "the vertices to predict other graphs"
         )
-    return trained.signature.fitted(with_features(run.features, graph))
+    return trained.signature.fitted(with_features(run.features, graph, num_threads=run.num_threads))
 
 
 def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
@@ -108,7 +108,7 @@ def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
     if directory is not None:
         file = directory / run_directory.CONFIG_FILE
         run_directory.check_store_of_run(file, run.dataset.store)
-    graph = with_features(run.features, run.dataset.open())
+    graph = with_features(run.features, run.dataset.open(), num_threads=run.num_threads)
     return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
 
 

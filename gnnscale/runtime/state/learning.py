@@ -52,7 +52,9 @@ class Data:
             graph = artefacts.open_graph(config, made)
         else:
             graph = _one_first(group, config.dataset.open)
-            graph = with_features(config.features, graph, seed=config.seed)
+            graph = with_features(
+                config.features, graph, num_threads=config.num_threads, seed=config.seed
+            )
             if config.needs_more_than_graph:
                 made = _one_first(group, partial(artefacts.make_of_graph, config, graph))
         partition = artefacts.open_partition(made, graph)
