@@ -9,8 +9,11 @@ import pytest
 import torch
 from learnt import same, weights
 
+from gnnscale.api import results as api
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.feature import LearnedFeaturesConfig
+from gnnscale.plan.simulator.task import measured_task
+from gnnscale.runtime.cache.task import plan_caches
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
@@ -54,9 +57,7 @@ def test_the_losses_are_those_of_a_plain_loop(settings: Any, run: Any, tmp_path:
     how = (*LEARNED, "features.lr=null", "model.dropout=0", "epochs=2", "model=gcn")
     result = run(tmp_path, *how)
     config = settings(*how)
-    graph = with_features(
-        config.features, config.dataset.open(), num_threads=1, seed=config.seed
-    )
+    graph = with_features(config.features, config.dataset.open(), num_threads=1, seed=config.seed)
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=12, num_classes=graph.num_classes)
     table = torch.nn.Parameter(torch.from_numpy(graph.features))
@@ -125,6 +126,21 @@ def test_a_run_is_evaluated_with_the_rows_of_its_best_epoch(run: Any, tmp_path: 
     assert found.test_metric == pytest.approx(result.test_metric)
     best = load_checkpoint(tmp_path / "run" / BEST)
     assert best["model"]["vertex_rows.weight"].shape == (600, 12)
+
+
+def test_exported_weights_load_into_the_model(run: Any, tmp_path: Path) -> None:
+    run(tmp_path / "run", *LEARNED, "epochs=2")
+    write_config(tmp_path / "run", LEARNED)
+    result = api.load(tmp_path / "run")
+    exported = result.export(tmp_path / "model.safetensors")
+    assert exported.note.endswith("gnnscale.load(DIR).graph.features has them")
+    names: dict[str, Any] = {}
+    exec(exported.snippet, names)
+    table = load_checkpoint(tmp_path / "run" / BEST)["model"]["vertex_rows.weight"]
+    assert np.array_equal(result.graph.features, table)
+    assert result.predict([3, 5]).shape == (2,)
+    with pytest.raises(ConfigError, match=r"^dataset: the run has learned a row for each vertex"):
+        result.predict(graph=result.graph)
 
 
 def write_config(directory: Path, overrides: Any) -> None:
@@ -211,6 +227,17 @@ def test_structure_is_learnt_from(run: Any, tmp_path: Path) -> None:
         for name, how in (("learned", LEARNED), ("projections", STRUCTURAL["projections"]))
     }
     assert min(found.values()) > 0.7, found
+
+
+def test_commands_that_need_widths_refuse_a_graph_without_features(settings: Any) -> None:
+    config = settings("dataset.num_features=0", "device_plan=emulated_x4", "cache_planner=pagraph")
+    graph = config.dataset.open()
+    with pytest.raises(GraphError, match="its vertices have no features"):
+        plan_caches(config, graph, None)
+    with pytest.raises(GraphError, match="its vertices have no features"):
+        measured_task(
+            config.dataset, config.model, config.sampler, batch_size=64, seed=0, cores=1, here=False
+        )
 
 
 def test_rows_of_another_kind_are_refused(run: Any, settings: Any, tmp_path: Path) -> None:
