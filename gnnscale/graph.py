@@ -70,6 +70,8 @@ class Origin:
     content: str | None = None  #: hex digest of what the store holds, None for a graph in memory
     #: the best test accuracy that the graph's generator allows, None if not known
     attainable_accuracy: float | None = None
+    #: whether the features are those of the store; a run may have made or learned others
+    own_features: bool = True
 
 
 class Labelled(Protocol):
@@ -355,6 +357,14 @@ class Graph:
     def feature_bytes(self) -> int:
         """Bytes of ``features``."""
         return self.features.nbytes
+
+    def check_features(self) -> None:
+        """Raise GraphError if vertices have no features."""
+        if not self.num_features:
+            raise GraphError(
+                f"{self.path or self.name}: its vertices have no features; features=learned, "
+                "degrees or projections gives them some (docs/no-features.md)"
+            )
 
     def with_split(self, **parts: IntArray) -> Graph:
         """Return the graph with other vertices in ``parts`` of its split, as ``train_idx=ids``."""

@@ -191,6 +191,8 @@ def test_meta_with_wrong_sizes(store, key, value):
     change_meta(store, **{key: value})
     if (key, value) == ("num_classes", 0):
         assert "label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
+    elif (key, value) == ("num_features", 0):
+        assert "features.npy: float32[3, 2], must be float32[3, 0]" in refused(store)
     elif (key, value) == ("num_edges", 0):
         assert "indices.npy: int32[3], must be int32[0]" in refused(store)
     else:

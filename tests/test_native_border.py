@@ -61,6 +61,10 @@ CACHED: dict[str, Any] = {
     "host": rows(), "caches": [rows(1), rows(2)], "slots": np.int32([0, -1, 2, 1]),
     "vertices": np.array([3, 0]), "out": torch.empty(2, 2),
 }
+ADAM: dict[str, Any] = {
+    "x": rows(), "means": torch.zeros(4, 2), "squares": torch.zeros(4, 2), "ids": np.array([3, 0]),
+    "gradients": rows(2), "rate": 0.1, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8,
+}
 SLOTS: dict[str, Any] = {
     "slots": np.int32([0, -1, 2, 1]), "vertices": np.array([3, 0]), "starts": np.array([0, 1, 3]),
     "weights": np.array([0, 5, 7]),
@@ -170,6 +174,15 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
     (ops.edge_dot, {"a": rows(3), "x": rows(), **BLOCK, "out": np.zeros(3, "f4")}, {
         "a": [rows(2), rows(3, dtype=torch.bfloat16)], "x": [rows(4, 3), rows(3)],
         "out": [np.zeros(2, "f4"), np.zeros(3), read_only(np.zeros(3, "f4"))],
+    }),
+    (ops.adam_rows, ADAM, {
+        "x": [rows(dtype=torch.bfloat16), rows(8)[::2], rows().double(), rows(4, 3)],
+        "means": [rows(3), rows(4, 3), rows(8)[::2], rows(dtype=torch.bfloat16), None],
+        "squares": [rows(3), rows(4, 3), rows(8)[::2], rows(dtype=torch.bfloat16), None],
+        "ids": VERTICES,
+        "gradients": [rows(3), rows(2, 3), rows(4)[::2], rows(2, dtype=torch.bfloat16), None],
+        "rate": [-1.0, NAN, INF, None, "1"], "beta1": [-0.1, 1.1, NAN], "beta2": [-0.1, 1.1, NAN],
+        "epsilon": [0.0, -1.0, NAN], "num_threads": THREADS,
     }),
     (ops.edge_softmax, {"indptr": INDPTR, "scores": rows(3), "bias": None}, {
         # Once, the result of strided scores was lost.
@@ -427,6 +440,7 @@ UNTHREADED = {
 #: Arguments that have to agree with each other may be blamed in each other's place.
 BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
     (ops.add_rows, "x"): ("out",), (ops.edge_dot, "a"): ("indptr",),
+    (ops.adam_rows, "x"): ("means",),
     (ops.edge_dot, "x"): ("indices",), (ops.edge_softmax, "scores"): ("indptr",),
     (ops.edge_softmax_backward, "alpha"): ("indptr", "grad"),
     (ops.aggregate, "num_self"): ("self_rows",), (ops.transpose_block, "num_src"): ("indices",),

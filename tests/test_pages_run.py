@@ -35,6 +35,7 @@ def run_command(words: list[str]) -> None:
     ("page", "needs"),
     [
         ("from-python.md", ()),
+        pytest.param("no-features.md", ("pyarrow",), marks=pytest.mark.integration),
         pytest.param("taking-home.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long),
     ],
 )
@@ -44,7 +45,7 @@ def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
     names: dict[str, Any] = {}
     text = (DOCS / page).read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
-    assert len(blocks) > 5
+    assert len(blocks) > 1
     for language, block in blocks:
         if language == "python":
             exec(compile(block, page, "exec"), names)

@@ -15,8 +15,11 @@ import pytest
 import torch
 
 from gnnscale import ops
+from gnnscale.dataset import from_arrays
 from gnnscale.dataset.base import random_split
 from gnnscale.dataset.structure import class_centroids, class_features
+from gnnscale.feature import LearnedFeaturesConfig
+from gnnscale.feature.structural import projected_rows
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.partition import Hash, Random
 from gnnscale.sampler import (
@@ -239,3 +242,12 @@ def test_features_of_synthetic_graphs() -> None:
     assert np.rint(centroids * 1e4).tolist() == [[6054, 9059, -7750], [5042, -2417, 8104]]
     expected = [[-4893, 19982, -10272], [15016, -22662, -4788], [30389, 14183, 6495]]
     assert np.rint(rows * 1e4).tolist() == expected
+
+
+def test_learned_rows_begin_and_projections_are_drawn() -> None:
+    rows = LearnedFeaturesConfig(dim=3).draw(4, seed=7)
+    assert digest((rows * 2**24).astype(np.int64)) == "24adb1f1549689cb"
+    loops = np.arange(4)
+    graph = from_arrays((loops, loops), np.zeros((4, 0), np.float32))
+    signs = np.sign(projected_rows(graph, dim=8, hops=1, seed=7, num_threads=1))
+    assert digest(signs) == "58a2b2b38549365b"

@@ -29,10 +29,15 @@ from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.saved_run import read_history
-from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.evaluation.evaluate import Evaluation
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
-from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
+from gnnscale.runtime.evaluation.load import (
+    Trained,
+    load_run,
+    load_trained,
+    open_other,
+    open_run_task,
+)
 from gnnscale.runtime.evaluation.pairs import EdgePredictor, PairScorer
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
@@ -143,6 +148,7 @@ class Result:
         """
         graph = open_run_task(self.config, self.directory).graph
         self._trained.check_own(graph)
+        self._trained.give_rows(graph)
         return graph
 
     def predict(
@@ -298,7 +304,7 @@ class Result:
         """Return another graph that is given, whose features fit; or the run's own."""
         if given is None:
             return self.graph
-        return graph_read(self.config, self._trained.signature.fitted(as_graph(given)))
+        return open_other(self.config, self._trained, as_graph(given))
 
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False

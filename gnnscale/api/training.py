@@ -83,7 +83,7 @@ def _in_memory(graph: Any) -> Graph:
     if library == "torch_geometric":
         graph = from_pyg(graph)
     elif library == "dgl":
-        graph = from_dgl(graph)
+        graph = from_dgl(graph, features="feat" if "feat" in graph.ndata else None)
     if not isinstance(graph, Graph):
         raise ConfigError(
             f"graph={shown(graph)}: must be a gnnscale.Graph, a PyG Data, a DGL graph, the folder "

@@ -101,7 +101,7 @@ class StoreMeta:
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     num_vertices: Annotated[int, Meta(ge=1, le=1 << 40)]
     num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]  #: directed edges
-    num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
+    num_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)]  #: 0 without features
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or targets; 0 without labels
     feature_dtype: Literal["float32", "float16", "bfloat16", "uint8"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
@@ -291,7 +291,7 @@ def _label_form(meta: StoreMeta) -> kind.Form:
 
 def _slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
     """Yield the rows of ``array`` and the first one's number, in slices of bounded memory."""
-    step = max(1, _SLICE_ENTRIES // math.prod(array.shape[1:]))
+    step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]
 

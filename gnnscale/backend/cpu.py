@@ -27,8 +27,13 @@ class CpuBackend:
         return self._sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read the first layer's input from feature storage."""
-        return self._loader.load(batch)
+        """Read the first layer's input from feature storage, unless it is learned.
+
+        Rows that are learned are read by ``propagate``: a step before may be yet to update them.
+        """
+        if self._model.vertex_rows is None:
+            return self._loader.load(batch)
+        return self._loader.without_rows(batch)
 
     def on_host(self, batch: MiniBatch) -> MiniBatch:
         """Return the mini-batch: it is the host's."""
@@ -40,7 +45,10 @@ class CpuBackend:
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Forward and backward propagation in torch."""
-        logits = self._model(batch.batch, batch.inputs)
+        inputs = batch.inputs
+        if self._model.vertex_rows is not None:
+            inputs = self._loader.read(batch.batch, inputs.degrees)
+        logits = self._model(batch.batch, inputs)
         loss = self._objective(logits, batch.batch) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         self._loss = loss.item()

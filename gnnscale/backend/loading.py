@@ -9,11 +9,13 @@ import torch
 
 from gnnscale import ops
 from gnnscale.core import (
+    Access,
     Array,
     Float32Array,
     GraphError,
     Int64Array,
     IntArray,
+    Traffic,
     UInt32Array,
     multiplies_bfloat16,
 )
@@ -235,10 +237,14 @@ class FeatureLoader:
         Raises:
             GraphError: the model reads features of edges, and the graph has no such features.
         """
+        return self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
+
+    def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
+        """Return the model's input for ``batch``, whose ``degrees_of`` are known."""
         inputs = self._model.load(
             self.store,
             batch,
-            self.degrees_of(batch.input_vertices, batch.blocks[0]),
+            degrees,
             aggregates=self._aggregates,
             dtype=self.dtype,
             num_threads=self.num_threads,
@@ -248,11 +254,20 @@ class FeatureLoader:
         attr = (edge_attr(self._graph, each, num_threads=self.num_threads) for each in batch.blocks)
         return replace(inputs, edge_attr=tuple(attr))
 
+    def without_rows(self, batch: MiniBatch) -> Inputs:
+        """Return the model's input for ``batch`` but for the rows, which are learned."""
+        return Inputs(
+            x=torch.empty(0, self.store.width, dtype=self.dtype),
+            aggregated=False,
+            degrees=self.degrees_of(batch.input_vertices, batch.blocks[0]),
+            traffic=Traffic(rows=Access(host_bytes=self.bytes_read(batch))),
+        )
+
     def bytes_read(self, batch: MiniBatch) -> int:
         """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
         return len(batch.input_vertices) * self.store.row_bytes
 
-    def degrees_of(self, vertices: IntArray, block: Block) -> Float32Array | None:
+    def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
         """Return the in-degrees in the whole graph that the model needs, None if it needs none.
 
         Args:

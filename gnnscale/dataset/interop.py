@@ -164,7 +164,7 @@ def _read_edges(
 def from_dgl(
     graph: dgl.DGLGraph,
     *,
-    features: str = "feat",
+    features: str | None = "feat",
     labels: str = "label",
     edge_weight: str | None = None,
     edge_feature: str | None = None,
@@ -179,7 +179,7 @@ def from_dgl(
 
     Args:
         graph: DGL graph on the CPU.
-        features: key of the features in ``graph.ndata``.
+        features: key of the features in ``graph.ndata``; None for a graph without.
         labels: key of the labels, which may be missing.
         edge_weight: key of the weights in ``graph.edata``, one number for each edge; None if
             every edge counts the same.
@@ -203,6 +203,7 @@ def from_dgl(
         (src, dst),
         features,
         labels,
+        graph.num_nodes(),
         name=name,
         metric=metric,
         edge_weights=weights,
@@ -220,9 +221,10 @@ def from_pyg(
     name: str = "graph",
     metric: str | None = None,
 ) -> Graph:
-    """Make a Graph from a homogeneous PyG ``Data`` with ``x``, ``edge_index`` and perhaps ``y``.
+    """Make a Graph from a homogeneous PyG ``Data``: ``edge_index``, perhaps ``x`` and ``y``.
 
-    Features are shared, not copied. Edges keep their direction: in PyG too, ``edge_index[0]``
+    Features are shared, not copied; data with ``num_nodes`` may lack them. Edges keep their
+    direction: in PyG too, ``edge_index[0]``
     sends messages to ``edge_index[1]``. Splits are ``train_mask``, ``val_mask`` and
     ``test_mask``, if it has them.
 
@@ -256,8 +258,9 @@ def from_pyg(
     return _from_peer(
         fields,
         (edges[0], edges[1]),
-        "x",
+        None if fields.get("x") is None and fields.get("num_nodes") is not None else "x",
         "y",
+        fields.get("num_nodes", 0),
         name=name,
         metric=metric,
         edge_weights=weights,
@@ -290,13 +293,14 @@ def _edge_field(fields: Any, key: str, name: str) -> Any:
 def _from_peer(
     fields: Any,
     edges: tuple[Array, Array],
-    features: str,
+    features: str | None,
     labels: str,
+    num_vertices: int,
     *,
     name: str,
     **options: Any,
 ) -> Graph:
-    rows = fields.get(features)
+    rows = np.zeros((num_vertices, 0), np.float32) if features is None else fields.get(features)
     if rows is None:
         raise GraphError(f"{name}: has no features {features!r}")
     y = fields.get(labels)

@@ -22,7 +22,7 @@ class Structure(Dataset):
     """Base of the layouts without features and labels; both are made from the structure.
 
     Attributes:
-        num_features: length of the features made.
+        num_features: length of the features made; 0 makes none.
         num_classes: number of classes made.
         signal: half the typical distance between two classes' mean features, in standard
             deviations of the noise. At 1, features alone tell two classes apart 84 % of the time.
@@ -39,7 +39,7 @@ class Structure(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        errors.check_range("dataset.num_features", self.num_features, 1, graph_store.MAX_FEATURES)
+        errors.check_range("dataset.num_features", self.num_features, 0, graph_store.MAX_FEATURES)
         errors.check_range("dataset.num_classes", self.num_classes, 2, graph_store.MAX_CLASSES)
         errors.check_range("dataset.signal", self.signal, 0, 1e6)
         errors.check_range("dataset.seed", self.seed, 0, 2**63 - 1)
@@ -50,11 +50,12 @@ class Structure(Dataset):
 
     def read(self, writer: StoreWriter) -> None:
         """Push the edges, then labels smooth over them and features that hint at the labels."""
-        writer.notes["made"] = ["features", "labels"]
+        writer.notes["made"] = ["features", "labels"] if self.num_features else ["labels"]
         if not self.generated:
             _LOG.warning(
-                "%s: the layout has no features and labels; both are made from the structure",
+                "%s: the layout has no features and labels; %s made from the structure",
                 self.name,
+                "both are" if self.num_features else "labels are",
             )
         self.read_edges(writer)
         indptr, indices = writer.build_topology()
@@ -64,12 +65,24 @@ class Structure(Dataset):
         centroids = class_centroids(
             self.num_classes, self.num_features, signal=self.signal, seed=self.seed
         )
-        writer.write_features(
-            class_features(labels, centroids, seed=self.seed),
-            num_features=self.num_features,
-            dtype="float32",
-            source=f"features of {self.name}",
+        write_made_features(
+            writer, labels, centroids, seed=self.seed, source=f"features of {self.name}"
         )
+
+
+def write_made_features(
+    writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
+) -> None:
+    """Write the features of ``class_features``, unless their length is 0."""
+    if not centroids.shape[1]:
+        writer.set_featureless(source=source)
+        return
+    writer.write_features(
+        class_features(labels, centroids, seed=seed),
+        num_features=centroids.shape[1],
+        dtype="float32",
+        source=source,
+    )
 
 
 def smooth_labels(
@@ -122,7 +135,7 @@ def class_centroids(
     """Draw mean features, float32 ``[num_classes, num_features]``, about ``2 * signal`` apart."""
     generator = np.random.Generator(np.random.Philox([seed, 2]))
     directions = generator.standard_normal((num_classes, num_features), dtype=np.float32)
-    directions *= signal * np.sqrt(2 / num_features)
+    directions *= signal * np.sqrt(2 / max(num_features, 1))
     return directions
 
 

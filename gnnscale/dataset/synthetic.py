@@ -154,7 +154,7 @@ class PlantedPartition(Drawn):
         num_vertices: number of vertices.
         num_edges: undirected edges drawn; a few fall together.
         num_classes: number of communities, of equal size.
-        num_features: length of the features.
+        num_features: length of the features; 0 for a graph without.
         within: probability that an edge is drawn inside a community.
         signal: half the typical distance between two centroids, in standard deviations.
         exponent: of the power law that the weights, hence the degrees, follow.
@@ -179,7 +179,7 @@ class PlantedPartition(Drawn):
         check_range("dataset.num_classes", self.num_classes, 2, _MAX_COMMUNITIES)
         check_range("dataset.num_vertices", self.num_vertices, 2 * self.num_classes, _MAX_VERTICES)
         check_range("dataset.num_edges", self.num_edges, 1, _MAX_EDGES)
-        check_range("dataset.num_features", self.num_features, 1, MAX_FEATURES)
+        check_range("dataset.num_features", self.num_features, 0, MAX_FEATURES)
         check_range("dataset.seed", self.seed, 0, 2**63 - 1)
         check_range("dataset.within", self.within, 0, 1)
         check_range("dataset.signal", self.signal, 0, 1e6)
@@ -208,11 +208,8 @@ class PlantedPartition(Drawn):
         centroids = structure.class_centroids(
             self.num_classes, self.num_features, signal=self.signal, seed=self.seed
         )
-        writer.write_features(
-            structure.class_features(community, centroids, seed=self.seed),
-            num_features=self.num_features,
-            dtype="float32",
-            source=self.name,
+        structure.write_made_features(
+            writer, community, centroids, seed=self.seed, source=self.name
         )
         writer.notes["attainable_accuracy"] = self._attainable(writer, bounded, centroids)
 

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
 from gnnscale.feature.options import (
+    DegreeFeaturesConfig,
     FeatureStoreConfig,
     HostFeaturesConfig,
+    LearnedFeaturesConfig,
+    MadeFeaturesConfig,
     PreaggregatedFeaturesConfig,
+    ProjectionFeaturesConfig,
 )
 
 if TYPE_CHECKING:

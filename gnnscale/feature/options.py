@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.graph_store import MAX_FEATURES
+from gnnscale.core import MAX_SEED, ConfigError, Float32Array, check_range
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:
     from gnnscale.feature.store import FeatureStore
+
+#: Neighbourhoods of more hops are most of a graph.
+_MAX_HOPS = 64
+#: First elements of learned rows are uniform between minus and plus this; and the tag of their
+#: random numbers.
+_SCALE = 0.1
+_ROWS_STREAM = 0x0E0B
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStoreConfig(ABC):
     """Base of the configuration group ``features``."""
 
+    #: Its name on the command line.
+    name: ClassVar[str]
     #: Whether the first layer's aggregation is computed before training, and its rows are read.
     preaggregates: ClassVar[bool] = False
+    #: Whether rows take the place of the graph's features: they are made of the structure, or
+    #: learned.
+    replaces: ClassVar[bool] = False
+    #: Whether rows are weights that training updates.
+    learns: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, graph: Graph) -> FeatureStore:
@@ -27,6 +47,8 @@ class FeatureStoreConfig(ABC):
 @dataclass(frozen=True, kw_only=True)
 class HostFeaturesConfig(FeatureStoreConfig):
     """Every worker reads the graph's features from host memory."""
+
+    name: ClassVar[str] = "host"
 
     def open(self, graph: Graph) -> FeatureStore:
         """Return the store."""
@@ -39,4 +61,124 @@ class HostFeaturesConfig(FeatureStoreConfig):
 class PreaggregatedFeaturesConfig(HostFeaturesConfig):
     """The first layer's aggregation is computed before training, if it takes all neighbours."""
 
+    name: ClassVar[str] = "preaggregated"
     preaggregates: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedFeaturesConfig(HostFeaturesConfig):
+    """Every vertex has a row of weights, which is learned with the model.
+
+    The rows of a step's input vertices, and no others, are updated by lazy Adam
+    (``torch.optim.SparseAdam``), whatever ``optimizer`` is. Weights do not decay.
+
+    Attributes:
+        dim: length of a row.
+        lr: learning rate of the first epoch; None for ``optimizer.lr``. It follows the optimizer's
+            schedule.
+    """
+
+    name: ClassVar[str] = "learned"
+    replaces: ClassVar[bool] = True
+    learns: ClassVar[bool] = True
+
+    dim: int = 128
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        check_range("features.dim", self.dim, 1, MAX_FEATURES)
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ConfigError(f"features.lr={self.lr}: must be above 0, or null for optimizer.lr")
+
+    def rate_factor(self, lr: float) -> float:
+        """Return the learning rate of rows by ``lr``, that of the other weights."""
+        return 1.0 if self.lr is None else self.lr / lr
+
+    def draw(self, num_vertices: int, *, seed: int) -> Float32Array:
+        """Return the first rows ``[num_vertices, dim]`` float32: a pure function of ``seed``.
+
+        Those of a larger graph begin with those of a smaller one.
+        """
+        # Another stream than those of made features and labels (dataset/structure.py).
+        generator = np.random.Generator(np.random.Philox([seed, _ROWS_STREAM]))
+        rows = np.empty((num_vertices, self.dim), np.float32)
+        for part in row_slices(num_vertices, 4 * self.dim):
+            generator.random(out=rows[part], dtype=np.float32)
+            rows[part] -= np.float32(0.5)
+            rows[part] *= np.float32(2 * _SCALE)
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeFeaturesConfig(HostFeaturesConfig):
+    """Base of rows that follow from the structure, in place of the graph's features.
+
+    Each process makes them when it opens a graph, also another than the run was trained on.
+    """
+
+    replaces: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Length of a row."""
+
+    @abstractmethod
+    def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
+        """Return the rows ``[num_vertices, width]`` float32; threads do not change them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DegreeFeaturesConfig(MadeFeaturesConfig):
+    """Two features of every vertex: log(1 + in-degree) and log(1 + out-degree)."""
+
+    name: ClassVar[str] = "degrees"
+
+    @property
+    def width(self) -> int:
+        """Two."""
+        return 2
+
+    def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
+        """Return the rows."""
+        from gnnscale.feature.structural import degree_rows
+
+        return degree_rows(graph)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionFeaturesConfig(MadeFeaturesConfig):
+    """Random projections of every vertex's neighbourhood (FastRP), in place of features.
+
+    Rows of another graph can be compared if it numbers the same vertices alike, as a later state of
+    the graph does.
+
+    Attributes:
+        dim: length of a row.
+        hops: neighbourhoods that count, from the nearest on.
+        seed: fixes the projection; it is not the run's seed.
+    """
+
+    name: ClassVar[str] = "projections"
+
+    dim: int = 128
+    hops: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_range("features.dim", self.dim, 1, MAX_FEATURES)
+        check_range("features.hops", self.hops, 1, _MAX_HOPS)
+        check_range("features.seed", self.seed, 0, MAX_SEED)
+
+    @property
+    def width(self) -> int:
+        """Length of a row."""
+        return self.dim
+
+    def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
+        """Return the rows."""
+        from gnnscale.feature.structural import projected_rows
+
+        return projected_rows(
+            graph, dim=self.dim, hops=self.hops, seed=self.seed, num_threads=num_threads
+        )

@@ -118,6 +118,7 @@ def _checked_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
 
 def _widths(config: GenerateConfig, graph: Graph | None) -> tuple[int, int]:
     if graph is not None:
+        graph.check_features()
         return graph.num_features, graph.num_classes
     published = PUBLISHED[config.graph]
     return published.num_features, published.num_classes

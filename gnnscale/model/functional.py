@@ -114,35 +114,60 @@ class _Aggregate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        block: Block = ctx.block
-        coefficients: Aggregation = ctx.coefficients
-        grad = grads[0].contiguous()
-        width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
-        dst_scale, self_scale = coefficients.dst_scale, coefficients.self_scale
-        if ctx.scale not in (None, 1.0):
-            ones = np.full(block.num_dst, ctx.scale, dtype=np.float32)
-            dst_scale = ones if dst_scale is None else dst_scale * ones
-            self_scale = ones if self_scale is None else self_scale * ones
-        indptr, indices, weights = ops.transpose_block(
-            block.indptr,
-            block.indices,
-            block.num_src,
-            weights=coefficients.weights,
-            dst_scale=dst_scale,
-        )
-        out = ops.aggregate(
-            grad[:, grad.shape[1] - width :],
-            indptr,
-            indices,
-            weights=weights,
-            self_rows=grad[:, :width],
-            self_scale=self_scale,
-            num_self=block.num_dst,
-            gate=None if ctx.scale is None else ctx.saved_tensors[0],
-            out=ops.empty((block.num_src, width), grad.dtype),
-            num_threads=torch.get_num_threads(),
+        gate = None if ctx.scale is None else ctx.saved_tensors[0]
+        out = gradient_of_rows(
+            grads[0], ctx.block, ctx.coefficients, scale=ctx.scale, gate=gate, dtype=grads[0].dtype
         )
         return out, None, None, None
+
+
+def gradient_of_rows(
+    grad: torch.Tensor,
+    block: Block,
+    coefficients: Aggregation,
+    *,
+    scale: float | None = None,
+    gate: torch.Tensor | None = None,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Return the gradient of the rows that were aggregated over a block.
+
+    Args:
+        grad: that of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` if the own row is
+            concatenated.
+        scale: what it is multiplied with; None for 1.
+        gate: ``[num_src, f]``; where it is not above 0, the gradient is 0. None for nowhere.
+        dtype: float32 or bfloat16, of the result.
+
+    Returns:
+        ``[num_src, f]``.
+    """
+    grad = grad.contiguous()
+    width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
+    dst_scale, self_scale = coefficients.dst_scale, coefficients.self_scale
+    if scale not in (None, 1.0):
+        ones = np.full(block.num_dst, scale, dtype=np.float32)
+        dst_scale = ones if dst_scale is None else dst_scale * ones
+        self_scale = ones if self_scale is None else self_scale * ones
+    indptr, indices, weights = ops.transpose_block(
+        block.indptr,
+        block.indices,
+        block.num_src,
+        weights=coefficients.weights,
+        dst_scale=dst_scale,
+    )
+    return ops.aggregate(
+        grad[:, grad.shape[1] - width :],
+        indptr,
+        indices,
+        weights=weights,
+        self_rows=grad[:, :width],
+        self_scale=self_scale,
+        num_self=block.num_dst,
+        gate=gate,
+        out=ops.empty((block.num_src, width), dtype),
+        num_threads=torch.get_num_threads(),
+    )
 
 
 def aggregate(

@@ -14,6 +14,7 @@ from gnnscale.core import Float32Array, IntArray, Traffic
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph, Labelled
 from gnnscale.model import cost, losses
+from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.sampler import Block, MiniBatch
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ class TrainableModel(nn.Module):
     encoder: nn.Module | None
 
     def __init__(self) -> None:
-        """Begin a model without an encoder."""
+        """Begin a model without an encoder, of rows that a store has."""
         super().__init__()
         self.encoder = None
+        #: The input rows if they are learned; None if a store has them.
+        self.vertex_rows: VertexRows | None = None
 
     @property
     def infers_by_layer(self) -> bool:
@@ -93,8 +96,8 @@ class TrainableModel(nn.Module):
 
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
-        """The parameters of which every device has all, in the order of ``parameters``."""
-        return list(self.parameters())
+        """The parameters with gradients that every device has, in the order of ``parameters``."""
+        return [each for each in self.parameters() if each.requires_grad]
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index``, inputs first, of a model that ``infers_by_layer``."""

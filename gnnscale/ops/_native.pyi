@@ -406,6 +406,33 @@ def edge_dot(
         out: ``[num_edges]`` float32, of any stride.
     """
 
+def adam_rows(
+    x: torch.Tensor,
+    means: torch.Tensor,
+    squares: torch.Tensor,
+    ids: Array,
+    gradients: torch.Tensor,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    num_threads: int,
+) -> None:
+    """Update rows ``ids`` of a table by one step of lazy Adam, and leave all others.
+
+    ``m += (g - m) (1 - beta1)``, ``v += (g g - v) (1 - beta2)``, and then
+    ``x -= rate m / (sqrt(v) + epsilon)``: as ``torch.optim.SparseAdam``.
+
+    Args:
+        x: ``[num_rows, f]`` float32, contiguous like all that follow.
+        means: ``[num_rows, f]`` float32, m of each element.
+        squares: ``[num_rows, f]`` float32, v of each element.
+        ids: ``[n]`` distinct rows.
+        gradients: ``[n, f]`` float32, g of these rows.
+        rate: learning rate, with the corrections of both moments' bias.
+    """
+
 def relu_dropout(
     x: torch.Tensor,
     vertices: Array,

@@ -236,6 +236,13 @@ class TrainConfig(BatchesConfig):
             raise ConfigError("exchange: cannot be given with caches, whose rows are not traded")
         if self.features.preaggregates:
             _check_preaggregates(self)
+        if self.features.replaces and self.partitioner.divides == "columns":
+            raise ConfigError(
+                f"features={self.features.name}: does not go with partitioner="
+                f"{self.partitioner.algorithm}, which divides the graph's own features"
+            )
+        if self.features.learns:
+            _check_learned(self)
         if self.runtime.compute_dtype != "float32" and not self.model.takes_bfloat16:
             raise ConfigError(
                 f"runtime.compute_dtype={self.runtime.compute_dtype}: {self.model.name} computes "
@@ -389,6 +396,35 @@ def _check_preaggregates(config: TrainConfig) -> None:
                 f"{option}: {device.label} takes rows as they are; devices with "
                 "host_aggregates=true that the host loads for can take part"
             )
+
+
+def _check_learned(config: TrainConfig) -> None:
+    """Refuse what does not update rows of vertices, or needs rows that stay."""
+    option = f"features={config.features.name}"
+    devices = config.device_plan.parsed()
+    if [each.kind for each in devices] != ["cpu"]:
+        raise ConfigError(
+            f"{option}: one process on the processor updates the rows of vertices, and device_plan "
+            f"has {', '.join(each.label for each in devices)}; device_plan=cpu goes with it"
+        )
+    if config.partitioner.divides != "nothing":
+        raise ConfigError(
+            f"{option}: does not go with partitioner={config.partitioner.algorithm}, which divides "
+            "the graph among devices; partitioner=none does"
+        )
+    if config.exchange is not None:
+        raise ConfigError(f"{option}: does not go with an exchange, which trades rows that stay")
+    runtime = config.runtime
+    if runtime.accumulate != 1:
+        raise ConfigError(
+            f"{option}: rows are updated after each mini-batch, and runtime.accumulate is "
+            f"{runtime.accumulate}; 1 goes with it"
+        )
+    if runtime.clip_norm is not None:
+        raise ConfigError(
+            f"{option}: gradients of rows are no part of a norm, and runtime.clip_norm is "
+            f"{runtime.clip_norm}; null goes with it"
+        )
 
 
 def _check_partitioner(config: BatchesConfig) -> None:

@@ -21,6 +21,12 @@ def tiny(**changes: Any) -> Graph:
     return from_arrays((SRC, DST), **({"features": X, "labels": [0, 1, 1, -1]} | parts | changes))
 
 
+def test_a_store_without_features_is_one(tmp_path: Path) -> None:
+    graph = tiny(features=np.empty((4, 0), np.float32))
+    graph.save(tmp_path / "store")
+    same(Graph.open(tmp_path / "store"), graph)
+
+
 def same(one: Graph, other: Graph) -> None:
     for name in ("indptr", "indices", "features", "labels", "train_idx", "valid_idx", "test_idx"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
@@ -106,7 +112,6 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
     [
         (tiny(test_idx=None), "/test_idx.npy: the split is empty"),
         (tiny(train_idx=[3], test_idx=[1, 2]), "/train_idx.npy: vertex 3 has no label"),
-        (tiny(features=np.empty((4, 0), np.float32)), "/meta.json: entry.num_features: Exp"),
         (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
         (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),
         (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),

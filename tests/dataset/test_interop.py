@@ -174,6 +174,8 @@ def test_from_pyg():
         from_pyg(geometric.Data(x=x))
     with pytest.raises(GraphError, match="graph: has no features 'x'"):
         from_pyg(geometric.Data(edge_index=data.edge_index))
+    featureless = from_pyg(geometric.Data(edge_index=data.edge_index, y=data.y, num_nodes=3))
+    assert (featureless.num_features, featureless.indptr.tolist()) == (0, graph.indptr.tolist())
 
 
 def test_weights_of_pyg():
@@ -251,6 +253,8 @@ def test_from_dgl():
     check(from_dgl(peer))
     with pytest.raises(GraphError, match="graph: has no features 'x'"):
         from_dgl(peer, features="x")
+    featureless = from_dgl(peer, features=None)
+    assert (featureless.num_features, featureless.labels.tolist()) == (0, [0, 1, 1])
     several = dgl.heterograph({("a", "r", "b"): ([0], [0]), ("b", "s", "a"): ([0], [0])})
     with pytest.raises(GraphError, match="several vertex or edge types"):
         from_dgl(several)

@@ -76,7 +76,7 @@ BAD = {
         **{"seed": (-1, 2**63), "raw": ("my.npz",)},
     },
     PlantedPartition: {
-        **{"num_edges": (0, 2**62), "num_vertices": (31, 2**31), "num_features": (0, 65_537)},
+        **{"num_edges": (0, 2**62), "num_vertices": (31, 2**31), "num_features": (-1, 65_537)},
         **{"num_classes": (1, 5000), "within": (np.nan, 1.5), "signal": (np.nan, np.inf, -1)},
         **{"exponent": (np.nan, np.inf, 2), "seed": (-1, 2**63), "raw": ("my.npz",)},
     },

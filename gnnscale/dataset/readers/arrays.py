@@ -134,7 +134,7 @@ _Edges = Generator[tuple[Array, Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(base.Dataset):
-    """Arrays ``features``, ``edge_index`` and perhaps ``labels``, a split and data of edges.
+    """Arrays ``edge_index`` and perhaps ``features``, ``labels``, a split and data of edges.
 
     Each has a few accepted names; see ``docs/your-graph.md``. Features and edges of a folder are
     mapped and read in slices.
@@ -168,23 +168,34 @@ class Arrays(base.Dataset):
             others = sorted(set(arrays.names) - _NAMES)
             if others:
                 _LOG.info("%s: not read: %s", arrays.path, ", ".join(others))
-            features = _needed(arrays, "features", _FEATURES)
-            header = arrays.header(features, axes=2, kinds="biuf")
-            num_vertices, num_features = header.shape
-            dtype = _stored(header.dtype)
-            self._check_needs(arrays, writer, num_vertices, num_features, dtype)
-            writer.set_num_vertices(num_vertices, source=arrays.source(features))
-            if header.dtype.kind != "b" and dtype != str(header.dtype):
-                _LOG.info("%s: %s is stored as %s", arrays.source(features), header.dtype, dtype)
             writer.lists_edges = _found(arrays, _EDGE_LABELS) is not None
-            self._read_edges(arrays, writer)
-            # An archive's file stays open as long as one of its arrays is read.
-            with closing(arrays.rows(features, kinds="biuf")) as rows:
-                writer.write_features(
-                    rows, num_features=num_features, dtype=dtype, source=arrays.source(features)
-                )
+            features = _found(arrays, _FEATURES)
+            if features is None:
+                num_vertices = _num_vertices(arrays)
+                self._check_needs(arrays, writer, num_vertices, 0, "float32")
+                writer.set_num_vertices(num_vertices, source=arrays.path)
+                self._read_edges(arrays, writer)
+                writer.set_featureless(source=arrays.path)
+            else:
+                self._read_with_features(arrays, writer, features)
             self._read_labels(arrays, writer)
             self._read_edge_labels(arrays, writer)
+
+    def _read_with_features(
+        self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter, features: str
+    ) -> None:
+        """Push vertices, edges and the array ``features``."""
+        header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
+        num_vertices, num_features = header.shape
+        dtype = _stored(header.dtype)
+        self._check_needs(arrays, writer, num_vertices, num_features, dtype)
+        writer.set_num_vertices(num_vertices, source=source)
+        if header.dtype.kind != "b" and dtype != str(header.dtype):
+            _LOG.info("%s: %s is stored as %s", source, header.dtype, dtype)
+        self._read_edges(arrays, writer)
+        # An archive's file stays open as long as one of its arrays is read.
+        with closing(arrays.rows(features, kinds="biuf")) as rows:
+            writer.write_features(rows, num_features=num_features, dtype=dtype, source=source)
 
     def _check_needs(
         self,
@@ -346,11 +357,19 @@ def _found(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | Non
     return found[0] if found else None
 
 
-def _needed(arrays: ArrayFolder | NpzReader, what: str, names: tuple[str, ...]) -> str:
-    name = _found(arrays, names)
-    if name is None:
-        raise GraphError(_missing(arrays, what, ", ".join(names)))
-    return name
+def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
+    """Return the number of vertices of a graph without features.
+
+    Raises:
+        GraphError: there are neither labels nor ``indptr``, which have an entry for each vertex.
+    """
+    labels = _found(arrays, _LABELS)
+    if labels is not None:
+        return arrays.header(labels, axes=(1, 2), kinds="biuf").shape[0]
+    if _edge_form(arrays) == ("indptr", "indices"):
+        return arrays.header("indptr", axes=1, kinds="iu").shape[0] - 1
+    names = ", ".join((*_FEATURES, *_LABELS, "indptr and indices"))
+    raise GraphError(_missing(arrays, "array with a row for each vertex", names))
 
 
 def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:

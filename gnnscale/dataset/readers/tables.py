@@ -115,9 +115,13 @@ class Tables(Dataset):
         if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
         taken = (self.id, self.label, self.split_column)
-        _check_named("features", self.features, taken, "all others")
+        _check_named("features", self.features, taken)
         ends = (self.source, self.target, self.weight, self.edge_label)
-        _check_named("edge_features", self.edge_features, ends, "no features of edges")
+        _check_named("edge_features", self.edge_features, ends)
+        if self.edge_features == []:
+            raise ConfigError(
+                "dataset.edge_features=[]: name a column, or null for no features of edges"
+            )
         for column in self.categories or ():
             if column in taken or (self.features is not None and column not in self.features):
                 raise ConfigError(f"dataset.categories: {shown(column)} is no column of features")
@@ -148,7 +152,8 @@ class Tables(Dataset):
         """Push the vertices, then the edges."""
         vertices, edges = self._table("vertices", self.vertices), self._edge_table(writer)
         columns = self._feature_columns(vertices)
-        writer.notes["columns"] = columns.described()
+        if columns is not None:
+            writer.notes["columns"] = columns.described()
         expected = vertices.num_rows()
         if expected is not None:  # else told when they are decompressed
             self._check_memory(vertices, expected, writer.path)
@@ -166,6 +171,9 @@ class Tables(Dataset):
         del ids
         if edges.labels is not None:
             self._set_edge_labels(writer, edges.labels, edges.table.path)
+        if columns is None:
+            writer.set_featureless(source=vertices.path)
+            return
         width, dtype = columns.num_features, columns.dtype
         writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
 
@@ -232,14 +240,16 @@ class Tables(Dataset):
         memory = _EDGE_LABEL_BYTES * num_edges * labelled
         files.check_space(what, folder, memory=memory, disk=row * num_edges)
 
-    def _feature_columns(self, table: Table) -> FeatureColumns:
-        named = (table.require("id", self.id), self.label, self.split_column)
-        names = self.features or [name for name in table.names if name not in named]
+    def _feature_columns(self, table: Table) -> FeatureColumns | None:
+        """Return the columns of features; None if vertices have no features."""
+        names = self.features
+        if names is None:
+            named = (table.require("id", self.id), self.label, self.split_column)
+            names = [name for name in table.names if name not in named]
         for name in names:
             table.require("features", name)
         if not names:
-            columns = ", ".join(map(shown, table.names))
-            raise GraphError(f"{table.path}: has no column of features, only {columns}")
+            return None
         for name in self.categories or ():
             table.require("categories", name)
         given = self.categories or ()
@@ -297,15 +307,11 @@ class Tables(Dataset):
         )
 
 
-def _check_named(
-    option: str, columns: list[str] | None, taken: Sequence[str | None], otherwise: str
-) -> None:
-    """Refuse columns of features that are named twice, or an empty list of them."""
+def _check_named(option: str, columns: list[str] | None, taken: Sequence[str | None]) -> None:
+    """Refuse columns of features that are named twice."""
     for column in columns or ():
         if column in taken or (columns or []).count(column) > 1:
             raise ConfigError(f"dataset.{option}: {shown(column)} is named twice")
-    if columns == []:
-        raise ConfigError(f"dataset.{option}=[]: name a column, or null for {otherwise}")
 
 
 def _set_labels(

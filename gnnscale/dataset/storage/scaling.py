@@ -118,7 +118,7 @@ def read_scaling(graph: Graph) -> Scaling | None:
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
-    if graph.path is None:
+    if graph.path is None or not graph.origin.own_features:
         return None
     entries = read_meta(graph.path).entries
     found = GRAPH_STORE.record(_WithScaling, entries, graph.path).scaling

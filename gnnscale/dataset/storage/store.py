@@ -293,6 +293,28 @@ class StoreWriter:
                 *(source, self._name_of(column), largest, usual),
             )
 
+    def set_featureless(self, *, source: object) -> None:
+        """Let vertices have no features: rows of length 0.
+
+        Raises:
+            ConfigError: an option says what is to become of features.
+        """
+        given = {
+            "normalize_features": self._options.normalize_features or None,
+            "standardize": self._options.standardize or None,
+            "feature_dtype": self._options.feature_dtype,
+        }
+        for name, value in given.items():
+            if value is not None:
+                shown_value = str(value).lower() if value is True else value
+                raise ConfigError(f"dataset.{name}={shown_value}: {source} has no features")
+        rows = np.zeros((self.num_vertices, 0), np.float32)
+        self._arrays["features"] = write_array(self.path / _FEATURES, rows)
+        self._feature_dtype = "float32"
+        _LOG.info(
+            "%s: has no features; features=learned, degrees or projections trains without", source
+        )
+
     def _name_of(self, feature: int) -> str:
         """Return the column of a table that a feature is of, or its number."""
         first = 0

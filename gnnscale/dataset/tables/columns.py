@@ -37,7 +37,7 @@ def read_columns(graph: Graph) -> tuple[Column, ...] | None:
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
-    return _read(graph, "columns", graph.num_features)
+    return _read(graph, "columns", graph.num_features) if graph.origin.own_features else None
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:

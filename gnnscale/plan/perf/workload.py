@@ -211,7 +211,7 @@ def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
     return Workload(
         layers=model.layer_costs,
         counted=model.counted,
-        num_weights=sum(parameter.numel() for parameter in model.parameters()),
+        num_weights=sum(parameter.numel() for parameter in model.shared_parameters),
         num_vertices=graph.num_vertices,
         feature_bytes=FEATURE_DTYPES[graph.feature_dtype].itemsize,
         uses_degrees=model.uses_degrees,

@@ -99,6 +99,7 @@ def measured_task(
         GraphError: the graph store is not usable.
     """
     graph = model.graph_read(source.open())
+    graph.check_features()
     torch.manual_seed(seed)
     workload = measure_workload(
         graph,

@@ -33,8 +33,13 @@ from gnnscale.report.export.tables import Layout, check_file, check_ids, open_ta
 from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.signature import Signature
-from gnnscale.runtime.edge_use import graph_read
-from gnnscale.runtime.evaluation.load import Trained, load_run, load_trained, open_run_task
+from gnnscale.runtime.evaluation.load import (
+    Trained,
+    load_run,
+    load_trained,
+    open_other,
+    open_run_task,
+)
 from gnnscale.runtime.evaluation.pairs import EdgePredictor, PairScorer
 from gnnscale.runtime.evaluation.predictor import Predictor
 
@@ -288,4 +293,4 @@ def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Tr
         graph = open_run_task(run, config.run).graph
         return graph, load_trained(config.run, run, graph)
     trained = load_trained(config.run, run)
-    return graph_read(run, trained.signature.fitted(config.graph.open())), trained
+    return open_other(run, trained, config.graph.open()), trained

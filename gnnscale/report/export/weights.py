@@ -18,6 +18,12 @@ _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.
 FORMATS = ("safetensors", *_PEERS)
 
+#: Names of learned rows of vertices begin so; and what is said of them: they are inputs.
+_LEARNED = "vertex_rows."
+_ROWS_NOTE = (
+    "learned rows of vertices are not among the weights: gnnscale.load(DIR).graph.features has them"
+)
+
 _OWN = """\
 from gnnscale.model import {name}
 from safetensors.torch import load_file
@@ -94,7 +100,11 @@ def export_model(config: ExportConfig, options: ModelConfig, model: TrainableMod
     _check_file(config)
     file = config.file
     weights, snippet, note = _named(config, options, model)
-    weights = {name: each.clone() for name, each in weights.items()}
+    weights = {
+        name: each.clone() for name, each in weights.items() if not name.startswith(_LEARNED)
+    }
+    if model.vertex_rows is not None:
+        note = "; ".join(filter(None, (note, _ROWS_NOTE)))
     write_atomically(file, safetensors.torch.save(weights, {"format": "pt"}))
     return Exported(file=file, snippet=snippet, note=note)
 

@@ -109,6 +109,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         ConfigError: the planner's machine has fewer devices than the plan, or devices of a clique
             cannot read each other's memory.
     """
+    graph.check_features()
     parts = None if partition is None else partition.parts
     devices, sampler = config.device_plan.parsed(), config.sampler
     split = config.device_plan.split or [1] * len(devices)

@@ -23,6 +23,7 @@ from gnnscale.partition.store import Partition, read_partition
 from gnnscale.plan import Cuda
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
+from gnnscale.runtime.vertex_features import with_features
 
 if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
@@ -58,12 +59,15 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
         ConfigError: the graph cannot be divided, or the caches planned, as the options say.
     """
     store = config.dataset.prepare()
-    made = [Artefact(name=GRAPH_STORE, path=store, content=read_meta(store).content)]
+    meta = read_meta(store)
+    made = [Artefact(name=GRAPH_STORE, path=store, content=meta.content)]
     if config.asks_for_caches and not config.has_caches:
         log.info("no device of device_plan holds a cache, so that nothing is cached")
-    if not config.needs_more_than_graph:
+    if meta.num_features and not config.needs_more_than_graph:
         return tuple(made)
-    return (*made, *make_of_graph(config, Graph.open(store)))
+    threads = config.num_threads
+    graph = with_features(config.features, Graph.open(store), num_threads=threads)
+    return (*made, *make_of_graph(config, graph))
 
 
 def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
@@ -163,7 +167,7 @@ def share_graph(
     gpus = [each for each in config.device_plan.parsed() if isinstance(each, Cuda)]
     if not gpus:
         return [], []
-    graph = open_graph(made)
+    graph = open_graph(config, made)
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
     held = [each.keeps(**sizes, kept=0, budget=each.budget_bytes) for each in gpus]
     topology, features = (all(each) for each in zip(*held, strict=True))
@@ -178,10 +182,11 @@ def share_graph(
     return memory, found
 
 
-def open_graph(artefacts: Sequence[Artefact]) -> Graph:
+def open_graph(config: TrainConfig, artefacts: Sequence[Artefact]) -> Graph:
     """Open the graph store among ``artefacts``, with the arrays that processes share."""
     graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
     assert graph is not None
+    graph = with_features(config.features, graph, num_threads=config.num_threads, seed=config.seed)
     shared: dict[str, Any] = {}
     for name, called in _SHARED.items():
         for each in artefacts:

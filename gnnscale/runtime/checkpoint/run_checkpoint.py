@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gnnscale.core import ConfigError, shown
+from gnnscale.feature import HostFeaturesConfig, PreaggregatedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.options.config import differences
@@ -333,6 +334,8 @@ def check_same_run(
     if config.get("optimizer", {}).get("schedule") == "cosine":
         # The cosine runs over all epochs; with another number of them every step would differ.
         free = tuple(option for option in free if option != "epochs")
+    if _replaces(config) or _replaces(saved.config):
+        free = tuple(option for option in free if option != "features")
     if _repeats(config) and _repeats(saved.config):
         free = tuple(option for option in free if option not in files.PLAN_OPTIONS)
     for option, new, old in differences(config, saved.config, ignore=free):
@@ -346,6 +349,15 @@ def _repeats(options: Mapping[str, Any]) -> bool:
     """Whether a run with these options repeats bit for bit."""
     runtime = options.get("runtime")
     return isinstance(runtime, Mapping) and runtime.get("deterministic") is True
+
+
+def _replaces(options: Mapping[str, Any]) -> bool:
+    """Whether a run with these options reads other rows than the graph's features."""
+    features = options.get("features")
+    target = features.get("_target_", "") if isinstance(features, Mapping) else ""
+    name = str(target).rpartition(".")[2]
+    kinds = (HostFeaturesConfig, PreaggregatedFeaturesConfig)
+    return bool(name) and name not in {each.__name__ for each in kinds}
 
 
 def _place(saved: SavedRun, steps_per_epoch: int, epochs: int) -> str:

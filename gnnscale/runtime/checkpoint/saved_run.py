@@ -19,7 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import STAGES, ConfigError, Count, Positive, decode, shown
+from gnnscale.model import TrainableModel
 from gnnscale.optimizer.plain import restore_optimizer
+from gnnscale.optimizer.rows import ROW_STATE
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
@@ -276,7 +278,7 @@ class SavedRun:
     def check_tensors(
         self,
         file: Path,
-        model: nn.Module,
+        model: TrainableModel,
         optimizer: torch.optim.Optimizer,
         state_names: frozenset[str],
     ) -> None:
@@ -294,7 +296,8 @@ class SavedRun:
         check_weights(file, self.learnt.model, model)
         if self.learnt.best_model or self.epoch > (1 if self.sums is None else 0):
             check_weights(file, self.learnt.best_model, model)
-        _check_optimizer(file, self.learnt.optimizer, optimizer, state_names)
+        rows = None if model.vertex_rows is None else model.vertex_rows.weight
+        _check_optimizer(file, self.learnt.optimizer, optimizer, state_names, rows)
 
     def plan_under(self, options: Mapping[str, Any]) -> list[Any] | None:
         """Return the plan to go on with; with options that it does not follow from, None."""
@@ -361,11 +364,20 @@ def _check_optimizer(
     state: Mapping[int, Mapping[str, Tensor]],
     optimizer: torch.optim.Optimizer,
     names: frozenset[str],
+    rows: Tensor | None,
 ) -> None:
-    """Refuse a state that does not fit: an update reads it without looking at its size."""
+    """Refuse a state that does not fit: an update reads it without looking at its size.
+
+    Args:
+        names: what is kept of every parameter.
+        rows: the parameter of which ``ROW_STATE`` is kept instead, or None.
+    """
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for number, kept in state.items():
-        if not 0 <= number < len(parameters) or not (kept.keys() == names or not kept):
+        if not 0 <= number < len(parameters):
+            raise not_of_this_run(file, "the optimizer's state is another's")
+        wanted = ROW_STATE if parameters[number] is rows else names
+        if kept and kept.keys() != wanted:
             raise not_of_this_run(file, "the optimizer's state is another's")
         for name, tensor in kept.items():
             like = torch.empty(()) if name == "step" else parameters[number]

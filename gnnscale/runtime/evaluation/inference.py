@@ -305,8 +305,9 @@ class LayerwiseInference:
     """Computes exact logits: every layer for all vertices that need it before the next one.
 
     Of fewer layers, what comes of them. Each hidden layer is computed once per vertex;
-    sampling would compute it once per path. What the first layer reads depends on no weight, and is
-    kept if it is small: a small graph would spend most of each validation on reading it again.
+    sampling would compute it once per path. What the first layer reads depends on no weight unless
+    rows are learned, and is kept if it is small: a small graph would spend most of each validation
+    on reading it again.
     """
 
     def __init__(
@@ -482,8 +483,9 @@ class LayerwiseInference:
         assert out is not None
         try:
             chunks = passes.compute(index, groups, out, self._own(stores, index))
-            # What an encoder makes changes with its weights.
-            keeps = index == 0 and self._kept is None and self._model.encoder is None
+            # What an encoder makes changes with its weights, and so do learned rows.
+            changes = self._model.encoder is not None or self._model.vertex_rows is not None
+            keeps = index == 0 and self._kept is None and not changes
             for block, _ in self._keep(chunks) if keeps else chunks:
                 advance(block.num_dst)
         except BaseException:

@@ -17,6 +17,7 @@ from gnnscale.core import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.model.options import CustomModel
+from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.options import found, run_directory, user_code
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import file as files
@@ -26,6 +27,7 @@ from gnnscale.runtime.checkpoint.signature import Signature, read_signature
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task.base import Task
+from gnnscale.runtime.vertex_features import with_features
 from gnnscale.sampler import Sampler, SamplerConfig
 
 #: Groups of a run's options that are used after it, the last only with the run's own graph. Losses
@@ -131,6 +133,28 @@ def _leave_out_code(values: dict[str, Any], given: Mapping[str, Any]) -> str | N
     return sampler
 
 
+def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
+    """Return a graph that the run was not trained on, with its features as the model reads them.
+
+    Args:
+        run: the run's options.
+        graph: as it was opened.
+
+    Raises:
+        ConfigError: the model learned rows of the vertices that it was trained on; or features are
+            not those of the run.
+        GraphError: the graph has no features, and the run makes none.
+    """
+    if run.features.learns:
+        raise ConfigError(
+            f"dataset: the run has learned a row for each vertex of {trained.signature.graph}, and "
+            f"knows no vertex of {graph.name}; train with features=degrees or with features of "
+            "the vertices to predict other graphs"
+        )
+    graph = with_features(run.features, graph, num_threads=run.num_threads)
+    return graph_read(run, trained.signature.fitted(graph))
+
+
 def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
     """Open what a run predicts; what it needs of its graph is made if it is gone.
 
@@ -144,7 +168,7 @@ def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
     if directory is not None:
         file = directory / run_directory.CONFIG_FILE
         run_directory.check_store_of_run(file, run.dataset.store)
-    graph = run.dataset.open()
+    graph = with_features(run.features, run.dataset.open(), num_threads=run.num_threads)
     made = run.task.make(graph)
     return run.task.open(graph_read(run, graph), made, loss=run.loss, metrics=run.metrics)
 
@@ -158,6 +182,14 @@ class Trained:
     epoch: int  #: the best, from 1
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: the graph, as ``graph_identity`` returns it
+
+    def give_rows(self, graph: Graph) -> None:
+        """Let ``graph``, on which the model was trained, have the rows that it learned, if any."""
+        rows = self.model.vertex_rows
+        if rows is not None:
+            # Both then have the same memory, and the file's is free.
+            graph.features[...] = rows.weight.numpy()
+            rows.weight = torch.nn.Parameter(torch.from_numpy(graph.features), requires_grad=False)
 
     def check_own(self, graph: Graph) -> None:
         """Refuse ``graph`` unless it is the one that the model was trained on.
@@ -175,8 +207,9 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
 
     Args:
         run: the run's options.
-        graph: that the run samples, if it is open. Without, no graph is needed, unless the run
-            was trained by a release that wrote no signature.
+        graph: that the run samples, if it is open; it gets the rows that the run has learned.
+            Without, no graph is needed, unless the run has learned rows, or was trained by a
+            release that wrote no signature.
 
     Raises:
         ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
@@ -185,11 +218,16 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     file = directory / files.BEST
     if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
-    signature = read_signature(directory) if graph is None else None
+    # Learned rows are those of a graph's vertices, of which there are so many.
+    needed = graph is not None or run.features.learns
+    signature = None if needed else read_signature(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
         signature = Signature.of(graph, run.task.labels(graph))
     model = _build(run, signature)
+    if run.features.learns:
+        assert graph is not None
+        model.vertex_rows = VertexRows(torch.from_numpy(graph.features))
     best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
@@ -204,6 +242,8 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
         trained.check_own(graph)
     weights = saved_run.check_weights(file, best.get("model"), model)
     model.load_state_dict(weights, assign=_is_ours(run.model))
+    if graph is not None:
+        trained.give_rows(graph)
     return trained
 
 

@@ -206,6 +206,8 @@ class TrainStep:
                 if self._clip_norm is not None:
                     self._synchronizer.clip_gradients(self._clip_norm)
                 self._optimizer.step()
+                if self._model.vertex_rows is not None:
+                    self._model.vertex_rows.update(self._optimizer)
             self._optimizer.zero_grad()
             if complete:
                 self._backend.update_weights()

@@ -26,6 +26,7 @@ from gnnscale.core.gpu_meter import GpuMeter
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
+from gnnscale.model.vertex_rows import LearnedFeatures
 from gnnscale.plan import Cuda, Device
 from gnnscale.plan.card_rates import CardRates
 from gnnscale.plan.device import owns_steps, shared_collective
@@ -101,7 +102,7 @@ class WorkerDevice:
             graph,
             learning.trained,
             num_threads=config.num_threads,
-            store=_store(data, host, cache),
+            store=_store(data, learning, host, cache),
             aggregates=device.takes_aggregated,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
@@ -165,8 +166,12 @@ class WorkerDevice:
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
-def _store(data: Data, host: FeatureStore, cache: OpenedCache | None) -> FeatureStore:
-    """Return where the device reads features: its cache, aggregated rows, or the host's."""
+def _store(
+    data: Data, learning: Learning, host: FeatureStore, cache: OpenedCache | None
+) -> FeatureStore:
+    """Return where the device reads features: learned or aggregated rows, its cache, the host's."""
+    if learning.trained.vertex_rows is not None:
+        return LearnedFeatures(learning.trained.vertex_rows)
     if cache is not None:
         return cache.store
     aggregated = open_aggregated(data.made, data.graph, host)

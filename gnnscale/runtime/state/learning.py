@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from gnnscale.cache import CachePlan, StoredPlan
+from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, TrainableModel
 from gnnscale.model.options import CustomModel
+from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.partition import Partition
 from gnnscale.runtime.checkpoint import artefacts
@@ -25,6 +27,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
 from gnnscale.runtime.task.base import Task
+from gnnscale.runtime.vertex_features import with_features
 from gnnscale.sampler import SeedOrder
 
 log = logging.getLogger(__name__)
@@ -50,9 +53,12 @@ class Data:
             GraphError: a store is not usable.
         """
         if made:
-            graph = artefacts.open_graph(made)
+            graph = artefacts.open_graph(config, made)
         else:
             graph = _one_first(group, config.dataset.open)
+            graph = with_features(
+                config.features, graph, num_threads=config.num_threads, seed=config.seed
+            )
             if config.needs_more_than_graph:
                 made = _one_first(group, partial(artefacts.make_of_graph, config, graph))
         line = describe_use(config, graph) if group.is_rank0 else None
@@ -108,6 +114,10 @@ class Learning:
             config.model.warn_unless_built_again(**sizes)
         torch.manual_seed(config.seed)
         model = data.task.build(config.model)
+        if isinstance(config.features, LearnedFeaturesConfig):
+            factor = config.features.rate_factor(config.optimizer.lr)
+            table = torch.from_numpy(data.graph.features)
+            model.vertex_rows = VertexRows(table, rate_factor=factor)
         if data.columns is None or group.size == 1:
             return cls(model=model, trained=model, optimizer=config.optimizer.build(model))
         assert isinstance(model, GNN)

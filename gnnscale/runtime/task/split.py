@@ -138,7 +138,11 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
             features=graph.edge_features,
         ),
         metric="mrr",
-        origin=Origin(path=graph.path, content=digest(asdict(header))),
+        origin=Origin(
+            path=graph.path,
+            content=digest(asdict(header)),
+            own_features=graph.origin.own_features,
+        ),
     )
     return EdgeSplit(
         graph=divided, undirected=header.undirected, **{part: arrays[part] for part in PARTS}

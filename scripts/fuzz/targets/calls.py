@@ -156,6 +156,16 @@ class Calls:
         of_self |= dict(self_ids=self.maybe(self.ids(num_self, num_rows)))
         return dict(**made, **of_self, self_scale=self.weights(num_self))
 
+    def adam_rows(self) -> Args:
+        n, width = self.size(1, 9), self.size(1, 20)
+        tables = [torch.from_numpy(self.floats(n * width).reshape(n, width)) for _ in range(3)]
+        made = dict(zip(("x", "means", "squares"), (t.clone() for t in tables), strict=True))
+        made["squares"] = made["squares"].abs()
+        ids = self.distinct(n)
+        grads = torch.from_numpy(self.floats(len(ids) * width).reshape(len(ids), width))
+        rates = dict(rate=0.25, beta1=0.5, beta2=0.75, epsilon=self.pick((1e-8, 0.125)))
+        return dict(**made, ids=ids, gradients=grads, **rates)
+
     def edge_dot(self) -> Args:
         b, width = self.block(), self.size(1, 20)
         out = np.zeros((b.num_edges, 2), np.float32)[:, 1]

@@ -134,6 +134,14 @@ def gather_columns(a: Given) -> Any:
     return wide.reshape(len(a.ids), words, 16).transpose(1, 0, 2)
 
 
+def adam_rows(a: Given) -> Any:
+    means = a.means[a.ids] + (a.gradients - a.means[a.ids]) * (1 - a.beta1)
+    squares = a.squares[a.ids] + (a.gradients**2 - a.squares[a.ids]) * (1 - a.beta2)
+    out = np.array(a.x)
+    out[a.ids] -= a.rate * means / (np.sqrt(squares) + a.epsilon)
+    return out
+
+
 def edge_dot(a: Given) -> Any:
     dst = _destinations(a.indptr)
     return (a.a[dst] * a.x[a.indices[: len(dst)]]).sum(axis=1)
@@ -239,6 +247,7 @@ def split_by_member(a: Given) -> Any:
 _BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
     "": (count_slots, gather_columns, count_cut, hottest, running_sums, edge_softmax),
     "out": (add_rows, aggregate, edge_dot, expand_edges, scatter_to_neighbors),
+    "x": (adam_rows,),
     **{"counts": (count_uses, count_reads, count_in_degrees), "target": (copy_rows,)},
     "hops": (hops_from,),
 }

@@ -228,6 +228,31 @@ def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.edge_weights, expected.edge_weights)
 
 
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_features_may_be_missing(tmp_path: Path, form: str) -> None:
+    """Labels say how many vertices there are, or else offsets do."""
+    graph = opened(tmp_path, WHOLE | {"features": None}, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert (graph.num_vertices, graph.num_features) == (4, 0)
+    assert graph.path is not None
+    verify_store(graph.path)
+    shutil.rmtree(tmp_path / "store")
+    by_lists = {"indptr": np.array([0, 1, 1, 2]), "indices": np.array([1, 0])}
+    (tmp_path / "other").mkdir()
+    graph = opened(tmp_path / "other", by_lists, form)
+    assert (graph.num_vertices, graph.num_features, graph.num_classes) == (3, 0, 0)
+    with pytest.raises(GraphError, match=r"store: its vertices have no features; features=learned"):
+        graph.check_features()
+
+
+@pytest.mark.parametrize(
+    "options", [{"standardize": True}, {"normalize_features": True}, {"feature_dtype": "float16"}]
+)
+def test_options_of_features_need_features(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"^dataset.{next(iter(options))}=.*has no features$"):
+        opened(tmp_path, WHOLE | {"features": None}, **options)
+
+
 @pytest.mark.parametrize(
     ("labels", "metric", "expected", "num_classes", "found"),
     [
@@ -298,7 +323,10 @@ def compressed(*indptr: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": None}, ": has no features; accepted are features, x, feat, there is edge_i"),
+        (
+            {"features": None, "labels": None},
+            ": has no array with a row for each vertex; accepted are features, x, feat, labels, y,",
+        ),
         ({"edge_index": None}, ": has no edges; accepted are edge_index, src and dst, indptr and"),
         ({"x": X}, ": has both features and x, allowed is one"),
         ({"src": SRC, "dst": DST}, ": has edges both as edge_index and as src and dst, allowed"),
@@ -347,7 +375,7 @@ def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"graph.pt: allowed are a folder of .npy files and a"):
         Arrays(name="mine", raw=str(file), store=str(tmp_path / "store")).open()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(GraphError, match=r"empty: has no features; .* there is no array"):
+    with pytest.raises(GraphError, match=r"empty: has no edges; .* there is no array"):
         Arrays(name="mine", raw=str(tmp_path / "empty"), store=str(tmp_path / "store")).open()
     with pytest.raises(ConfigError, match=r"dataset.raw: name the file or folder of mine"):
         Arrays(name="mine", store=str(tmp_path / "store")).open()

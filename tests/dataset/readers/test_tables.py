@@ -86,6 +86,18 @@ def test_vertices_without_a_label_leave_the_split(tables, caplog):
     assert "split: 2 vertices without a label neither train nor validate" in caplog.messages
 
 
+def test_vertices_may_have_no_features(tables):
+    """The table has no column for them, or the options name no column."""
+    found = [
+        tables(vertices="id,label,split\n70,0,train\n5,1,val\n-8,1,TEST\n9,,\n").open(),
+        tables(features=[]).open(),
+    ]
+    for graph in found:
+        assert (graph.num_vertices, graph.num_features) == (4, 0)
+        assert "columns" not in read_meta(graph.path).entries
+        verify_store(graph.path)
+
+
 @pytest.mark.parametrize("vertices", [VERTICES, PARQUET_VERTICES], ids=["csv", "parquet"])
 @pytest.mark.parametrize("edges", [EDGES, PARQUET_EDGES], ids=["csv", "parquet"])
 def test_what_tables_become(tables, vertices, edges):
@@ -483,7 +495,6 @@ def columns(**changed):
             "csv: has no column 'id' (dataset.id), it has id;label;split;a;b; dataset.delimiter "
             "says what is between the values",
         ),
-        ("id,label,split\n1,0,train\n", "csv: has no column of features, only id, label, split"),
         ("id,label,split,x,x\n1,0,train,1,1\n", "csv: has two columns 'x'"),
         (VERTICES + "5,0,,1,1\n", "csv: row 5: id 5 is that of another vertex too ("),
         (columns(id=[*"abcb"]), "parquet: row 4: id 'b' is that of another vertex too ("),
@@ -595,7 +606,6 @@ def test_damaged_gz(tables):
     [
         ({"label_kind": "x"}, "dataset.label_kind=x: allowed are auto, classes, values"),
         ({"delimiter": "::"}, "dataset.delimiter="),
-        ({"features": []}, "dataset.features=[]: name a column"),
         ({"features": ["label"]}, "dataset.features: label is named twice"),
         ({"edge_features": []}, "dataset.edge_features=[]: name a column, or null for no features"),
         ({"edge_features": ["weight"]}, "dataset.edge_features: weight is named twice"),

@@ -1,0 +1,70 @@
+"""Rows in place of a graph's features, which a run learns or makes of the structure."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from gnnscale.artifact.files import size
+from gnnscale.core import ConfigError, Float32Array, find_memory
+from gnnscale.feature import FeatureStoreConfig, LearnedFeaturesConfig, MadeFeaturesConfig
+from gnnscale.graph import Graph
+
+_LOG = logging.getLogger(__name__)
+#: Tables in memory while rows are made or learned: of the latter, both moments of each element.
+_TABLES = 3
+
+
+def with_features(
+    features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None = None
+) -> Graph:
+    """Return ``graph`` with the rows that models read.
+
+    Rows that are learned are those that training begins with.
+
+    Args:
+        features: where a run reads features from.
+        graph: as its store has it.
+        num_threads: threads that make rows, which do not depend on it.
+        seed: of the run, which the first learned rows are drawn by; None leaves them 0.
+
+    Raises:
+        GraphError: the graph has no features, and the options make none; or it is damaged.
+        ConfigError: the rows do not fit into memory.
+    """
+    if not features.replaces:
+        graph.check_features()
+        return graph
+    rows = _rows(features, graph, num_threads=num_threads, seed=seed)
+    if graph.num_features and graph.origin.own_features:
+        own = f"{graph.num_features} features of {graph.name}"
+        _LOG.info(f"features={features.name}: the {own} are not read")
+    origin = replace(graph.origin, own_features=False)
+    return replace(graph, features=rows, feature_dtype="float32", origin=origin)
+
+
+def _rows(
+    features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None
+) -> Float32Array:
+    if isinstance(features, MadeFeaturesConfig):
+        _check_memory(features.width, graph)
+        return features.make(graph, num_threads=num_threads)
+    assert isinstance(features, LearnedFeaturesConfig)
+    _check_memory(features.dim, graph)
+    if seed is None:
+        return np.zeros((graph.num_vertices, features.dim), np.float32)
+    return features.draw(graph.num_vertices, seed=seed)
+
+
+def _check_memory(width: int, graph: Graph) -> None:
+    """Refuse tables that memory does not hold."""
+    needed = _TABLES * 4 * graph.num_vertices * width
+    available = find_memory().available
+    if needed > available:
+        raise ConfigError(
+            f"features.dim={width}: rows of {graph.num_vertices:,} vertices, with what is kept or "
+            f"made beside them, take {size(needed)} of memory, and {size(available)} are "
+            "available; a lower dim takes less, and features=degrees next to nothing"
+        )
