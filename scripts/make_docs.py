@@ -410,7 +410,7 @@ def meanings() -> str:
     """Return what options of commands and of classes mean, and choices of groups, as JSON."""
     commands = {name: attributes(cls) for name, cls in COMMANDS.items()}
     classes, choices = {}, {}
-    for group in sorted(each.name for each in CONFIGS.iterdir() if each.is_dir()):
+    for group in sorted(each.name for each in CONFIGS.iterdir() if any(each.glob("*.yaml"))):
         choices[group] = {}
         for file in sorted((CONFIGS / group).glob("*.yaml")):
             target = (read(file) or {}).get("_target_")

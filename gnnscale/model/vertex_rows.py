@@ -20,7 +20,7 @@ class VertexRows(nn.Module):
     """A table of weights, of which a step reads and updates the rows of its input vertices.
 
     The table is a parameter, so that it is saved and restored with the model, but never has a
-    gradient of its own: that would have a row for every vertex.
+    separate gradient: that would have a row for every vertex.
     """
 
     def __init__(self, weight: Tensor, *, rate_factor: float = 1.0) -> None:

@@ -38,7 +38,7 @@ class PartitionConfig:
         num_threads: threads to use; the result does not depend on it.
         num_hops: layers of the model that will be trained, which some partitioners look at.
         force: make it again if it exists.
-        part_stores: also write each part as a graph store of its own, in ``parts`` below the
+        part_stores: also write each part as a separate graph store, in ``parts`` below the
             partition; for partitioners whose parts have all that sampling can touch (pagraph).
     """
 

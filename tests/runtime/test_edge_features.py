@@ -126,12 +126,12 @@ def test_what_a_run_says_of_features_of_edges(settings: Any, store: str) -> None
     for model in ("gat", "gcn"):
         config = settings(*common(store), f"model={model}")
         graph = config.dataset.open()
-        lines[model] = describe_use(config.model, graph)
-        assert describe_use(config.model, graph.without_edge_features()) is None
+        lines[model] = describe_use(config, graph)
+        assert describe_use(config, graph.without_edge_features()) is None
     assert lines["gat"] == "edgy: GAT reads 3 features of each edge"
     assert lines["gcn"].startswith("edgy: GCN does not read the 3 features of each edge")
     config = settings(*common(store), "model=gcn", "model.edge_features=false")
-    assert describe_use(config.model, graph) is None
+    assert describe_use(config, graph) is None
     config = settings(*common(store), "model=gat", "model.edge_features=true")
     with pytest.raises(ConfigError, match=r"edges of .* have no features"):
         graph_read(config, graph.without_edge_features())
