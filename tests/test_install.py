@@ -96,10 +96,11 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
         for path in (ROOT / "cuda").rglob("*")
         if path.is_file() and path.name[0] != "." and "test" not in path.relative_to(ROOT).parts
     }
-    kernels |= {f"gnnscale/cuda/native/gnnscale/{name}.hpp" for name in ("random", "limits")}
+    headers = ("random", "weighted_lists")
+    kernels |= {f"gnnscale/cuda/native/gnnscale/{name}.hpp" for name in headers}
     sources = {
         path.relative_to(ROOT).as_posix()
-        for suffix in ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "*.csv", "py.typed")
+        for suffix in ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "*.csv", "*.json", "py.typed")
         for path in (ROOT / "gnnscale").rglob(suffix)
     }
     assert package - extension - kernels == sources

@@ -29,8 +29,8 @@ _ROWS_STREAM = 0x0E0B
 class FeatureStoreConfig(ABC):
     """Base of the configuration group ``features``."""
 
-    #: Its name on the command line.
-    name: ClassVar[str]
+    #: Its name on the command line; classes of the user's share one.
+    name: ClassVar[str] = "custom"
     #: Whether the first layer's aggregation is computed before training, and its rows are read.
     preaggregates: ClassVar[bool] = False
     #: Whether rows take the place of the graph's features: they are made of the structure, or

@@ -148,6 +148,7 @@ class AttentionLayer(GraphLayer):
     then has the mean of the features of v's in-edges.
     """
 
+    named: ClassVar[str]  #: how an option chooses it, in messages
     #: Of LeakyReLU.
     slope: ClassVar[float] = 0.2
     linear: nn.Linear  #: projects sources, ``[num_heads * width, num_in]``
@@ -192,7 +193,7 @@ class AttentionLayer(GraphLayer):
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Project, attend, and concatenate or average the heads."""
         if block.edge_weights is not None:
-            say_unweighted("model=gat")
+            say_unweighted(self.named)
         attr = attr_with_own(block, degrees) if self.uses_edge_features else None
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
@@ -218,6 +219,8 @@ class GATLayer(AttentionLayer):
 
     If edges have features, ``b_k · U_k e_uv`` is added before LeakyReLU.
     """
+
+    named: ClassVar[str] = "model=gat"
 
     def __init__(
         self, num_in: int, num_out: int, num_heads: int, *, average: bool, edge_dim: int = 0
@@ -265,6 +268,8 @@ class GATv2Layer(AttentionLayer):
     Both projections have a bias, and V is W if weights are shared. If edges have features,
     ``U_k e_uv`` is added to the sum.
     """
+
+    named: ClassVar[str] = "model=gatv2"
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from torch import nn
 from gnnscale.core import ConfigError
 from gnnscale.feature import FeatureStore
 from gnnscale.model import trainable, trial
+from gnnscale.model.activation import Activation
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.options.user_code import EDGE_WIDTH, failed, load_named
 from gnnscale.sampler import Block, MiniBatch
@@ -44,6 +45,12 @@ class UserLayer(GraphLayer):
         # In a tuple: a module that is an attribute would be a part of this one.
         self._of = (model, index)
         self.uses_edge_features = model.uses_edge_features
+
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Return ``h`` as it is: the module activates rows itself."""
+        return h
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the rows ``[num_dst, f']`` that the next layer reads."""

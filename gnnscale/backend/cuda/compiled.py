@@ -185,8 +185,7 @@ def _refused(file: Path, architecture: str, printed: str) -> str:
 def _digest(file: Path, architecture: str, core: ModuleType) -> str:
     """Return a hash of all that the machine code depends on."""
     root = kernels.sources()
-    headers = kernels.native_headers(root) / "gnnscale"
-    native = [(headers / name).read_bytes() for name in ("random.hpp", "limits.hpp")]
+    native = kernels.native_sources(root)
     shared = compiling.digest_of_files(root, ("include",), _SUFFIXES).encode()
     words = (architecture, _STANDARD, "fma=False", core.__version__, nvrtc_version())
     return compiling.digest([file.read_bytes(), shared, *native, *(w.encode() for w in words)])

@@ -142,8 +142,7 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 def _digest(root: Path, compiler: compiling.Compiler) -> str:
     """Return a hash of all that the library depends on."""
-    headers = kernels.native_headers(root) / "gnnscale"
-    native = [(headers / name).read_bytes() for name in ("random.hpp", "limits.hpp")]
+    native = kernels.native_sources(root)
     own = compiling.digest_of_files(root, _FOLDERS, _SUFFIXES).encode()
     words = (*compiler.command, compiler.version, *_OPTIONS)
     return compiling.digest([own, *native, *(each.encode(errors="replace") for each in words)])

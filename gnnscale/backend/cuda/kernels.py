@@ -58,10 +58,20 @@ def sources() -> Path:
     return compiling.find_sources("cuda", Path("include/gnnscale_cuda/device.hpp"), "CUDA")
 
 
+#: Native headers that kernels include; the installed package has these alone.
+_NATIVE_HEADERS = ("random.hpp", "weighted_lists.hpp")
+
+
 def native_headers(root: Path) -> Path:
     """Return the folder of the native headers that kernels include (``gnnscale/random.hpp``)."""
     installed = root / "native"
     return installed if installed.is_dir() else root.parent / "native" / "include"
+
+
+def native_sources(root: Path) -> list[bytes]:
+    """Return the content of these headers, by which compiled kernels are recognised."""
+    headers = native_headers(root) / "gnnscale"
+    return [(headers / name).read_bytes() for name in _NATIVE_HEADERS]
 
 
 def kernel_files(root: Path) -> tuple[Path, ...]:
