@@ -137,7 +137,7 @@ def gather_columns(a: Given) -> Any:
 def adam_rows(a: Given) -> Any:
     means = a.means[a.ids] + (a.gradients - a.means[a.ids]) * (1 - a.beta1)
     squares = a.squares[a.ids] + (a.gradients**2 - a.squares[a.ids]) * (1 - a.beta2)
-    out = np.array(a.x)
+    out = np.array(a.x, np.float64)
     out[a.ids] -= a.rate * means / (np.sqrt(squares) + a.epsilon)
     return out
 
