@@ -78,7 +78,7 @@ def initialise_rows(gnn: GNN) -> None:
             nn.init.uniform_(layer.linear.bias, -bound, bound)
 
 
-class _PairGNN(GNN):
+class PairGNN(GNN):
     """A graph neural network whose output rows are compared, edge by edge.
 
     Its forward returns what ``outputs`` makes of the edges in ``MiniBatch.links``; of a mini-batch
@@ -108,7 +108,7 @@ class _PairGNN(GNN):
         raise NotImplementedError
 
 
-class LinkGNN(_PairGNN):
+class LinkGNN(PairGNN):
     """A graph neural network and the decoder of its output rows."""
 
     def __init__(self, gnn: GNN, decoder: Decoder) -> None:
@@ -142,7 +142,7 @@ class EdgeNetwork(nn.Module):
         return outputs
 
 
-class EdgeGNN(_PairGNN):
+class EdgeGNN(PairGNN):
     """A graph neural network, and the network that makes outputs of an edge of its ends' rows."""
 
     def __init__(self, gnn: GNN, network: EdgeNetwork) -> None:

@@ -8,6 +8,7 @@ import pytest
 from devices import accelerator, plan_of
 from learnt import same, weights
 from one_line import one_line
+from safetensors.torch import load_file
 
 import gnnscale
 from gnnscale.dataset import from_arrays
@@ -145,3 +146,11 @@ def test_what_does_not_go_together(settings: Any, given: str, message: str) -> N
 def test_a_graph_without_labels_of_edges() -> None:
     with one_line("task=edges: edges of", "have no labels"):
         gnnscale.train(_vertices(), **SMALL, options={"task": "edges"})
+
+
+def test_exported_weights(tmp_path: Path) -> None:
+    done = gnnscale.train(labelled(), **SMALL | {"epochs": 1}, options={"task": "edges"})
+    whole = done.export(tmp_path / "ours.safetensors")
+    assert "network.output.weight" in load_file(whole.file)
+    rows = done.export(tmp_path / "pyg.safetensors", format="pyg")
+    assert "network over both ends' rows is left out" in rows.note

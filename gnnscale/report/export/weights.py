@@ -131,11 +131,13 @@ def _named(
                 "have its own names; format=safetensors writes these"
             )
         note = peer.note.get(options.name, "")
+        if isinstance(model, links.EdgeGNN):
+            note = "the network over both ends' rows is left out; format=safetensors has it"
         weights = peer.weights(options, model)
         return weights, peer.snippet(options, model.widths, file, _edge_width(model)), note
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
-    if not isinstance(model, GNN) or isinstance(model, links.LinkGNN):
+    if not isinstance(model, GNN) or isinstance(model, links.PairGNN):
         return model.state_dict(), "", "they load into the model of your program"
     return model.state_dict(), _own_snippet(options, model.widths, file, _edge_width(model)), ""
 
