@@ -29,7 +29,7 @@ def _wide(value: Any) -> Any:
         if name == "bfloat16":
             value = (value.astype(np.uint32) << 16).view(np.float32)
     elif isinstance(value, list):
-        if value and isinstance(value[0], (torch.Tensor, np.ndarray, tuple)):
+        if any(isinstance(each, (torch.Tensor, np.ndarray, tuple)) for each in value):
             return [_wide(each) for each in value]
         value = np.asarray(value)
     elif not isinstance(value, np.ndarray):
