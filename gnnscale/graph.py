@@ -143,11 +143,12 @@ class EdgeData:
     #: None if an edge is numbered by its place in ``indices``
     ids: Int64Array | None = None
     #: ``[num_edges]`` uint32, the row of ``features`` of each edge, which an edge and its reverse
-    #: share; None if edges have neither features nor labels
+    #: share; None if edges have no features
     rows: UInt32Array | None = None
     #: ``[num_rows, num_edge_features]`` float32, finite; None if edges have no features
     features: Float32Array | None = None
-    #: ``[num_rows, 2]`` source and destination of each row, None if edges have no rows
+    #: ``[num_rows, 2]`` source and destination of each row of features and labels; None if edges
+    #: have neither
     ends: IntArray | None = None
     #: the labels of the rows, or None
     labels: EdgeLabels | None = None
@@ -471,7 +472,7 @@ class Graph:
 
 
 def _are_equal(mine: Array | None, stored: Array | None) -> bool:
-    """Whether an array is that of a store, mapped or read; None is not."""
+    """Whether an array is that of a store, mapped or read; False if one of them is None."""
     if isinstance(mine, np.memmap) and isinstance(stored, np.memmap):
         places = [(each.filename, each.offset, each.shape) for each in (mine, stored)]
         return places[0] == places[1]

@@ -10,7 +10,7 @@ from gnnscale.sampler import minibatch
 from gnnscale.sampler.minibatch import Links, MiniBatch
 
 
-class EdgeSampler:
+class EdgeSampler(minibatch.OverSampler):
     """Samples for labelled edges with a sampler of vertices.
 
     A seed is the row of an edge. All edges send messages, the predicted ones too: what they carry
@@ -27,18 +27,9 @@ class EdgeSampler:
             ends: ``[num_rows, 2]`` source and destination of each edge.
             features: ``[num_rows, num_edge_features]``, None without.
         """
-        self._sampler = sampler
+        super().__init__(sampler)
         self._ends = ends
         self._features = features
-
-    @property
-    def num_threads(self) -> int:
-        """Threads of one call."""
-        return self._sampler.num_threads
-
-    @num_threads.setter
-    def num_threads(self, count: int) -> None:
-        self._sampler.num_threads = count
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""

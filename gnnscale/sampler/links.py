@@ -108,7 +108,7 @@ class StepEdges:
         return steps[place]
 
 
-class LinkSampler:
+class LinkSampler(minibatch.OverSampler):
     """Samples for edges with a sampler of vertices.
 
     A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
@@ -139,22 +139,13 @@ class LinkSampler:
             seed: of the run.
             step_edges: returns the edges that all devices predict in a step.
         """
-        self._sampler = sampler
+        super().__init__(sampler)
         self._edges = edges
         self._num_vertices = num_vertices
         self._num_negatives = num_negatives
         self._undirected = undirected
         self._seed = seed
         self._step_edges = step_edges
-
-    @property
-    def num_threads(self) -> int:
-        """Threads of one call."""
-        return self._sampler.num_threads
-
-    @num_threads.setter
-    def num_threads(self, count: int) -> None:
-        self._sampler.num_threads = count
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""

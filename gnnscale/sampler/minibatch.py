@@ -184,6 +184,23 @@ class Sampler(Protocol):
         ...
 
 
+class OverSampler:
+    """Base of samplers that draw with another sampler, on its threads."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        """Draw with ``sampler``."""
+        self._sampler = sampler
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of one call; may be changed between calls."""
+        return self._sampler.num_threads
+
+    @num_threads.setter
+    def num_threads(self, num_threads: int) -> None:
+        self._sampler.num_threads = num_threads
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig(ABC):
     """Base of the configuration group ``sampler``."""

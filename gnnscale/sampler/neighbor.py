@@ -189,7 +189,7 @@ class WeightedSampling(_FanoutSampling):
         return WeightedSampler(graph, **self._options(seed, num_threads))
 
 
-class WithoutLastHop:
+class WithoutLastHop(minibatch.OverSampler):
     """Samples all hops but the last, and puts a first block without edges in its place.
 
     So ``input_vertices`` are V^1: the destinations of the first layer, whose rows are ready.
@@ -197,20 +197,11 @@ class WithoutLastHop:
 
     def __init__(self, outer: minibatch.Sampler) -> None:
         """Let ``outer`` sample the hops before the last, none for a model of one layer."""
-        self._outer = outer
-
-    @property
-    def num_threads(self) -> int:
-        """Threads of one call; may be changed between calls."""
-        return self._outer.num_threads
-
-    @num_threads.setter
-    def num_threads(self, num_threads: int) -> None:
-        self._outer.num_threads = num_threads
+        super().__init__(outer)
 
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
-        batch = self._outer.sample(seeds, step)
+        batch = self._sampler.sample(seeds, step)
         num_vertices = len(batch.input_vertices)
         first = minibatch.Block(
             indptr=np.zeros(num_vertices + 1, np.int64),
