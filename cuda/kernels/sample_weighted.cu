@@ -144,9 +144,8 @@ struct WeightedDraws {
 
   __device__ int64_t degree() const { return list.end - list.begin; }
   // The place of a draw in the list; negative if it is none.
-  __device__ int64_t place(uint64_t i, double total) const {
-    const double target = weight_target(draw(key, i), total);
-    const int64_t edge = list.edge_at(target, list.block_at(target));
+  __device__ int64_t place(uint64_t i) const {
+    const int64_t edge = list.edge_in(list.aliased_at(block_random(key, i)), edge_random(key, i));
     return edge < 0 ? -1 : edge - list.begin;
   }
 };
@@ -154,9 +153,9 @@ struct WeightedDraws {
 template <typename Vertex>
 __device__ inline WeightedDraws weighted_draws_of(const SamplePlan& plan, const SampleState& state,
                                                   int hop, int64_t dst) {
-  const auto v = static_cast<uint64_t>(static_cast<const Vertex*>(plan.vertices)[dst]);
-  return {combine(state.keys[hop], v),
-          weighted_list(plan.weights, plan.weight_sums, plan.begins[dst], plan.degrees[dst])};
+  const auto v = static_cast<int64_t>(static_cast<const Vertex*>(plan.vertices)[dst]);
+  return {combine(state.keys[hop], static_cast<uint64_t>(v)),
+          weighted_list(plan.weights, plan.weight_slots, v, plan.begins[dst], plan.degrees[dst])};
 }
 
 // Where the draws of a list are kept, to be compared: eight bytes an edge.
@@ -173,10 +172,9 @@ __device__ inline int64_t take_drawn(const SamplePlan& plan, SampleState& state,
   int64_t* drawn = drawn_of(plan, first);
   const unsigned lane = threadIdx.x & 31, earlier = (1U << lane) - 1;
   const int64_t most = max_draws(draws.degree(), k);
-  const double total = draws.list.total();
   int64_t count = 0;
   for (int64_t begin = 0; begin < most && count < k; begin += 32) {
-    const int64_t place = begin + lane < most ? draws.place(begin + lane, total) : -1;
+    const int64_t place = begin + lane < most ? draws.place(begin + lane) : -1;
     const unsigned equal = __match_any_sync(kAllLanes, place);
     bool is_new = place >= 0 && (equal & earlier) == 0;
     for (int64_t each = 0; each < count; ++each) is_new = is_new && drawn[each] != place;
@@ -215,7 +213,7 @@ __device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state,
     if (k == 0 || (kWarps > 1 && n <= kLong)) continue;
     const WeightedDraws draws = weighted_draws_of<Vertex>(plan, state, hop, dst);
     Race race{times_key(draws.key), plan.weights + draws.list.begin, n};
-    if (draws_from_sums(n, k)) {
+    if (draws_from_slots(n, k)) {
       race.drawn = drawn_of(plan, indptr[dst]);
       if (kWarps == 1) {
         race.num_drawn = take_drawn<Vertex>(plan, state, hop, draws, dst, k);
@@ -250,8 +248,7 @@ __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& s
   reset_tiles(plan.edge_tiles, &state.edge_ticket, num_edges);
   for_edges(indptr, state.num_vertices[hop], num_edges, [&](int64_t edge, int64_t dst) {
     const WeightedDraws draws = weighted_draws_of<Vertex>(plan, state, hop, dst);
-    const int64_t place =
-        draws.place(static_cast<uint64_t>(edge - indptr[dst]), draws.list.total());
+    const int64_t place = draws.place(static_cast<uint64_t>(edge - indptr[dst]));
     take<Vertex>(plan, state, hop, edge, dst, place < 0 ? 0 : place);
   });
 }
@@ -264,20 +261,17 @@ GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each);
 
-// The sums of weighted_lists.hpp, as the native sampler adds them up. Once for a graph, a thread a
+// The slots of weighted_lists.hpp, as the native sampler fills them. Once for a graph, a thread a
 // list.
 extern "C" __global__ void __launch_bounds__(256)
-    sample_sum_weights(const int64_t* indptr, const float* weights, double* sums,
-                       int64_t num_vertices, int64_t num_edges) {
+    sample_fill_slots(const int64_t* indptr, const float* weights, gnnscale::WeightSlot* slots,
+                      int64_t num_vertices, int64_t num_edges) {
   for (int64_t v = blockIdx.x * int64_t{256} + threadIdx.x; v < num_vertices;
        v += gridDim.x * int64_t{256}) {
     const int64_t begin = indptr[v], end = indptr[v + 1];
-    if (begin < 0 || end > num_edges) continue;
-    double sum = 0;
-    for (int64_t edge = begin; edge < end; ++edge) {
-      sum = gnnscale::with_weight(sum, weights[edge]);
-      if ((edge + 1) % gnnscale::kWeightBlock == 0) sums[edge / gnnscale::kWeightBlock] = sum;
-    }
+    if (begin < 0 || end < begin || end > num_edges) continue;
+    const auto list = gnnscale::weighted_list(weights, slots, v, begin, end - begin);
+    gnnscale::SlotFiller(list, slots + (list.slots - slots)).fill();
   }
 }
-GNNSCALE_EXPORT(sample_sum_weights);
+GNNSCALE_EXPORT(sample_fill_slots);

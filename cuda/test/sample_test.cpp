@@ -105,13 +105,13 @@ class DeviceSampler {
         priorities_(most_),
         vertex_tiles_(ids_.size() / 256 + 1),
         edge_tiles_(most_ / 256 + 1),
-        sums_(graph.num_edges() / kWeightBlock) {
+        weight_slots_(num_weight_slots(graph.num_vertices(), graph.num_edges())) {
     plan_.num_vertices = graph.num_vertices();
     plan_.num_edges = graph.num_edges();
     plan_.indptr = graph.indptr.data();
     plan_.indices = graph.indices.data();
     plan_.weights = graph.weights.data();
-    plan_.weight_sums = sums_.data();
+    plan_.weight_slots = weight_slots_.data();
     plan_.num_hops = static_cast<int64_t>(options.fanouts.size());
     plan_.replace = options.replace;
     plan_.by_weight = options.by_weight;
@@ -128,7 +128,7 @@ class DeviceSampler {
       plan_.hops[hops_.size() - 1] = hops_.back().of(fanout);
       plan_.left[hops_.size() - 1] = left_.back().of(fanout);
     }
-    run("sample_sum_weights", graph.indptr.data(), graph.weights.data(), sums_.data(),
+    run("sample_fill_slots", graph.indptr.data(), graph.weights.data(), weight_slots_.data(),
         graph.num_vertices(), graph.num_edges());
   }
 
@@ -267,7 +267,7 @@ class DeviceSampler {
   Buffer<const void*> lists_;
   Buffer<int32_t> kept_before_;
   Buffer<uint64_t> priorities_, vertex_tiles_, edge_tiles_;
-  Buffer<double> sums_;
+  Buffer<WeightSlot> weight_slots_;
   std::vector<HopBuffers> hops_, left_;
   Buffer<int32_t> list_slots_;
   Buffer<int64_t> kept_indptr_[2];
@@ -290,10 +290,9 @@ SampledBatch<Vertex> native_sample(const Graph<Vertex>& graph, const Options& op
   Sampler<Vertex> sampler(
       {graph.num_vertices(), graph.num_edges(), graph.indptr.data(), graph.indices.data()});
   const Seeds from{seeds.data(), true, static_cast<int64_t>(seeds.size())};
-  std::vector<double> sums(graph.num_edges() / kWeightBlock);
-  sum_weights(graph.indptr.data(), graph.num_vertices(), graph.weights.data(), graph.num_edges(),
-              sums.data(), 1);
-  const EdgeAsk ask{graph.weights.data(), sums.data(), options.by_weight, true, true};
+  const WeightSlots slots(graph.indptr.data(), graph.num_vertices(), graph.weights.data(),
+                          graph.num_edges(), 1);
+  const EdgeAsk ask{graph.weights.data(), &slots, options.by_weight, true, true};
   if (options.layerwise) return sampler.sample_layers(from, options.fanouts, kSeed, step, ask);
   return sampler.sample_neighbors(from, options.fanouts, options.replace, kSeed, step, 1, false,
                                   ask);

@@ -114,11 +114,11 @@ class NativeSampler:
         become so while it is mapped.
         """
 
-    def sum_weights(self, *, num_threads: int) -> None:
-        """Add up the weights of edges, to draw neighbours by weight.
+    def prepare_weights(self, *, num_threads: int) -> None:
+        """Read the weights of edges, to draw neighbours by weight.
 
-        Reads all of them once and keeps half a byte an edge: a float64 for every 16 edges. The
-        first sample ``by_weight`` does so if nobody has.
+        Keeps an alias table of every list: eight bytes for every 16 edges, and for every vertex.
+        The first sample ``by_weight`` does so if nobody has.
 
         Raises:
             ValueError: the edges have no weights.

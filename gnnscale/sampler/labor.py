@@ -72,6 +72,7 @@ class LaborSampler:
             seed=self.seed,
             step=step,
             weight_sums=self._graph.weight_sums,
+            num_threads=self.num_threads,
         )
 
     def reach(self, seeds: Array, step: int) -> minibatch.Reach:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
+from gnnscale import ops
 from gnnscale.core import (
     Array,
     ConfigError,
@@ -259,13 +262,23 @@ def to_minibatch(
     seed: int,
     step: int,
     weight_sums: Float32Array | None = None,
+    num_threads: int = 1,
 ) -> MiniBatch:
     """Order the hops of a native sample as blocks, inputs first.
 
-    ``weight_sums`` are ``[num_vertices]`` of the whole graph, if it has weights.
+    Args:
+        weight_sums: ``[num_vertices]`` of the whole graph, if it has weights.
+        num_threads: threads that look them up.
     """
     input_vertices, hops, edge_vertices = sampled
-    sums = None if weight_sums is None else weight_sums[input_vertices]
+    sums = None
+    if weight_sums is not None:
+        # NumPy waits for each of them in turn.
+        out = torch.empty(len(input_vertices), 1)
+        ops.gather(
+            torch.from_numpy(weight_sums)[:, None], input_vertices, out=out, num_threads=num_threads
+        )
+        sums = out[:, 0].numpy()
     blocks = tuple(
         Block(
             indptr=hop.indptr,

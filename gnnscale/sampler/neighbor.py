@@ -53,8 +53,8 @@ class _FanoutSampler:
         self.seed = seed
         self.num_threads = num_threads
         if self._by_weight:
-            with progress.track(f"adding up the weights of {graph.name}"):
-                self._native.sum_weights(num_threads=num_threads)
+            with progress.track(f"reading the weights of {graph.name}"):
+                self._native.prepare_weights(num_threads=num_threads)
 
     def _sample(self, seeds: Array, step: int, **options: bool) -> minibatch.MiniBatch:
         sampled = self._native.sample_neighbors(
@@ -65,9 +65,13 @@ class _FanoutSampler:
             **self._choices(),
             **options,
         )
-        weight_sums = self._graph.weight_sums
         return minibatch.to_minibatch(
-            len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums
+            len(seeds),
+            sampled,
+            seed=self.seed,
+            step=step,
+            weight_sums=self._graph.weight_sums,
+            num_threads=self.num_threads,
         )
 
     def _choices(self) -> dict[str, Any]:
@@ -158,13 +162,13 @@ class WeightedSampler(_FanoutSampler):
     """Draws up to ``fanouts[h]`` in-neighbours of a vertex with probability by edge weight.
 
     Neighbours are drawn one after the other, each with probability proportional to its edge's
-    weight among those that are left. A draw is a place in the sum of all weights, found by prefix
-    sums that are kept for every 16 edges; what is drawn twice is rejected. If a list has at most
-    four times as many neighbours as are drawn, more than 512 are drawn, or too many draws are
-    rejected, those that are left get exponential times ``-log(u) / w``, and the smallest are picked
+    weight among those that are left. An alias table of every list (Vose, 1991) finds the 16 edges
+    of a draw, and the edge among them; what is drawn twice is rejected. If a list has at most four
+    times as many neighbours as are drawn, more than 512 are drawn, or too many draws are rejected,
+    those that are left get exponential times ``-log(u) / w``, and the smallest are picked
     (Efraimidis and Spirakis, 2006): the same distribution. Edges of weight 0 are never drawn. What
     is drawn for vertex ``v`` at hop ``h`` of step ``s`` depends on ``(seed, s, h, v)`` and the
-    weights alone. The sums take half a byte an edge, in each process that samples.
+    weights alone. The tables take 2 bytes an edge and 32 a vertex, in each process that samples.
 
     The choice uses up the weights: blocks have no ``edge_weights``, and a mean over what was drawn
     counts all alike. Blocks have ``weight_sums``, which rescale a sum: the sum of ``w_u h_u`` over

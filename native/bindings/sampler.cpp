@@ -99,9 +99,9 @@ class NativeSampler {
     });
   }
 
-  void sum_weights(const py::object& num_threads) {
+  void prepare_weights(const py::object& num_threads) {
     refuse_without_weights("by_weight");
-    weight_sums(thread_count(num_threads));
+    weight_slots(thread_count(num_threads));
   }
 
   py::object sample_neighbors(const py::object& seeds, const py::object& fanouts,
@@ -117,7 +117,7 @@ class NativeSampler {
     const int threads = thread_count(num_threads);
     const bool expands_new = flag(only_new, "only_new");
     EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
-    if (ask.by_weight) ask.weight_sums = weight_sums(threads);
+    if (ask.by_weight) ask.slots = weight_slots(threads);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads,
@@ -246,16 +246,14 @@ class NativeSampler {
     refuse_value(name, "True", "False for a graph whose edges have no weights");
   }
 
-  // The sums that weighted draws need, made once.
-  const double* weight_sums(int num_threads) {
+  // The slots that weighted draws need, made once.
+  const WeightSlots* weight_slots(int num_threads) {
     NoGil released;
-    std::call_once(summed_, [&] {
-      auto sums = std::make_unique<HugeArray<double>>(num_edges_ / kWeightBlock);
-      gnnscale::sum_weights(offsets_, num_vertices_, edge_weights_, num_edges_, sums->data(),
-                            num_threads);
-      weight_sums_ = std::move(sums);
+    std::call_once(prepared_, [&] {
+      weight_slots_ = std::make_unique<WeightSlots>(offsets_, num_vertices_, edge_weights_,
+                                                    num_edges_, num_threads);
     });
-    return weight_sums_->data();
+    return weight_slots_.get();
   }
 
   py::object name_, indptr_, indices_, weights_, rows_;
@@ -263,8 +261,8 @@ class NativeSampler {
   int64_t num_vertices_ = 0, num_edges_ = 0;
   const float* edge_weights_ = nullptr;
   const uint32_t* edge_rows_ = nullptr;
-  std::once_flag summed_;
-  std::unique_ptr<HugeArray<double>> weight_sums_;
+  std::once_flag prepared_;
+  std::unique_ptr<WeightSlots> weight_slots_;
   std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
 };
 
@@ -277,7 +275,7 @@ void bind_sampler(py::module_& m) {
                   "indptr indices num_src importance positions edge_weights edge_rows", 4);
   py::class_<NativeSampler>(m, "NativeSampler", py::module_local())
       .def(py::init<const py::object&>(), "graph"_a)
-      .def("sum_weights", &NativeSampler::sum_weights, py::kw_only(), "num_threads"_a)
+      .def("prepare_weights", &NativeSampler::prepare_weights, py::kw_only(), "num_threads"_a)
       .def("sample_neighbors", &NativeSampler::sample_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
            "by_weight"_a = false, "edge_positions"_a = false, "edge_weights"_a = false,

@@ -92,7 +92,8 @@ void pick_smallest(uint64_t key, const Vertex* list, int64_t n, int64_t k, int64
     if (found.size >= k) break;
   }
   if (found.size <= kFew) {
-    GNNSCALE_FOR_ISA(labor_kernels).keep_few(found, k, begin, out);
+    GNNSCALE_FOR_ISA(labor_kernels)
+        .keep_few(found.numbers, found.places, found.size, k, begin, out);
     return;
   }
   drop_large(found, k);

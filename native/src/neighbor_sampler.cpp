@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gnnscale/parallel.hpp"
+#include "gnnscale/prefetch.hpp"
 #include "gnnscale/random.hpp"
 #include "gnnscale/sampler.hpp"
 #include "gnnscale/simd.hpp"
@@ -32,11 +33,11 @@ namespace {
 // Edges a chunk holds: enough to hide the cost of handing it out, few enough to stay in L2.
 constexpr int64_t kChunkEdges = 1024;
 // Of weighted hops there are more: nothing is fetched ahead when a chunk begins.
-constexpr int64_t kWeightedChunkEdges = 4096;
+constexpr int64_t kWeightedChunkEdges = 2048;
 constexpr int64_t kPrefetchDistance = 48;
 constexpr int64_t kListsAhead = 12;
-// Edges whose weighted draws are begun before the first of them is finished.
-constexpr int64_t kBegun = 128;
+// Edges by which slots of weighted draws are fetched ahead of their blocks, and these ahead of use.
+constexpr int64_t kSlotsAhead = 128, kBlocksAhead = 128;
 
 bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
   return GNNSCALE_FOR_ISA(pick_kernels).pick32(hop, first, last, positions);
@@ -61,8 +62,17 @@ uint64_t hop_key(const EdgeAsk& ask, uint64_t seed, uint64_t step, uint64_t hop)
   __builtin_unreachable();
 }
 
-// To the second-level cache, as in pick_kernels.cpp.
-inline void fetch(const void* address) { __builtin_prefetch(address, 0, 2); }
+// Fetches the cache lines of a block's elements: one more where an array does not begin with a
+// line.
+template <typename Element>
+void fetch_elements(const Element* elements, int64_t block) {
+  constexpr int64_t kBytes = 64;
+  const auto begin = reinterpret_cast<uintptr_t>(elements + block * kWeightBlock);
+  const uintptr_t end = begin + kWeightBlock * sizeof(Element);
+  for (uintptr_t line = begin & ~(kBytes - 1); line < end; line += kBytes) {
+    prefetch_far(reinterpret_cast<const void*>(line));
+  }
+}
 
 // The entry of a vertex in the table that relabels what is picked; not that of an object if the id
 // is no vertex.
@@ -142,7 +152,7 @@ typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t
 template <typename Vertex>
 typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
                                                                int64_t last) {
-  if (!hop.ask.by_weight) {
+  if (!hop.ask.by_weight || hop.ask.slots->all_positive()) {
     return count_lists(hop, first, last,
                        [&](int64_t, int64_t degree) { return hop.count(degree); });
   }
@@ -216,73 +226,66 @@ bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
   return good;
 }
 
+// Fetches the beginning of a list that is read as a whole; the processor continues by itself.
+template <typename Vertex>
+void Sampler<Vertex>::fetch_list(const Hop& hop, const WeightedList& list) const {
+  constexpr int64_t kBlocks = 8;
+  const int64_t first = list.first_block();
+  for (int64_t i = 0; i < std::min(list.num_blocks(), kBlocks); ++i) {
+    fetch_elements(hop.ask.weights, first + i);
+    fetch_elements(graph_.indices, first + i);
+  }
+}
+
 template <typename Vertex>
 bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_from,
                                       const Span& span, int64_t* positions) const {
-  thread_local Scratch<double> scratch;
-  double* targets = scratch.reserve(span.last_edge - span.first_edge);
   const int64_t* indptr = hop.indptr.data.get();
   const bool replace = hop.replace && hop.fanout >= 0;
-  const auto picks_of = [&](int64_t dst) {
-    const uint64_t key = combine(hop.key, static_cast<uint64_t>(pick_from.vertices[dst]));
-    return WeightedPick{weighted_list(hop.ask.weights, hop.ask.weight_sums, pick_from.begins[dst],
-                                      pick_from.degrees[dst]),
-                        key, indptr[dst + 1] - indptr[dst], replace};
+  const WeightSlot* slots = hop.ask.slots->data();
+  const auto pick_at = [&](int64_t dst) {
+    const auto v = static_cast<int64_t>(pick_from.vertices[dst]);
+    const uint64_t key = combine(hop.key, static_cast<uint64_t>(v));
+    const int64_t begin = pick_from.begins[dst], degree = pick_from.degrees[dst];
+    return WeightedPick{weighted_list(hop.ask.weights, slots, v, begin, degree), key,
+                        indptr[dst + 1] - indptr[dst], replace};
   };
-  // What the draws of a block will read: a line of weights, and the neighbours.
-  const auto fetch_block = [&](int64_t block) {
-    const int64_t edge = block * kWeightBlock;
-    fetch(hop.ask.weights + edge);
-    for (size_t line = 0; line < sizeof(Vertex) / 4; ++line) {
-      fetch(graph_.indices + edge + line * kWeightBlock / 2);
+  // Draws read a slot, then the other one that it may name, then a neighbour. Each is fetched a
+  // window ahead of its use: these cache misses are under way during the arithmetic.
+  int64_t found = span.first_dst, opened = found;
+  const auto find_until = [&](int64_t edge) {
+    for (; found < span.last_dst && indptr[found] < edge; ++found) {
+      const WeightedPick pick = pick_at(found);
+      pick.draws() ? pick.find(positions + (indptr[found] - span.first_edge))
+                   : fetch_list(hop, pick.list);
     }
   };
-  // Lists are begun a window ahead of those that are finished: their cache misses are under way
-  // during the arithmetic.
-  int64_t begun = span.first_dst, fetched = begun;
-  const auto begin_next = [&] {
-    for (; fetched < std::min(begun + kListsAhead, span.last_dst); ++fetched) {
-      fetch_list(hop, pick_from.begins[fetched], pick_from.degrees[fetched]);
+  const auto open_until = [&](int64_t edge) {
+    for (; opened < span.last_dst && indptr[opened] < edge; ++opened) {
+      find_until(indptr[opened] + kSlotsAhead);
+      const WeightedPick pick = pick_at(opened);
+      if (!pick.draws()) continue;
+      int64_t* opened_slots = positions + (indptr[opened] - span.first_edge);
+      pick.open(opened_slots);
+      for (int64_t i = 0; i < pick.k; ++i) {
+        fetch_elements(graph_.indices, pick.list.first_block() + opened_slots[i]);
+      }
     }
-    const WeightedPick pick = picks_of(begun);
-    const int64_t edge = indptr[begun++] - span.first_edge;
-    if (!pick.draws()) return;
-    pick.begin(targets + edge, positions + edge);
-    for (int64_t i = 0; i < pick.k; ++i) fetch_block(positions[edge + i]);
   };
   bool good = true;
   for (int64_t dst = span.first_dst; dst < span.last_dst; ++dst) {
-    while (begun < span.last_dst && (begun <= dst || indptr[begun] - indptr[dst] < kBegun)) {
-      begin_next();
-    }
+    open_until(indptr[dst] + kBlocksAhead);
     const int64_t edge = indptr[dst] - span.first_edge;
-    const WeightedPick pick = picks_of(dst);
-    pick.finish(targets + edge, positions + edge);
+    const WeightedPick pick = pick_at(dst);
+    pick.finish(positions + edge);
     for (int64_t i = edge; i < edge + pick.k; ++i) {
       const Vertex u = graph_.indices[positions[i]];
       good = good && u >= 0 && u < graph_.num_vertices;
-      if (pick_from.table != nullptr) fetch(entry_of(pick_from, u));
+      if (pick_from.table != nullptr) prefetch_far(entry_of(pick_from, u));
       pick_from.picked[span.first_edge + i] = u;
     }
   }
   return good;
-}
-
-// Fetches what begins the draws of a list: its last weights, and sums, of many those that a search
-// reads first. Of few edges all are read.
-template <typename Vertex>
-void Sampler<Vertex>::fetch_list(const Hop& hop, int64_t begin, int64_t degree) const {
-  constexpr int64_t kFewEdges = 64, kSums = 8, kSumLines = 8;
-  const int64_t end = begin + degree, first = begin / kWeightBlock, last = end / kWeightBlock;
-  fetch(hop.ask.weights + last * kWeightBlock);
-  const int64_t step = std::max(kSums, (last - first) / kSumLines);
-  for (int64_t block = first; block < last; block += step) fetch(hop.ask.weight_sums + block);
-  if (first < last) fetch(hop.ask.weight_sums + last - 1);
-  if (degree > kFewEdges) return;
-  for (int64_t edge = begin; edge < end; edge += kWeightBlock) {
-    fetch(hop.ask.weights + edge);
-    fetch(graph_.indices + edge);
-  }
 }
 
 // Makes room for what is asked for of a hop's edges.

@@ -1,44 +1,46 @@
 #include "weighted_picks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "gnnscale/random.hpp"
 #include "gnnscale/sampler.hpp"
 #include "gnnscale/simd.hpp"
+#include "simd/labor_kernels.hpp"
 #include "simd/pick_kernels.hpp"
+#include "simd/weighted_kernels.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Vertices whose lists one thread sums at a time.
-constexpr int64_t kSummed = 4096;
+// Of so many neighbours those with the smallest times are found by comparing each with all.
+constexpr int64_t kFew = 128;
+// Vertices whose slots one thread fills at a time.
+constexpr int64_t kListsAtOnce = 4096;
 
-// The edges of a list that are drawn, at most kMaxDrawn, as 32-bit places in the list.
+// The edges of a list that are drawn, at most kMaxDrawn. Lists that are drawn from have no two
+// edges whose lower 32 bits are the same.
 class Drawn {
  public:
-  explicit Drawn(const WeightedList& list) : begin_(list.begin) {}
-
   // Whether the edge was not drawn before.
   bool insert(int64_t edge) {
-    const auto place = static_cast<uint32_t>(edge - begin_);
+    const auto place = static_cast<uint32_t>(edge);
     bool found = false;
     for (int64_t i = 0; i < size_; ++i) found |= places_[i] == place;
-    if (found) return false;
-    places_[size_++] = place;
-    return true;
-  }
-  bool has(int64_t edge) const {
-    const auto* end = places_ + size_;
-    return std::find(places_, end, static_cast<uint32_t>(edge - begin_)) != end;
+    if (!found) places_[size_++] = place;
+    return !found;
   }
 
  private:
-  int64_t begin_, size_ = 0;
+  int64_t size_ = 0;
   uint32_t places_[kMaxDrawn];
 };
 
@@ -74,34 +76,76 @@ void pick_smallest(uint64_t key, const WeightedList& list, int64_t k, Skips&& sk
   std::sort(out, out + k);
 }
 
-void finish_replaced(const WeightedPick& pick, const double* targets, int64_t* out) {
-  for (int64_t i = 0; i < pick.k; ++i) {
-    const int64_t edge = pick.list.edge_at(targets[i], out[i]);
-    out[i] = edge < 0 ? pick.list.begin : edge;  // as above
+// The same for at most kFew neighbours.
+void pick_smallest_of_few(uint64_t key, const WeightedList& list, int64_t k, int64_t* out) {
+  static const auto places = [] {
+    std::array<int64_t, kFew> numbers;
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return numbers;
+  }();
+  const int64_t n = list.end - list.begin;
+  double times[kFew];
+  uint64_t bits[kFew + kCandidates];
+  int64_t kept[kFew + 1];
+  GNNSCALE_FOR_ISA(pick_kernels).exponentials(key, 0, list.weights + list.begin, n, times);
+  std::memcpy(bits, times, n * sizeof(double));  // times are positive, so their bits order them
+  std::fill(bits + n, bits + n + kCandidates, 0);
+  GNNSCALE_FOR_ISA(labor_kernels).keep_few(bits, places.data(), n, k, list.begin, kept);
+  std::copy_n(kept, k, out);
+}
+
+// Slots of damaged lists may be written by several threads at once, word by word.
+void store(const WeightSlot* filled, int64_t size, WeightSlot* slots) {
+  constexpr int64_t kWords = sizeof(WeightSlot) / sizeof(uint64_t);
+  const auto* from = reinterpret_cast<const unsigned char*>(filled);
+  auto* to = reinterpret_cast<uint64_t*>(slots);
+  for (int64_t i = 0; i < size * kWords; ++i) {
+    uint64_t word;
+    std::memcpy(&word, from + i * sizeof(word), sizeof(word));
+    std::atomic_ref<uint64_t>(to[i]).store(word, std::memory_order_relaxed);
   }
+}
+
+int64_t checked_slots(int64_t num_vertices, int64_t num_edges) {
+  if (num_edges <= kMaxWeighted) return num_weight_slots(num_vertices, num_edges);
+  throw std::length_error("by_weight: a graph of more than " + std::to_string(kMaxWeighted) +
+                          " edges");
+}
+
+void finish_replaced(const WeightedPick& pick, int64_t* out) {
+  GNNSCALE_FOR_ISA(weighted_kernels).edges_in(pick.list, pick.key, pick.k, out);
+  for (int64_t i = 0; i < pick.k; ++i) out[i] = out[i] < 0 ? pick.list.begin : out[i];  // as above
+}
+
+// Of more than kCompared draws, as the kernel does it.
+int64_t distinct_of_many(const WeightedPick& pick, int64_t most, int64_t* out) {
+  GNNSCALE_FOR_ISA(weighted_kernels).edges_in(pick.list, pick.key, pick.k, out);
+  Drawn drawn;
+  int64_t count = 0;
+  for (int64_t i = 0; i < most && count < pick.k; ++i) {
+    const auto number = static_cast<uint64_t>(i);
+    const int64_t edge =
+        i < pick.k ? out[i]
+                   : pick.list.edge_in(pick.list.aliased_at(block_random(pick.key, number)),
+                                       edge_random(pick.key, number));
+    if (edge >= 0 && drawn.insert(edge)) out[count++] = edge;
+  }
+  return count;
 }
 
 // What is drawn twice is rejected, so that each draw is one from those that are left. When there
 // were too many, those that are left have exponential times: the next draws, made another way.
-void finish_drawn(const WeightedPick& pick, const double* targets, int64_t* out) {
-  const WeightedList& list = pick.list;
-  Drawn drawn(list);
-  int64_t count = 0;
-  const auto take = [&](int64_t edge) {
-    if (edge >= 0 && drawn.insert(edge)) out[count++] = edge;
-  };
-  for (int64_t i = 0; i < pick.k; ++i) take(list.edge_at(targets[i], out[i]));
-  if (count == pick.k) return;
-  const double total = list.total();
+void finish_drawn(const WeightedPick& pick, int64_t* out) {
   const int64_t most = max_draws(pick.degree(), pick.k);
-  for (int64_t i = pick.k; i < most && count < pick.k; ++i) {
-    const double target = weight_target(draw(pick.key, i), total);
-    take(list.edge_at(target, list.block_at(target)));
-  }
+  const int64_t count =
+      pick.k <= kCompared
+          ? GNNSCALE_FOR_ISA(weighted_kernels).distinct_in(pick.list, pick.key, pick.k, most, out)
+          : distinct_of_many(pick, most, out);
   if (count == pick.k) return;
-  pick_smallest(
-      times_key(pick.key), list, pick.k - count, [&](int64_t edge) { return drawn.has(edge); },
-      out + count);
+  const auto is_drawn = [&](int64_t edge) {
+    return std::find(out, out + count, edge) != out + count;
+  };
+  pick_smallest(times_key(pick.key), pick.list, pick.k - count, is_drawn, out + count);
 }
 
 }  // namespace
@@ -112,48 +156,42 @@ int64_t num_weighted(const float* weights, int64_t n, int64_t most) {
   return found;
 }
 
-void WeightedPick::begin(double* targets, int64_t* blocks) const {
-  const double total = list.total();
-  for (int64_t i = 0; i < k; ++i) {
-    targets[i] = weight_target(draw(key, i), total);
-    blocks[i] = list.first_block;
-  }
-  // All searches side by side: the cache misses of one do not wait for those of another.
-  for (int64_t size = list.num_blocks(); size > 0; size -= list.half_of(size)) {
-    const int64_t half = list.half_of(size);
-    for (int64_t i = 0; i < k; ++i) blocks[i] = list.block_in(blocks[i], half, targets[i]);
-  }
-}
-
-void WeightedPick::finish(const double* targets, int64_t* out) const {
+void WeightedPick::finish(int64_t* out) const {
   if (draws()) {
-    replace ? finish_replaced(*this, targets, out) : finish_drawn(*this, targets, out);
+    replace ? finish_replaced(*this, out) : finish_drawn(*this, out);
   } else if (k == degree()) {
     std::iota(out, out + k, list.begin);
+  } else if (k > 0 && degree() <= kFew) {
+    pick_smallest_of_few(times_key(key), list, k, out);
   } else if (k > 0) {
     pick_smallest(times_key(key), list, k, [](int64_t) { return false; }, out);
   }
 }
 
-void sum_weights(const int64_t* indptr, int64_t num_vertices, const float* weights,
-                 int64_t num_edges, double* sums, int num_threads, const Poll& poll) {
-  // Damaged lists may overlap; no more is read than there is, and threads may write the same sums.
+WeightSlots::WeightSlots(const int64_t* indptr, int64_t num_vertices, const float* weights,
+                         int64_t num_edges, int num_threads, const Poll& poll)
+    : slots_(checked_slots(num_vertices, num_edges)) {
+  // Damaged lists may overlap; no more is read than there is, and threads may write the same slots.
   std::atomic<int64_t> num_read{0};
-  parallel_for(num_vertices, kSummed, num_threads, poll, [&](int64_t first, int64_t last) {
+  std::atomic<bool> all_positive{true};
+  parallel_for(num_vertices, kListsAtOnce, num_threads, poll, [&](int64_t first, int64_t last) {
+    std::vector<WeightSlot> filled;
     int64_t end = indptr[first];
     for (int64_t v = first; v < last; ++v) {
       const int64_t begin = end;
       end = indptr[v + 1];
       if (begin < 0 || end < begin || end > num_edges) continue;
       if (num_read.fetch_add(end - begin, std::memory_order_relaxed) > num_edges) return;
-      double sum = 0;
-      for (int64_t edge = begin; edge < end; ++edge) {
-        sum = with_weight(sum, weights[edge]);
-        if ((edge + 1) % kWeightBlock != 0) continue;
-        std::atomic_ref<double>(sums[edge / kWeightBlock]).store(sum, std::memory_order_relaxed);
+      if (num_weighted(weights + begin, end - begin, end - begin) < end - begin) {
+        all_positive.store(false, std::memory_order_relaxed);
       }
+      const WeightedList list = weighted_list(weights, slots_.data(), v, begin, end - begin);
+      filled.resize(std::max<size_t>(filled.size(), list.num_blocks()));
+      SlotFiller(list, filled.data()).fill();
+      store(filled.data(), list.num_blocks(), slots_.data() + (list.slots - slots_.data()));
     }
   });
+  all_positive_ = all_positive.load();
 }
 
 }  // namespace gnnscale

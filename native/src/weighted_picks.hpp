@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "gnnscale/prefetch.hpp"
 #include "gnnscale/weighted_lists.hpp"
 
 namespace gnnscale {
@@ -22,16 +23,32 @@ struct WeightedPick {
   bool replace;
 
   int64_t degree() const { return list.end - list.begin; }
-  // Whether any neighbour is drawn from sums.
-  bool draws() const { return k > 0 && (replace || draws_from_sums(degree(), k)); }
+  // Whether any neighbour is drawn from slots.
+  bool draws() const { return k > 0 && (replace || draws_from_slots(degree(), k)); }
 
-  // Begins to pick: makes the first k draws, and writes the target and the block of each. What the
-  // blocks hold is read by `finish`, and may be fetched before.
-  void begin(double* targets, int64_t* blocks) const;
+  // Of a pick that draws: writes the random numbers by which its first k draws find slots, and
+  // fetches these.
+  void find(int64_t* draws) const {
+    for (int64_t i = 0; i < k; ++i) {
+      const uint64_t random = block_random(key, static_cast<uint64_t>(i));
+      draws[i] = static_cast<int64_t>(random);
+      prefetch_far(list.slots + list.slot_at(random));
+    }
+  }
 
-  // Writes the edges that are picked in place of the blocks: in the order in which they are drawn,
+  // Replaces these numbers by the slots of the draws' blocks, and fetches those that were not
+  // found.
+  void open(int64_t* draws) const {
+    for (int64_t i = 0; i < k; ++i) {
+      const auto random = static_cast<uint64_t>(draws[i]);
+      draws[i] = list.aliased_at(random);
+      if (draws[i] != list.slot_at(random)) prefetch_far(list.slots + draws[i]);
+    }
+  }
+
+  // Writes the edges that are picked in place of the slots: in the order in which they are drawn,
   // and those without a draw in the order of the list.
-  void finish(const double* targets, int64_t* out) const;
+  void finish(int64_t* out) const;
 };
 
 }  // namespace gnnscale

@@ -7,26 +7,31 @@
 #include "../src/simd/labor_kernels.hpp"
 #include "../src/simd/pick_kernels.hpp"
 #include "../src/simd/row_kernels.hpp"
+#include "../src/simd/weighted_kernels.hpp"
 
 struct Kernels {
   const gnnscale::RowKernels* rows;
   const gnnscale::PickKernels* pick;
   const gnnscale::ActivationKernels* activation;
   const gnnscale::LaborKernels* labor;
+  const gnnscale::WeightedKernels* weighted;
 };
 
 inline std::vector<Kernels> available_kernels() {
   std::vector<Kernels> found{{&gnnscale::baseline::row_kernels, &gnnscale::baseline::pick_kernels,
                               &gnnscale::baseline::activation_kernels,
-                              &gnnscale::baseline::labor_kernels}};
+                              &gnnscale::baseline::labor_kernels,
+                              &gnnscale::baseline::weighted_kernels}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("x86-64-v3")) {
     found.push_back({&gnnscale::v3::row_kernels, &gnnscale::v3::pick_kernels,
-                     &gnnscale::v3::activation_kernels, &gnnscale::v3::labor_kernels});
+                     &gnnscale::v3::activation_kernels, &gnnscale::v3::labor_kernels,
+                     &gnnscale::v3::weighted_kernels});
   }
   if (__builtin_cpu_supports("x86-64-v4")) {
     found.push_back({&gnnscale::v4::row_kernels, &gnnscale::v4::pick_kernels,
-                     &gnnscale::v4::activation_kernels, &gnnscale::v4::labor_kernels});
+                     &gnnscale::v4::activation_kernels, &gnnscale::v4::labor_kernels,
+                     &gnnscale::v4::weighted_kernels});
   }
 #endif
   return found;

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -511,7 +512,7 @@ void test_labor_keeps_few(const LaborKernels& kernels) {
       for (int64_t i = 0; i < size; ++i) {
         if (numbers[i] <= order[k - 1]) expected.push_back(5 + 10 * i);
       }
-      kernels.keep_few({numbers.data(), places.data(), size, 128, 0, 0}, k, 5, out.data());
+      kernels.keep_few(numbers.data(), places.data(), size, k, 5, out.data());
       out.pop_back();
       CHECK(out == expected);
     }
@@ -802,8 +803,8 @@ void test_places_and_weights() {
   for (int64_t i = 0; i < num_edges; ++i) weights[i] = static_cast<float>(below(draw(11, i), 4));
   std::vector<uint32_t> rows(num_edges);
   for (int64_t i = 0; i < num_edges; ++i) rows[i] = static_cast<uint32_t>(draw(12, i));
-  std::vector<double> sums(num_edges / kWeightBlock);
-  sum_weights(graph.indptr.data(), 5000, weights.data(), num_edges, sums.data(), 2);
+  const WeightSlots slots(graph.indptr.data(), 5000, weights.data(), num_edges, 2);
+  CHECK(!slots.all_positive());
   std::vector<Vertex> seeds;
   for (Vertex v = 0; v < 200; ++v) seeds.push_back(v * 23);
   Sampler<Vertex> reference(graph.topology(), kDenseInTurn);
@@ -814,8 +815,8 @@ void test_places_and_weights() {
          std::vector<std::vector<int64_t>>{{-1, -1}, {10, 5}, {3, -1, 2}, {50}}) {
       for (const int variant : {0, 1, 2, 3}) {
         const bool replace = variant & 1, by_weight = variant & 2;
-        const EdgeAsk plain{weights.data(), sums.data(), by_weight, false, false};
-        const EdgeAsk all{weights.data(), sums.data(), by_weight, true, true, rows.data()};
+        const EdgeAsk plain{weights.data(), &slots, by_weight, false, false};
+        const EdgeAsk all{weights.data(), &slots, by_weight, true, true, rows.data()};
         const auto expected =
             reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1, false, plain);
         CHECK(expected.blocks[0].positions.size == 0);
@@ -860,41 +861,119 @@ void test_places_and_weights() {
   }
 }
 
-// A block has the sum of the list that holds its last edge, up to this edge; any number of threads
-// adds alike, and lists that are damaged are left out.
-void test_weight_sums_by_hand() {
-  std::vector<float> weights(50, 0.5F);
-  weights[3] = 0;
-  weights[4] = -1;
-  weights[17] = std::numeric_limits<float>::quiet_NaN();
-  for (const int threads : {1, 4}) {
-    std::vector<double> sums(3, -1.0);
-    const std::vector<int64_t> indptr{0, 10, 10, 40, 50};
-    sum_weights(indptr.data(), 4, weights.data(), 50, sums.data(), threads);
-    CHECK((sums == std::vector<double>{3.0, 10.5, 4.0}));
-    std::vector<double> damaged(3, -1.0);
-    const std::vector<int64_t> wrong{0, 20, 51, -3, 50};
-    sum_weights(wrong.data(), 4, weights.data(), 50, damaged.data(), threads);
-    CHECK((damaged == std::vector<double>{7.0, -1.0, -1.0}));
+// The probability of each edge of a list, as its slots say.
+std::vector<double> probabilities(const WeightedList& list) {
+  const int64_t size = list.num_blocks();
+  std::vector<double> of_slots(size), found(list.end - list.begin);
+  for (int64_t i = 0; i < size; ++i) {
+    const uint64_t alias = list.slots[i].alias;
+    const double own = static_cast<double>(alias & kSlotMask) * 0x1.0p-32;
+    const auto other = static_cast<int64_t>((alias & ~kSlotFilled) >> kSlotBits);
+    CHECK((alias & kSlotFilled) != 0 && other < size);
+    of_slots[i] += own / static_cast<double>(size);
+    of_slots[other] += (1 - own) / static_cast<double>(size);
   }
-  std::vector<double> sums(3);
-  const std::vector<int64_t> indptr{0, 10, 10, 40, 50};
-  sum_weights(indptr.data(), 4, weights.data(), 50, sums.data(), 1);
-  const WeightedList list = weighted_list(weights.data(), sums.data(), 10, 30);
-  CHECK(list.total() == 14.5);
-  for (const auto& [target, edge] : std::vector<std::pair<double, int64_t>>{{0.0, 10},
-                                                                            {0.5, 11},
-                                                                            {2.99, 15},
-                                                                            {3.0, 16},
-                                                                            {3.5, 18},
-                                                                            {10.49, 31},
-                                                                            {10.5, 32},
-                                                                            {14.4, 39}}) {
-    CHECK(list.edge_at(target, list.block_at(target)) == edge);
+  for (int64_t i = 0; i < size; ++i) {
+    const WeightSlot& slot = list.slots[i];
+    double sum = 0;
+    for (int64_t edge = list.begin_of(i); edge < list.end_of(i); ++edge) {
+      // What is kept of an edge's parts is its weight.
+      const double filled = static_cast<double>(list.weights[edge]) * kMaxParts / slot.largest;
+      const int parts = slot.parts[edge % kWeightBlock];
+      CHECK(list.weights[edge] > 0 ? parts - 1 < filled && filled <= parts * (1 + 1e-12)
+                                   : parts == 0);
+      sum += list.weights[edge];
+    }
+    for (int64_t edge = list.begin_of(i); edge < list.end_of(i); ++edge) {
+      if (sum > 0) found[edge - list.begin] = of_slots[i] * list.weights[edge] / sum;
+    }
   }
-  CHECK(list.edge_at(14.5, list.block_at(14.5)) == -1);
-  CHECK(weight_target(~uint64_t{0}, 1.0) < 1.0);
-  CHECK(weight_target(0, 1.0) > 0.0);
+  return found;
+}
+
+// Slots give every edge the probability weight / sum; any number of threads fills them alike, and
+// those of damaged lists stay empty.
+void test_weight_slots() {
+  std::vector<float> weights(1000);
+  for (int64_t i = 0; i < 1000; ++i) {
+    weights[i] = i % 7 == 0 ? 0.0F : static_cast<float>(unit(draw(8, i)));
+    if (i >= 600 && i % 7 != 0) weights[i] = 1 / weights[i];  // few edges have most of the weight
+  }
+  weights[999] = 1e9F;
+  const std::vector<int64_t> indptr{0, 10, 10, 40, 48, 400, 600, 1000};
+  const auto num_vertices = static_cast<int64_t>(indptr.size()) - 1;
+  const WeightSlots slots(indptr.data(), num_vertices, weights.data(), 1000, 1);
+  const WeightSlots again(indptr.data(), num_vertices, weights.data(), 1000, 4);
+  CHECK(!slots.all_positive());
+  const int64_t num_slots = num_weight_slots(num_vertices, 1000);
+  CHECK(std::memcmp(slots.data(), again.data(), num_slots * sizeof(WeightSlot)) == 0);
+  int64_t used = 0;
+  for (int64_t v = 0; v < num_vertices; ++v) {
+    const int64_t degree = indptr[v + 1] - indptr[v];
+    const WeightedList list = weighted_list(weights.data(), slots.data(), v, indptr[v], degree);
+    CHECK(list.slots - slots.data() == used);
+    used = list.slots - slots.data() + list.num_blocks();
+    double sum = 0;
+    for (int64_t edge = list.begin; edge < list.end; ++edge) sum += weights[edge];
+    const std::vector<double> found = probabilities(list);
+    for (int64_t i = 0; i < degree; ++i) {
+      CHECK(std::abs(found[i] - weights[indptr[v] + i] / sum) <= 1e-9);
+    }
+  }
+  CHECK(used == num_slots);
+
+  const std::vector<int64_t> wrong{0, 20, 1001, -3, 50};
+  const WeightSlots damaged(wrong.data(), 4, weights.data(), 1000, 2);
+  for (int64_t i = 2; i < num_weight_slots(4, 1000); ++i) CHECK(damaged.data()[i].alias == 0);
+  // Draws of a list whose slots are those of another stay in it.
+  const WeightedList list = weighted_list(weights.data(), slots.data(), 3, 40, 8);
+  const WeightedList moved{weights.data(), slots.data() + 20, 40, 48};
+  for (uint64_t i = 0; i < 1000; ++i) {
+    for (const WeightedList& each : {list, moved}) {
+      const int64_t slot = each.aliased_at(block_random(1, i));
+      CHECK(0 <= slot && slot < each.num_blocks());
+      const int64_t edge = each.edge_in(slot, edge_random(1, i));
+      CHECK(edge == -1 || (40 <= edge && edge < 48 && weights[edge] > 0));
+    }
+  }
+  CHECK_THROWS(WeightSlots(indptr.data(), 0, weights.data(), kMaxWeighted + 1, 1),
+               std::length_error);
+}
+
+// Kernels draw what the header says, of any list, also where weights are infinite.
+void test_weighted_kernels(const Kernels& kernels) {
+  std::vector<float> weights(3000);
+  for (int64_t i = 0; i < 3000; ++i) {
+    const double u = unit(draw(9, i));
+    weights[i] = i % 11 == 0 ? 0.0F : static_cast<float>(i < 1500 ? u : 1 / (u * u));
+  }
+  weights[2900] = std::numeric_limits<float>::infinity();
+  weights[2901] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<int64_t> indptr{0, 5, 69, 70, 400, 1600, 2800, 3000};
+  const WeightSlots slots(indptr.data(), 7, weights.data(), 3000, 1);
+  for (int64_t v = 0; v < 7; ++v) {
+    const WeightedList list =
+        weighted_list(weights.data(), slots.data(), v, indptr[v], indptr[v + 1] - indptr[v]);
+    for (uint64_t key = 0; key < 50; ++key) {
+      for (const int64_t k : {1, 3, 16, 17, 32}) {
+        std::vector<int64_t> drawn(k), expected;
+        for (int64_t i = 0; i < k; ++i) drawn[i] = list.aliased_at(block_random(key, i));
+        std::vector<int64_t> each = drawn;
+        const int64_t most = 2 * k;
+        const int64_t size = kernels.weighted->distinct_in(list, key, k, most, drawn.data());
+        kernels.weighted->edges_in(list, key, k, each.data());
+        for (int64_t i = 0; i < most && static_cast<int64_t>(expected.size()) < k; ++i) {
+          const int64_t slot = list.aliased_at(block_random(key, i));
+          const int64_t edge = list.edge_in(slot, edge_random(key, i));
+          if (i < k) CHECK(each[i] == edge);
+          const bool is_new = std::find(expected.begin(), expected.end(), edge) == expected.end();
+          if (edge >= 0 && is_new) expected.push_back(edge);
+        }
+        drawn.resize(size);
+        CHECK(drawn == expected);
+      }
+    }
+  }
 }
 
 int64_t resident_bytes() {
@@ -1038,7 +1117,8 @@ int main() {
   test_same_answer_every_way<int32_t>();
   test_same_answer_every_way<int64_t>();
   test_exponentials();
-  test_weight_sums_by_hand();
+  test_weight_slots();
+  for (const Kernels& kernels : available_kernels()) test_weighted_kernels(kernels);
   test_places_and_weights<int32_t>();
   test_places_and_weights<int64_t>();
   test_memory_is_that_of_the_batch();

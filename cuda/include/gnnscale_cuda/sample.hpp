@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "gnnscale/random.hpp"
+#include "gnnscale/weighted_lists.hpp"
 #include "gnnscale_cuda/rows.hpp"
 #include "gnnscale_cuda/scan.hpp"
 
@@ -43,8 +44,8 @@ struct SamplePlan {
   int64_t num_vertices, num_edges;  // of the graph
   const int64_t* indptr;
   const void* indices;
-  const float* weights;       // of edges, null if nobody asks for them
-  const double* weight_sums;  // by which neighbours are drawn, see weighted_lists.hpp
+  const float* weights;            // of edges, null if nobody asks for them
+  const WeightSlot* weight_slots;  // by which neighbours are drawn, see weighted_lists.hpp
 
   int64_t num_hops;
   int64_t replace, by_weight, layerwise;  // a fan-out of -1 replaces nothing

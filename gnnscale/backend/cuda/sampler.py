@@ -25,8 +25,8 @@ from gnnscale.sampler.minibatch import MAX_HOPS
 _BLOCKS = 8
 #: Bytes of a priority; each takes a pass over all of them.
 _BYTES = 8
-#: Edges for which there is one sum of weights, as in ``weighted_lists.hpp``.
-_WEIGHT_BLOCK = 16
+#: Edges of which a list has one slot, and words of a slot, as in ``weighted_lists.hpp``.
+_WEIGHT_BLOCK, _SLOT_WORDS = 16, 4
 
 
 @dataclass(kw_only=True)
@@ -98,7 +98,7 @@ class CudaSampler:
         self._suffix = "int32" if graph.indices.dtype == torch.int32 else "int64"
         self._leaves_out = leaves_out
         self._scratch = Scratch(graph, sampling, self.room, device, leaves_out=leaves_out)
-        self._weight_sums = self._sum_weights()
+        self._weight_slots = self._fill_slots()
         names = self._optional_arrays(edge_positions)
         self._slots = [self._slot(names) for _ in range(num_slots)]
         self._launches = [
@@ -240,7 +240,7 @@ class CudaSampler:
             room=self.room,
             scratch=self._scratch,
             outputs=outputs,
-            weight_sums=self._weight_sums,
+            weight_slots=self._weight_slots,
             found=found,
         )
         state = torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device)
@@ -255,16 +255,16 @@ class CudaSampler:
             excluded=_no_edges(self._device),
         )
 
-    def _sum_weights(self) -> torch.Tensor | None:
-        """Add up the weights by which neighbours are drawn, in the order of the native sampler."""
+    def _fill_slots(self) -> torch.Tensor | None:
+        """Return the slots by which neighbours are drawn, those of the native sampler."""
         graph, weights = self._graph, self._graph.edge_weights
         if weights is None or not isinstance(self._sampling, WeightedSampling):
             return None
-        num_blocks = max(graph.num_edges // _WEIGHT_BLOCK, 1)
-        sums = torch.zeros(num_blocks, dtype=torch.float64, device=self._device)
+        num_words = _SLOT_WORDS * (graph.num_vertices + graph.num_edges // _WEIGHT_BLOCK)
+        slots = torch.zeros(num_words, dtype=torch.int64, device=self._device)
         sizes = (np.int64(graph.num_vertices), np.int64(graph.num_edges))
-        self._launch("sample_sum_weights", graph.indptr, weights, sums, *sizes)
-        return sums
+        self._launch("sample_fill_slots", graph.indptr, weights, slots, *sizes)
+        return slots
 
 
 def _no_edges(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

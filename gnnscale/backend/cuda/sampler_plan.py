@@ -171,14 +171,14 @@ def plan_words(
     room: Room,
     scratch: Scratch,
     outputs: Outputs,
-    weight_sums: torch.Tensor | None,
+    weight_slots: torch.Tensor | None,
     found: torch.Tensor,
 ) -> torch.Tensor:
     """Return the plan, int64, on the host."""
     places = any(each.positions is not None for each in outputs.hops)
     weights = graph.edge_weights is not None
     sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
-    arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_sums)
+    arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_slots)
     size = len(HopArrays.__dataclass_fields__) + 2
 
     def words_of(hops: tuple[HopArrays, ...]) -> list[int]:

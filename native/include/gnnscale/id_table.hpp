@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gnnscale/memory.hpp"
+#include "gnnscale/prefetch.hpp"
 
 namespace gnnscale {
 
@@ -21,10 +22,6 @@ struct Texts {
   const uint8_t* bytes;
   int64_t size;
 };
-
-// Prefetches into the second level of the caches only: the first has room for a few dozen lines on
-// their way, and one read of three was waiting for it.
-inline void prefetch_far(const void* address) { __builtin_prefetch(address, 0, 2); }
 
 // An open-addressing hash table: a key of 64 bits, and a place of the list plus 1, so that memory
 // of zeros is an empty table. A seed that nobody can foresee keeps the ids of a file from being

@@ -45,18 +45,29 @@ struct BlockArrays {
 // Balin and Catalyurek, NeurIPS 2023): of each hop, or the same ones of all.
 enum class Labor : uint8_t { no, hop, batch };
 
-// The sum of each of num_edges / kWeightBlock blocks, which weighted_lists.hpp describes. Lists
-// that are damaged are left out.
-void sum_weights(const int64_t* indptr, int64_t num_vertices, const float* weights,
-                 int64_t num_edges, double* sums, int num_threads, const Poll& poll = {});
+// The slots of all lists, which weighted_lists.hpp describes; those of damaged lists are empty.
+// Throws length_error if there are more than kMaxWeighted edges.
+class WeightSlots {
+ public:
+  WeightSlots(const int64_t* indptr, int64_t num_vertices, const float* weights, int64_t num_edges,
+              int num_threads, const Poll& poll = {});
+
+  const WeightSlot* data() const { return slots_.data(); }
+  // Whether every weight was positive, so that none has to be looked at to count neighbours.
+  bool all_positive() const { return all_positive_; }
+
+ private:
+  HugeArray<WeightSlot> slots_;
+  bool all_positive_;
+};
 
 // What is to be known of weights and places of edges; by default nothing, which costs nothing.
 struct EdgeAsk {
-  const float* weights = nullptr;       // [num_edges], in the order of the topology's indices
-  const double* weight_sums = nullptr;  // by sum_weights, where neighbours are drawn by weight
-  bool by_weight = false;               // neighbours are drawn with probability by weight
-  bool positions = false;               // blocks tell the place of each edge
-  bool edge_weights = false;            // and its weight
+  const float* weights = nullptr;      // [num_edges], in the order of the topology's indices
+  const WeightSlots* slots = nullptr;  // where neighbours are drawn by weight
+  bool by_weight = false;              // neighbours are drawn with probability by weight
+  bool positions = false;              // blocks tell the place of each edge
+  bool edge_weights = false;           // and its weight
   // [num_edges] rows of edges' features, which blocks tell of each edge; null if nobody asks
   const uint32_t* rows = nullptr;
   Labor labor = Labor::no;
@@ -216,7 +227,7 @@ class Sampler {
   bool pick_span(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span) const;
   bool pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span,
                        int64_t* positions) const;
-  void fetch_list(const Hop& hop, int64_t begin, int64_t degree) const;
+  void fetch_list(const Hop& hop, const WeightedList& list) const;
   static void make_room(Hop& hop, BlockArrays& block);
   void list_positions(const Hop& hop, const Span& span, int64_t* positions) const;
   static void tell(const Hop& hop, const Span& span, const int64_t* positions);

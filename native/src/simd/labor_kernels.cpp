@@ -128,16 +128,16 @@ void search(uint64_t key, const Vertex* list, int64_t size, uint64_t bound, Cand
 }
 
 // A number's rank is how many are smaller: each is compared with some at once.
-void keep_few(const Candidates& found, int64_t k, int64_t begin, int64_t* out) {
-  const int64_t size = found.size;
+void keep_few(const uint64_t* numbers, const int64_t* places, int64_t size, int64_t k,
+              int64_t begin, int64_t* out) {
   int64_t kept = 0;
   for (int64_t first = 0; first < size; first += kLanes) {
     Words mine, ranks = {};
-    __builtin_memcpy(&mine, found.numbers + first, sizeof mine);
-    for (int64_t i = 0; i < size; ++i) ranks -= (Words)(found.numbers[i] < mine);
+    __builtin_memcpy(&mine, numbers + first, sizeof mine);
+    for (int64_t i = 0; i < size; ++i) ranks -= (Words)(numbers[i] < mine);
     const int64_t lanes = size - first < kLanes ? size - first : kLanes;
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      out[kept] = begin + found.places[first + lane];
+      out[kept] = begin + places[first + lane];
       kept += (ranks[lane] < static_cast<uint64_t>(k)) & (kept < k);
     }
   }

@@ -28,9 +28,10 @@ struct LaborKernels {
   void (*search64)(uint64_t key, const int64_t* list, int64_t size, uint64_t bound,
                    Candidates& found);
 
-  // out[i] = begin + i-th of the places of the k smallest numbers, in order. Takes time of the
-  // square of their size. Writes one more place.
-  void (*keep_few)(const Candidates& found, int64_t k, int64_t begin, int64_t* out);
+  // out[i] = begin + i-th of the places of the k smallest of `size` numbers, in order. Takes time
+  // of the square of their size. Writes one more place, and reads kCandidates more numbers at most.
+  void (*keep_few)(const uint64_t* numbers, const int64_t* places, int64_t size, int64_t k,
+                   int64_t begin, int64_t* out);
 };
 
 namespace baseline {

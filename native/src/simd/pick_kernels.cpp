@@ -1,14 +1,10 @@
 // Which neighbours of each vertex a hop keeps, and their ids. Compiled once per instruction set.
 #include "pick_kernels.hpp"
 
-#include <bit>
 #include <cstddef>
 #include <limits>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
+#include "equal_lanes.hpp"
 #include "gnnscale/limits.hpp"
 #include "gnnscale/random.hpp"
 
@@ -25,27 +21,6 @@ constexpr int64_t kWindow = 256;
 inline uint32_t below32(uint64_t random, uint64_t bound) {
   return static_cast<uint32_t>(((random >> 32) * bound + ((random & 0xffffffff) * bound >> 32)) >>
                                32);
-}
-
-// Bit `lane` is set if lanes[lane] == value.
-template <int kLanes>
-inline uint32_t equal_lanes(const uint32_t* lanes, uint32_t value) {
-  uint32_t mask = 0;
-#if defined(__AVX512F__)
-  for (int lane = 0; lane < kLanes; lane += 16) {
-    const __m512i equal = _mm512_loadu_si512(lanes + lane);
-    mask |= static_cast<uint32_t>(_mm512_cmpeq_epi32_mask(equal, _mm512_set1_epi32(value))) << lane;
-  }
-#elif defined(__SSE2__)
-  for (int lane = 0; lane < kLanes; lane += 4) {
-    const __m128i four = _mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes + lane));
-    const __m128i equal = _mm_cmpeq_epi32(four, _mm_set1_epi32(static_cast<int>(value)));
-    mask |= static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(equal))) << lane;
-  }
-#else
-  for (int lane = 0; lane < kLanes; ++lane) mask |= uint32_t{lanes[lane] == value} << lane;
-#endif
-  return mask;
 }
 
 // Floyd's sampling without replacement (Bentley and Floyd, CACM 1987): every k-subset of [0, n) has
@@ -195,19 +170,40 @@ bool copy(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
                         : copy_as<Table::hashed>(hop, dst, first, last);
 }
 
+// As many doubles as a register holds: compilers do not vectorise a division that may be one by
+// zero.
+#if defined(__AVX512F__)
+constexpr int kDoubles = 8;
+#elif defined(__AVX2__)
+constexpr int kDoubles = 4;
+#else
+constexpr int kDoubles = 2;
+#endif
+typedef float Floats __attribute__((vector_size(4 * kDoubles)));
+typedef double Doubles __attribute__((vector_size(8 * kDoubles)));
+typedef uint64_t Words __attribute__((vector_size(8 * kDoubles)));
+
+// As gnnscale::draw.
+inline Words draw_many(uint64_t key, Words indices) {
+  Words words = (indices + 1) * kGolden + key;
+  words = (words ^ words >> 30) * 0xbf58476d1ce4e5b9;
+  words = (words ^ words >> 27) * 0x94d049bb133111eb;
+  return words ^ words >> 31;
+}
+
 // -log(u) of a u in (0, 1) that 52 bits of `random` say. The library's log rounds otherwise on
 // other processors; this one has a fixed order of sums and products. Its error is below 1e-11 of
 // the value: log(m 2^k) = k log(2) + 2 atanh(s), with m in [sqrt(1/2), sqrt(2)) and s = (m - 1) /
 // (m + 1), by the series of atanh.
-inline double minus_log(uint64_t random) {
+inline Doubles minus_log(Words random) {
   constexpr uint64_t kOne = 0x3ff0000000000000, kRootHalf = 0x3fe6a09e667f3bcd;
   constexpr uint64_t kFraction = 0x000fffffffffffff, kTwo52 = 0x4330000000000000;
-  const double u = std::bit_cast<double>(kOne | random >> 12) - (1.0 - 0x1.0p-53);
-  const uint64_t moved = std::bit_cast<uint64_t>(u) + (kOne - kRootHalf);
-  const double k = std::bit_cast<double>(kTwo52 | moved >> 52) - (0x1.0p52 + 1023.0);
-  const double m = std::bit_cast<double>((moved & kFraction) + kRootHalf);
-  const double s = (m - 1.0) / (m + 1.0), z = s * s;
-  double series = 1.0 / 15;
+  const Doubles u = (Doubles)(kOne | random >> 12) - (1.0 - 0x1.0p-53);
+  const Words moved = (Words)u + (kOne - kRootHalf);
+  const Doubles k = (Doubles)(kTwo52 | moved >> 52) - (0x1.0p52 + 1023.0);
+  const Doubles m = (Doubles)((moved & kFraction) + kRootHalf);
+  const Doubles s = (m - 1.0) / (m + 1.0), z = s * s;
+  Doubles series = Doubles{} + 1.0 / 15;
   series = series * z + 1.0 / 13;
   series = series * z + 1.0 / 11;
   series = series * z + 1.0 / 9;
@@ -220,10 +216,16 @@ inline double minus_log(uint64_t random) {
 
 void exponentials(uint64_t key, int64_t first, const float* weights, int64_t n, double* out) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  for (int64_t i = 0; i < n; ++i) {
-    const auto weight = static_cast<double>(weights[i]);
-    const double found = minus_log(draw(key, static_cast<uint64_t>(first + i))) / weight;
-    out[i] = weight > 0 ? found : kNever;
+  Words indices;
+  for (int lane = 0; lane < kDoubles; ++lane) indices[lane] = static_cast<uint64_t>(first + lane);
+  for (int64_t i = 0; i < n; i += kDoubles, indices += kDoubles) {
+    const int64_t size = i + kDoubles <= n ? kDoubles : n - i;
+    Floats some = {};
+    __builtin_memcpy(&some, weights + i, size * sizeof(float));
+    const Doubles by = __builtin_convertvector(some, Doubles);
+    const Doubles times = minus_log(draw_many(key, indices)) / by;
+    const Doubles found = by > 0.0 ? times : Doubles{} + kNever;
+    __builtin_memcpy(out + i, &found, size * sizeof(double));
   }
 }
 

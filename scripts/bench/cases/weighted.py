@@ -24,6 +24,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
+    from gnnscale import ops
+
+    ops.keep_freed_memory()  # as every training run does; DGL has it, too
     graph, steps = open_graph(options.store), options.steps
     sample = SAMPLERS[system](graph, options)
 

@@ -24,7 +24,7 @@ _COMPUTED = (torch.float32, torch.bfloat16)
 _NOTHING = np.zeros(1, np.int64)
 _METHODS = (
     *("sample_neighbors", "sample_labor", "sample_layers", "reach_neighbors", "reach_labor"),
-    *("time_relabelling", "sum_weights"),
+    *("time_relabelling", "prepare_weights"),
 )
 _SAMPLERS = (NeighborSampler, WeightedSampler, LaborSampler, LayerSampler)
 _RMAT = dict(a=0.57, b=0.19, c=0.19)
@@ -538,7 +538,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     **dict.fromkeys(
         ("NativeSampler.sample_labor", "NativeSampler.reach_labor"), Calls.sample_labor
     ),
-    "NativeSampler.sum_weights": lambda c: dict(graph=c.weighted_sampler()["graph"]),
+    "NativeSampler.prepare_weights": lambda c: dict(graph=c.weighted_sampler()["graph"]),
     "NativeSampler.time_relabelling": lambda c: _without(_reached(c), "replace"),
     **dict.fromkeys(("NativeSampler.reach_neighbors", "NeighborSampler.sample"), _reached),
     "WeightedSampler.sample": Calls.weighted_sampler,

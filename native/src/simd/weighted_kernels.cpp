@@ -1,0 +1,160 @@
+// Edges drawn by weight. Compiled once per instruction set.
+#include "weighted_kernels.hpp"
+
+#include "equal_lanes.hpp"
+namespace gnnscale {
+namespace {
+
+// Where the parts of a block end, and how many there are before.
+struct Part {
+  int64_t lane;
+  bool is_last;  // of its edge
+};
+
+#if defined(__AVX2__)
+
+class Parts {
+ public:
+  explicit Parts(const uint8_t* parts) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(parts));
+    __m256i sums = _mm256_cvtepu8_epi16(bytes);
+    sums = _mm256_add_epi16(sums, _mm256_slli_si256(sums, 2));
+    sums = _mm256_add_epi16(sums, _mm256_slli_si256(sums, 4));
+    sums = _mm256_add_epi16(sums, _mm256_slli_si256(sums, 8));
+    // The upper half follows the last of the lower one.
+    const __m256i lower = _mm256_permute2x128_si256(sums, sums, 0x08);
+    sums_ = _mm256_add_epi16(sums, _mm256_shuffle_epi8(lower, _mm256_set1_epi16(0x0f0e)));
+  }
+  int64_t size() const { return _mm256_extract_epi16(sums_, kWeightBlock - 1); }
+  Part at(int64_t part) const {
+    const __m256i parts = _mm256_set1_epi16(static_cast<int16_t>(part));
+    const __m256i next = _mm256_set1_epi16(static_cast<int16_t>(part + 1));
+    const auto above =
+        static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi16(sums_, parts)));
+    const auto ends = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi16(sums_, next)));
+    const int bit = __builtin_ctz(above);
+    return {bit / 2, (ends >> bit & 1) != 0};
+  }
+
+ private:
+  __m256i sums_;
+};
+
+#else
+
+class Parts {
+ public:
+  explicit Parts(const uint8_t* parts) {
+    int sum = 0;
+    for (int64_t lane = 0; lane < kWeightBlock; ++lane) {
+      sum += parts[lane];
+      sums_[lane] = sum;
+    }
+  }
+  int64_t size() const { return sums_[kWeightBlock - 1]; }
+  Part at(int64_t part) const {
+    int64_t lane = 0;
+    for (int64_t i = 0; i < kWeightBlock; ++i) lane += sums_[i] <= part;
+    return {lane, sums_[lane] == part + 1};
+  }
+
+ private:
+  int sums_[kWeightBlock];
+};
+
+#endif
+
+// The functions of WeightedList are not used: files of all instruction sets share them.
+
+// As WeightedList::edge_in.
+inline int64_t edge_in(const WeightedList& list, int64_t slot, uint64_t random) {
+  const int64_t first = ((list.begin >> kWeightBlockBits) + slot) << kWeightBlockBits;
+  const WeightSlot& found = list.slots[slot];
+  const Parts parts(found.parts);
+  if (parts.size() == 0) return -1;
+  for (int i = 0; i < kMaxTries; ++i, random = next_random(random)) {
+    const Part part = parts.at(part_at(random, parts.size()));
+    const int64_t edge = first + part.lane;
+    if (edge < list.begin || edge >= list.end) return -1;
+    if (!part.is_last ||
+        keeps_last(random, list.weights[edge], found.largest, found.parts[part.lane])) {
+      return edge;
+    }
+  }
+  return -1;
+}
+
+// As WeightedList::aliased_at.
+inline int64_t aliased_at(const WeightedList& list, uint64_t random) {
+  const auto size =
+      static_cast<uint64_t>((list.end >> kWeightBlockBits) - (list.begin >> kWeightBlockBits) + 1);
+  const uint64_t own = below(random, size), alias = list.slots[own].alias;
+  if ((random * size >> kSlotBits) < (alias & kSlotMask)) return static_cast<int64_t>(own);
+  const uint64_t other = (alias & ~kSlotFilled) >> kSlotBits;
+  return static_cast<int64_t>(other < size ? other : size - 1);
+}
+
+void edges_in(const WeightedList& list, uint64_t key, int64_t n, int64_t* edges) {
+  for (int64_t i = 0; i < n; ++i) {
+    edges[i] = edge_in(list, edges[i], edge_random(key, static_cast<uint64_t>(i)));
+  }
+}
+
+// Bit i is set if places[i] is one of places[0 .. i).
+template <int kLanes>
+inline uint32_t again(const uint32_t* places, int64_t size) {
+  uint32_t found = 0;
+#if defined(__AVX512CD__)
+  if constexpr (kLanes == 16) {
+    const __m512i earlier = _mm512_conflict_epi32(_mm512_load_si512(places));
+    return _mm512_test_epi32_mask(earlier, earlier) & ((uint32_t{1} << size) - 1);
+  }
+#endif
+  for (int64_t i = 1; i < size; ++i) {
+    const uint32_t before = (uint32_t{1} << i) - 1;
+    found |= uint32_t{(equal_lanes<kLanes>(places, places[i]) & before) != 0} << i;
+  }
+  return found;
+}
+
+template <int kLanes>
+int64_t distinct_as(const WeightedList& list, uint64_t key, int64_t k, int64_t most,
+                    int64_t* edges) {
+  alignas(64) uint32_t places[kLanes] = {};
+  edges_in(list, key, k, edges);
+  for (int64_t i = 0; i < k; ++i) places[i] = static_cast<uint32_t>(edges[i]);
+  uint32_t rejected = again<kLanes>(places, k);
+  for (int64_t i = 0; i < k; ++i) rejected |= uint32_t{edges[i] < 0} << i;
+  if (rejected == 0) return k;
+  int64_t size = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    edges[size] = edges[i];
+    places[size] = places[i];
+    size += (rejected >> i & 1) == 0;
+  }
+  for (int64_t i = k; i < most && size < k; ++i) {
+    const auto number = static_cast<uint64_t>(i);
+    const int64_t slot = aliased_at(list, block_random(key, number));
+    edges[size] = edge_in(list, slot, edge_random(key, number));
+    places[size] = static_cast<uint32_t>(edges[size]);
+    const uint32_t before = (uint32_t{1} << size) - 1;
+    const bool is_new = (equal_lanes<kLanes>(places, places[size]) & before) == 0;
+    size += is_new & (edges[size] >= 0);
+  }
+  return size;
+}
+
+int64_t distinct_in(const WeightedList& list, uint64_t key, int64_t k, int64_t most,
+                    int64_t* edges) {
+  return k <= 16 ? distinct_as<16>(list, key, k, most, edges)
+                 : distinct_as<kCompared>(list, key, k, most, edges);
+}
+
+}  // namespace
+
+namespace GNNSCALE_ISA {
+extern const WeightedKernels weighted_kernels;
+const WeightedKernels weighted_kernels{edges_in, distinct_in};
+}  // namespace GNNSCALE_ISA
+
+}  // namespace gnnscale
