@@ -24,7 +24,8 @@ _MAX_HOPS = 64
 _SCALE = 0.1
 _ROWS_STREAM = 0x0E0B
 #: Optimizers of learned rows, and the tables that each needs memory for.
-_ROW_TABLES = {"adam": 3, "adagrad": 1}
+_ROW_TABLES = {"adagrad": 1, "adam": 3}
+_ADAGRAD_RATE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +79,8 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
         dim: length of a row.
         optimizer: adam for lazy Adam (``torch.optim.SparseAdam``), which keeps two rows for each
             row; adagrad for row-wise Adagrad (Naumov et al., 2019), which keeps a number.
-        lr: learning rate of the first epoch; None for ``optimizer.lr``. It follows the optimizer's
-            schedule.
+        lr: learning rate of the first epoch; None for ``optimizer.lr`` with adam, and for 0.1 with
+            adagrad, whose steps become shorter. It follows the optimizer's schedule.
     """
 
     name: ClassVar[str] = "learned"
@@ -87,14 +88,14 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
     learns: ClassVar[bool] = True
 
     dim: int = 128
-    optimizer: str = "adam"
+    optimizer: str = "adagrad"
     lr: float | None = None
 
     def __post_init__(self) -> None:
         check_range("features.dim", self.dim, 1, MAX_FEATURES)
         check_choice("features.optimizer", self.optimizer, _ROW_TABLES)
         if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ConfigError(f"features.lr={self.lr}: must be above 0, or null for optimizer.lr")
+            raise ConfigError(f"features.lr={self.lr}: must be above 0, or null for the default")
 
     @property
     def tables(self) -> int:
@@ -103,7 +104,9 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 
     def rate_factor(self, lr: float) -> float:
         """Return the learning rate of rows by ``lr``, that of the other weights."""
-        return 1.0 if self.lr is None else self.lr / lr
+        if self.lr is not None:
+            return self.lr / lr
+        return _ADAGRAD_RATE / lr if self.optimizer == "adagrad" else 1.0
 
     def draw(self, num_vertices: int, *, seed: int) -> Float32Array:
         """Return the first rows ``[num_vertices, dim]`` float32: a pure function of ``seed``.

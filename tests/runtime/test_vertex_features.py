@@ -39,6 +39,19 @@ def test_first_rows_depend_on_seed_and_vertex() -> None:
     assert many.std() == pytest.approx(0.1 / 3**0.5, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({}, 0.1),
+        ({"optimizer": "adam"}, 0.02),
+        ({"lr": 0.5}, 0.5),
+        ({"optimizer": "adam", "lr": 0.5}, 0.5),
+    ],
+)
+def test_the_first_rate_of_rows(options: dict[str, Any], rate: float) -> None:
+    assert LearnedFeaturesConfig(**options).rate_factor(0.02) * 0.02 == pytest.approx(rate)
+
+
 def test_prefetching_and_threads_change_nothing(run: Any, tmp_path: Path) -> None:
     ways = {
         "none": ("runtime.prefetch=none", "num_threads=1"),
@@ -172,8 +185,8 @@ TINY_OPTIONS = (
     [
         ("features.dim=0", "features.dim=0: must be at least 1"),
         ("features.dim=70000", "features.dim=70000: must be at least 1 and at most 65,536"),
-        ("features.optimizer=sgd", "features.optimizer=sgd: allowed are adam, adagrad"),
-        ("features.lr=0", "features.lr=0.0: must be above 0, or null for optimizer.lr"),
+        ("features.optimizer=sgd", "features.optimizer=sgd: allowed are adagrad, adam"),
+        ("features.lr=0", "features.lr=0.0: must be above 0, or null for the default"),
         ("features.lr=nan", "features.lr=nan: must be a finite number"),
         ("device_plan=cpu_x2", "features=learned: one process on the processor updates"),
         ("device_plan=emulated_x4", "device_plan has emulated:0, .*; device_plan=cpu goes with it"),
