@@ -63,7 +63,20 @@ CACHED: dict[str, Any] = {
 }
 ADAM: dict[str, Any] = {
     "x": rows(), "means": torch.zeros(4, 2), "squares": torch.zeros(4, 2), "ids": np.array([3, 0]),
-    "gradients": rows(2), "rate": 0.1, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8,
+    "gradients": rows(4), "indptr": np.array([0, 2, 3]), "indices": INDICES, "rate": 0.1,
+    "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8,
+}
+ADAGRAD: dict[str, Any] = {
+    "x": rows(), "sums": np.zeros(4, "f4"),
+    **{name: ADAM[name] for name in ("ids", "gradients", "indptr", "indices", "rate", "epsilon")},
+}
+#: What all updates of rows refuse alike.
+UPDATES: dict[str, Any] = {
+    "gradients": [rows(3), rows(4, 3), rows(4).double(), None],
+    "indptr": [np.array([0, 4, 3]), np.array([0, 2]), np.int32([0, 2, 3]), None],
+    "indices": [np.int32([1, 4, 0]), np.int32([1, -1, 0]), INDICES.astype("i8"), None],
+    "weights": [np.ones(2, "f4"), np.ones(3)], "num_self": [-1, 1, 3],
+    "rate": [-1.0, NAN, INF, None, "1"], "epsilon": [0.0, -1.0, NAN],
 }
 SLOTS: dict[str, Any] = {
     "slots": np.int32([0, -1, 2, 1]), "vertices": np.array([3, 0]), "starts": np.array([0, 1, 3]),
@@ -180,9 +193,18 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
         "means": [rows(3), rows(4, 3), rows(8)[::2], rows(dtype=torch.bfloat16), None],
         "squares": [rows(3), rows(4, 3), rows(8)[::2], rows(dtype=torch.bfloat16), None],
         "ids": VERTICES,
-        "gradients": [rows(3), rows(2, 3), rows(4)[::2], rows(2, dtype=torch.bfloat16), None],
-        "rate": [-1.0, NAN, INF, None, "1"], "beta1": [-0.1, 1.1, NAN], "beta2": [-0.1, 1.1, NAN],
-        "epsilon": [0.0, -1.0, NAN], "num_threads": THREADS,
+        "beta1": [-0.1, 1.1, NAN], "beta2": [-0.1, 1.1, NAN],
+        **UPDATES, "num_threads": THREADS,
+    }),
+    (ops.adam_rows, {**ADAM, "num_self": 2, "self_rows": rows(2)}, {
+        "self_rows": [rows(1), rows(2, 3), None], "self_scale": [np.ones(1, "f4"), np.ones(2)],
+    }),
+    (ops.adagrad_rows, ADAGRAD, {
+        "x": [rows(dtype=torch.bfloat16), rows(8)[::2], rows().double(), rows(4, 3)],
+        "sums": [
+            np.zeros(3, "f4"), np.zeros(4), np.zeros(8, "f4")[::2], np.zeros((4, 1), "f4"), None,
+        ],
+        "ids": VERTICES, **UPDATES, "num_threads": THREADS,
     }),
     (ops.edge_softmax, {"indptr": INDPTR, "scores": rows(3), "bias": None}, {
         # Once, the result of strided scores was lost.
@@ -440,7 +462,14 @@ UNTHREADED = {
 #: Arguments that have to agree with each other may be blamed in each other's place.
 BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
     (ops.add_rows, "x"): ("out",), (ops.edge_dot, "a"): ("indptr",),
-    (ops.adam_rows, "x"): ("means",),
+    (ops.adam_rows, "x"): ("means", "gradients"), (ops.adagrad_rows, "x"): ("sums", "gradients"),
+    **{
+        (update, name): blamed for update in (ops.adam_rows, ops.adagrad_rows)
+        for name, blamed in (
+            ("gradients", ("indices",)), ("indptr", ("ids",)), ("num_self", ("self_rows",)),
+            ("self_rows", ("num_self",)),
+        )
+    },
     (ops.edge_dot, "x"): ("indices",), (ops.edge_softmax, "scores"): ("indptr",),
     (ops.edge_softmax_backward, "alpha"): ("indptr", "grad"),
     (ops.aggregate, "num_self"): ("self_rows",), (ops.transpose_block, "num_src"): ("indices",),

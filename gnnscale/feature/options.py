@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core import MAX_SEED, ConfigError, Float32Array, check_range
+from gnnscale.core import MAX_SEED, ConfigError, Float32Array, check_choice, check_range
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _MAX_HOPS = 64
 #: random numbers.
 _SCALE = 0.1
 _ROWS_STREAM = 0x0E0B
+#: Optimizers of learned rows, and the tables that each needs memory for.
+_ROW_TABLES = {"adagrad": 1, "adam": 3}
+_ADAGRAD_RATE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +72,15 @@ class PreaggregatedFeaturesConfig(HostFeaturesConfig):
 class LearnedFeaturesConfig(HostFeaturesConfig):
     """Every vertex has a row of weights, which is learned with the model.
 
-    The rows of a step's input vertices, and no others, are updated by lazy Adam
-    (``torch.optim.SparseAdam``), whatever ``optimizer`` is. Weights do not decay.
+    The rows of a step's input vertices, and no others, are updated, whatever ``optimizer`` is. They
+    do not decay.
 
     Attributes:
         dim: length of a row.
-        lr: learning rate of the first epoch; None for ``optimizer.lr``. It follows the optimizer's
-            schedule.
+        optimizer: adam for lazy Adam (``torch.optim.SparseAdam``), which keeps two rows for each
+            row; adagrad for row-wise Adagrad (Naumov et al., 2019), which keeps a number.
+        lr: learning rate of the first epoch; None for ``optimizer.lr`` with adam, and for 0.1 with
+            adagrad, whose steps become shorter. It follows the optimizer's schedule.
     """
 
     name: ClassVar[str] = "learned"
@@ -83,16 +88,25 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
     learns: ClassVar[bool] = True
 
     dim: int = 128
+    optimizer: str = "adagrad"
     lr: float | None = None
 
     def __post_init__(self) -> None:
         check_range("features.dim", self.dim, 1, MAX_FEATURES)
+        check_choice("features.optimizer", self.optimizer, _ROW_TABLES)
         if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ConfigError(f"features.lr={self.lr}: must be above 0, or null for optimizer.lr")
+            raise ConfigError(f"features.lr={self.lr}: must be above 0, or null for the default")
+
+    @property
+    def tables(self) -> int:
+        """Tables of rows that training needs memory for, with what the optimizer keeps."""
+        return _ROW_TABLES[self.optimizer]
 
     def rate_factor(self, lr: float) -> float:
         """Return the learning rate of rows by ``lr``, that of the other weights."""
-        return 1.0 if self.lr is None else self.lr / lr
+        if self.lr is not None:
+            return self.lr / lr
+        return _ADAGRAD_RATE / lr if self.optimizer == "adagrad" else 1.0
 
     def draw(self, num_vertices: int, *, seed: int) -> Float32Array:
         """Return the first rows ``[num_vertices, dim]`` float32: a pure function of ``seed``.

@@ -10,6 +10,7 @@ from gnnscale.core import Float32Array
 from gnnscale.feature.store import Aggregation, write_aggregated
 from gnnscale.model.activation import Activation
 from gnnscale.model.device_block import DeviceBlock
+from gnnscale.optimizer.rows import RowSums
 from gnnscale.sampler import Block, MiniBatch
 
 
@@ -115,32 +116,20 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         gate = None if ctx.scale is None else ctx.saved_tensors[0]
-        out = gradient_of_rows(
-            grads[0], ctx.block, ctx.coefficients, scale=ctx.scale, gate=gate, dtype=grads[0].dtype
-        )
-        return out, None, None, None
+        sums = gradient_of_rows(grads[0], ctx.block, ctx.coefficients, scale=ctx.scale)
+        threads = torch.get_num_threads()
+        return sums.total(grads[0].dtype, gate=gate, num_threads=threads), None, None, None
 
 
 def gradient_of_rows(
-    grad: torch.Tensor,
-    block: Block,
-    coefficients: Aggregation,
-    *,
-    scale: float | None = None,
-    gate: torch.Tensor | None = None,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    """Return the gradient of the rows that were aggregated over a block.
+    grad: torch.Tensor, block: Block, coefficients: Aggregation, *, scale: float | None = None
+) -> RowSums:
+    """Return the gradient of the rows that were aggregated over a block, ``[num_src, f]``.
 
     Args:
         grad: that of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` if the own row is
             concatenated.
         scale: what it is multiplied with; None for 1.
-        gate: ``[num_src, f]``; where it is not above 0, the gradient is 0. None for nowhere.
-        dtype: float32 or bfloat16, of the result.
-
-    Returns:
-        ``[num_src, f]``.
     """
     grad = grad.contiguous()
     width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
@@ -156,17 +145,14 @@ def gradient_of_rows(
         weights=coefficients.weights,
         dst_scale=dst_scale,
     )
-    return ops.aggregate(
-        grad[:, grad.shape[1] - width :],
-        indptr,
-        indices,
+    return RowSums(
+        rows=grad[:, grad.shape[1] - width :],
+        indptr=indptr,
+        indices=indices,
         weights=weights,
         self_rows=grad[:, :width],
         self_scale=self_scale,
         num_self=block.num_dst,
-        gate=gate,
-        out=ops.empty((block.num_src, width), dtype),
-        num_threads=torch.get_num_threads(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from gnnscale.core import Access, Array, Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.feature.store import write_aggregated
 from gnnscale.model.functional import gradient_of_rows
-from gnnscale.optimizer.rows import update_rows
+from gnnscale.optimizer.rows import RowOptimizer, RowSums
 from gnnscale.sampler import Block
 
 
@@ -23,25 +24,34 @@ class VertexRows(nn.Module):
     separate gradient: that would have a row for every vertex.
     """
 
-    def __init__(self, weight: Tensor, *, rate_factor: float = 1.0) -> None:
+    def __init__(
+        self, weight: Tensor, optimizer: RowOptimizer, *, rate_factor: float = 1.0
+    ) -> None:
         """Take the table ``weight`` ``[num_vertices, dim]`` float32, without a copy.
 
         Args:
+            optimizer: updates rows.
             rate_factor: learning rate of rows, by that of the other weights.
         """
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
-        #: Vertices that a step has read, and the gradient ``[n, dim]`` of their rows, float32; None
-        #: before backward propagation.
-        self.gradient: tuple[Array, Tensor] | None = None
+        #: Vertices that a step has read, and the gradient ``[n, dim]`` of their rows; None before
+        #: backward propagation.
+        self.gradient: tuple[Array, RowSums] | None = None
+        self._optimizer = optimizer
         self._rate_factor = rate_factor
+
+    @property
+    def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Names and shapes of what an optimizer of the weights keeps of the table, float32."""
+        return self._optimizer.state_shapes(self.weight)
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the rows that were read last, by their gradient; without one, nothing."""
         if self.gradient is None:
             return
         (vertices, gradients), self.gradient = self.gradient, None
-        update_rows(
+        self._optimizer.update(
             optimizer,
             self.weight,
             vertices,
@@ -120,7 +130,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, None]:
-        ctx.rows.gradient = ctx.vertices, grads[0].float().contiguous()
+        ctx.rows.gradient = ctx.vertices, RowSums.of(grads[0].contiguous())
         return None, None, None, None
 
 
@@ -145,6 +155,6 @@ class _Aggregate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, None, None, None]:
-        gradients = gradient_of_rows(grads[0], ctx.block, ctx.aggregation, dtype=torch.float32)
-        ctx.rows.gradient = ctx.vertices, gradients
+        # The sums are taken while rows are updated: a table of them would be written and read.
+        ctx.rows.gradient = ctx.vertices, gradient_of_rows(grads[0], ctx.block, ctx.aggregation)
         return None, None, None, None, None, None

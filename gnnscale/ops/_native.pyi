@@ -411,26 +411,65 @@ def adam_rows(
     means: torch.Tensor,
     squares: torch.Tensor,
     ids: Array,
-    gradients: torch.Tensor,
+    gradients: Rows,
+    indptr: Array,
+    indices: Array,
     *,
     rate: float,
     beta1: float,
     beta2: float,
     epsilon: float,
     num_threads: int,
+    weights: Array | None = None,
+    self_rows: Rows | None = None,
+    self_scale: Array | None = None,
+    num_self: int = 0,
 ) -> None:
     """Update rows ``ids`` of a table by one step of lazy Adam, and leave all others.
 
     ``m += (g - m) (1 - beta1)``, ``v += (g g - v) (1 - beta2)``, and then
-    ``x -= rate m / (sqrt(v) + epsilon)``: as ``torch.optim.SparseAdam``.
+    ``x -= rate m / (sqrt(v) + epsilon)``: as ``torch.optim.SparseAdam``. The gradient g of row
+    ``ids[i]`` is summed over edges, as ``aggregate`` does it for destination ``i``, in float32.
 
     Args:
-        x: ``[num_rows, f]`` float32, contiguous like all that follow.
+        x: ``[num_rows, f]`` float32, contiguous like both moments.
         means: ``[num_rows, f]`` float32, m of each element.
         squares: ``[num_rows, f]`` float32, v of each element.
         ids: ``[n]`` distinct rows.
-        gradients: ``[n, f]`` float32, g of these rows.
+        gradients: ``[any number, f]`` rows that are summed.
+        indptr: ``[n + 1]`` int64 where the edges of each row begin.
+        indices: ``[num_edges]`` int32 rows of ``gradients``.
         rate: learning rate, with the corrections of both moments' bias.
+        weights: ``[num_edges]`` float32.
+        self_rows: rows that are added to the first ``num_self`` sums.
+        self_scale: ``[num_self]`` float32.
+        num_self: number of ``ids`` that have such a row.
+    """
+
+def adagrad_rows(
+    x: torch.Tensor,
+    sums: Array,
+    ids: Array,
+    gradients: Rows,
+    indptr: Array,
+    indices: Array,
+    *,
+    rate: float,
+    epsilon: float,
+    num_threads: int,
+    weights: Array | None = None,
+    self_rows: Rows | None = None,
+    self_scale: Array | None = None,
+    num_self: int = 0,
+) -> None:
+    """Update rows ``ids`` of a table by one step of row-wise Adagrad, and leave all others.
+
+    ``s += mean of g g over the row``, and then ``x -= rate / (sqrt(s) + epsilon) g``. All but the
+    following is as in ``adam_rows``.
+
+    Args:
+        sums: ``[num_rows]`` float32, s of each row.
+        rate: learning rate.
     """
 
 def relu_dropout(

@@ -1,62 +1,213 @@
-"""Lazy Adam: an update of the rows that a step has read, and of no others."""
+"""Lazy Adam and row-wise Adagrad: updates of the rows that a step has read, and of no others."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gnnscale import ops
-from gnnscale.core import Array
-
-#: What an optimizer keeps of learned rows, whatever it keeps of weights.
-ROW_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})
-#: As ``torch.optim.SparseAdam`` has them.
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+from gnnscale.core import Array, Float32Array
 
 
-def update_rows(
-    optimizer: torch.optim.Optimizer,
-    rows: Tensor,
-    vertices: Array,
-    gradients: Tensor,
-    *,
-    rate: float,
-    num_threads: int,
-) -> None:
-    """Update the rows of ``vertices`` as ``torch.optim.SparseAdam`` does.
+@dataclass(frozen=True, kw_only=True)
+class RowSums:
+    """Gradients of rows as sums over edges, which whoever needs them takes.
 
-    Both moments are kept for each element, in ``optimizer.state``, whose checkpoint has them.
-    Memory of rows that no step has read is never touched. Bias is corrected by the number of all
-    steps, also of rows that few of them have read.
-
-    Args:
-        optimizer: of the weights; ``rows`` are among its parameters, and never have a gradient.
-        rows: ``[num_vertices, dim]`` float32.
-        vertices: ``[n]`` distinct ids.
-        gradients: ``[n, dim]`` float32.
-        rate: learning rate.
-        num_threads: threads to use; the result does not depend on it.
+    That of row ``i`` is ``sum_e weights[e] * rows[indices[e]] + self_scale[i] * self_rows[i]``, for
+    ``e`` in ``indptr[i]:indptr[i + 1]``.
     """
-    state = optimizer.state[rows]
-    if not state:
-        state["step"] = torch.zeros(())
-        for name in ("exp_avg", "exp_avg_sq"):
-            # Unlike torch, NumPy leaves it to the system to clear memory once it is touched.
-            state[name] = torch.from_numpy(np.zeros(tuple(rows.shape), np.float32))
-    state["step"] += 1
-    step, (beta1, beta2) = state["step"].item(), _BETAS
-    ops.adam_rows(
-        rows,
-        state["exp_avg"],
-        state["exp_avg_sq"],
-        vertices,
-        gradients,
-        rate=rate * math.sqrt(1 - beta2**step) / (1 - beta1**step),
-        beta1=beta1,
-        beta2=beta2,
-        epsilon=_EPSILON,
-        num_threads=num_threads,
-    )
+
+    rows: Tensor  #: ``[any number, f]`` float32 or bfloat16
+    indptr: Array  #: ``[n + 1]`` int64
+    indices: Array  #: ``[num_edges]`` int32
+    weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
+    self_rows: Tensor  #: ``[at least num_self, f]``
+    self_scale: Float32Array | None = None  #: ``[at least num_self]`` float32, None for ones
+    num_self: int  #: rows that have one of their own, the first ones
+
+    @classmethod
+    def of(cls, gradients: Tensor) -> RowSums:
+        """Return sums that are ``gradients`` ``[n, f]``."""
+        num_rows = len(gradients)
+        return cls(
+            rows=gradients,
+            indptr=np.zeros(num_rows + 1, np.int64),
+            indices=np.zeros(0, np.int32),
+            self_rows=gradients,
+            num_self=num_rows,
+        )
+
+    def total(self, dtype: torch.dtype, *, gate: Tensor | None = None, num_threads: int) -> Tensor:
+        """Return the sums ``[n, f]``.
+
+        Args:
+            dtype: float32 or bfloat16, of the result.
+            gate: ``[n, f]``; where it is not above 0, the sum is 0. None for nowhere.
+            num_threads: threads to use; the result does not depend on it.
+        """
+        return ops.aggregate(
+            self.rows,
+            self.indptr,
+            self.indices,
+            weights=self.weights,
+            self_rows=self.self_rows,
+            self_scale=self.self_scale,
+            num_self=self.num_self,
+            gate=gate,
+            out=ops.empty((len(self.indptr) - 1, self.rows.shape[1]), dtype),
+            num_threads=num_threads,
+        )
+
+
+class RowOptimizer(ABC):
+    """Updates the rows of a table that a step has read.
+
+    Memory of rows that no step has read is never touched. An object has no state of its own: all of
+    it is in that of the weights' optimizer, whose checkpoint has it.
+    """
+
+    @abstractmethod
+    def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
+        """Return the names and shapes of what is kept of the table ``rows``, all float32.
+
+        One is ``step``, a number.
+        """
+
+    @abstractmethod
+    def apply(
+        self,
+        rows: Tensor,
+        state: Mapping[str, Tensor],
+        vertices: Array,
+        gradients: RowSums,
+        *,
+        rate: float,
+        num_threads: int,
+    ) -> None:
+        """Update the table and its state, as ``update`` says; ``step`` counts this update."""
+
+    def update(
+        self,
+        optimizer: torch.optim.Optimizer,
+        rows: Tensor,
+        vertices: Array,
+        gradients: RowSums,
+        *,
+        rate: float,
+        num_threads: int,
+    ) -> None:
+        """Update the rows of ``vertices``; their gradients are summed on the way.
+
+        Args:
+            optimizer: of the weights; ``rows`` are among its parameters, and never have a gradient.
+            rows: ``[num_vertices, dim]`` float32.
+            vertices: ``[n]`` distinct ids.
+            gradients: of these rows, ``[n, dim]``.
+            rate: learning rate.
+            num_threads: threads to use; the result does not depend on it.
+        """
+        state = optimizer.state[rows]
+        if not state:
+            for name, shape in self.state_shapes(rows).items():
+                # Unlike torch, NumPy leaves it to the system to clear memory once it is touched.
+                state[name] = torch.from_numpy(np.zeros(shape, np.float32))
+        state["step"] += 1
+        self.apply(rows, state, vertices, gradients, rate=rate, num_threads=num_threads)
+
+
+class LazyAdam(RowOptimizer):
+    """Adam as ``torch.optim.SparseAdam`` has it.
+
+    Both moments are kept for each element. Bias is corrected by the number of all steps, also of
+    rows that few of them have read.
+    """
+
+    _BETAS = (0.9, 0.999)
+    _EPSILON = 1e-8
+
+    def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
+        """Return those of ``step`` and of both moments, each as large as the table."""
+        return {"step": (), "exp_avg": tuple(rows.shape), "exp_avg_sq": tuple(rows.shape)}
+
+    def apply(
+        self,
+        rows: Tensor,
+        state: Mapping[str, Tensor],
+        vertices: Array,
+        gradients: RowSums,
+        *,
+        rate: float,
+        num_threads: int,
+    ) -> None:
+        """Update the table and its state."""
+        step, (beta1, beta2) = state["step"].item(), self._BETAS
+        ops.adam_rows(
+            rows,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            vertices,
+            gradients.rows,
+            gradients.indptr,
+            gradients.indices,
+            weights=gradients.weights,
+            self_rows=gradients.self_rows,
+            self_scale=gradients.self_scale,
+            num_self=gradients.num_self,
+            rate=rate * math.sqrt(1 - beta2**step) / (1 - beta1**step),
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=self._EPSILON,
+            num_threads=num_threads,
+        )
+
+
+class RowWiseAdagrad(RowOptimizer):
+    """Adagrad with one sum for each row, of the mean squares of its gradients.
+
+    It is that of embeddings in DLRM (Naumov et al., 2019, "Deep Learning Recommendation Model for
+    Personalization and Recommendation Systems"), as FBGEMM's ``EXACT_ROWWISE_ADAGRAD`` has it:
+    sums begin with 0, and ``x -= rate / (sqrt(sum) + 1e-8) * gradient``.
+    """
+
+    _EPSILON = 1e-8
+
+    def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
+        """Return those of ``step`` and of the sums, one for each row."""
+        return {"step": (), "sum": (len(rows),)}
+
+    def apply(
+        self,
+        rows: Tensor,
+        state: Mapping[str, Tensor],
+        vertices: Array,
+        gradients: RowSums,
+        *,
+        rate: float,
+        num_threads: int,
+    ) -> None:
+        """Update the table and its state."""
+        ops.adagrad_rows(
+            rows,
+            state["sum"].numpy(),
+            vertices,
+            gradients.rows,
+            gradients.indptr,
+            gradients.indices,
+            weights=gradients.weights,
+            self_rows=gradients.self_rows,
+            self_scale=gradients.self_scale,
+            num_self=gradients.num_self,
+            rate=rate,
+            epsilon=self._EPSILON,
+            num_threads=num_threads,
+        )
+
+
+#: By their names in ``features.optimizer``.
+ROW_OPTIMIZERS: Mapping[str, RowOptimizer] = {"adam": LazyAdam(), "adagrad": RowWiseAdagrad()}

@@ -13,7 +13,7 @@ from gnnscale.feature import FeatureStoreConfig, LearnedFeaturesConfig, MadeFeat
 from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)
-#: Tables in memory while rows are made or learned: of the latter, both moments of each element.
+#: Tables in memory while rows are made.
 _TABLES = 3
 
 
@@ -49,18 +49,18 @@ def _rows(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None
 ) -> Float32Array:
     if isinstance(features, MadeFeaturesConfig):
-        _check_memory(features.width, graph)
+        _check_memory(features.width, graph, tables=_TABLES)
         return features.make(graph, num_threads=num_threads)
     assert isinstance(features, LearnedFeaturesConfig)
-    _check_memory(features.dim, graph)
+    _check_memory(features.dim, graph, tables=features.tables)
     if seed is None:
         return np.zeros((graph.num_vertices, features.dim), np.float32)
     return features.draw(graph.num_vertices, seed=seed)
 
 
-def _check_memory(width: int, graph: Graph) -> None:
+def _check_memory(width: int, graph: Graph, *, tables: int) -> None:
     """Refuse tables that memory does not hold."""
-    needed = _TABLES * 4 * graph.num_vertices * width
+    needed = tables * 4 * graph.num_vertices * width
     available = find_memory().available
     if needed > available:
         raise ConfigError(

@@ -1,5 +1,6 @@
 #include "gnnscale/row_updates.hpp"
 
+#include "aggregate_task.hpp"
 #include "border.hpp"
 
 namespace gnnscale {
@@ -17,37 +18,87 @@ float* table(const py::object& value, const char* name, int64_t num_rows, int64_
   return static_cast<float*>(found.rows.data);
 }
 
-void update(const py::object& x, const py::object& means, const py::object& squares,
-            const py::object& row_ids, const py::object& gradients, const py::object& rate,
-            const py::object& beta1, const py::object& beta2, const py::object& epsilon,
-            const py::object& num_threads) {
-  const MutableMatrix rows = mutable_matrix(x, "x");
-  const int64_t width = rows.rows.length, count = rows.num_rows;
-  AdamRows task{};
-  task.x = table(x, "x", count, width);
-  task.means = table(means, "means", count, width);
-  task.squares = table(squares, "squares", count, width);
-  const Ids found = ids(row_ids, "ids");
-  int64_t columns = width;
-  task.gradients = float_table(gradients, "gradients", found.size, &columns).data;
-  task.ids = found.ids;
-  task.num_rows = found.size;
-  task.width = width;
-  task.rate = static_cast<float>(real(rate, "rate", 0, 1e30));
+// What all updates are called with, by name.
+struct UpdateArguments {
+  const py::object &x, &row_ids, &gradients, &indptr, &indices, &weights, &self_rows, &self_scale,
+      &num_self, &rate, &epsilon, &num_threads;
+};
+
+// Views of the arguments of an update.
+struct UpdateViews {
+  explicit UpdateViews(const UpdateArguments& given)
+      : x(mutable_matrix(given.x, "x")),
+        row_ids(ids(given.row_ids, "ids")),
+        sums("gradients",
+             {given.gradients, given.indptr, given.indices, none, no, given.weights, none,
+              given.self_rows, none, given.self_scale, given.num_self, given.num_threads}) {
+    check_width("gradients", sums.x.rows.length, x.rows.length);
+    check_size("ids", row_ids.size, sums.num_dst());
+    task.x = table(given.x, "x", x.num_rows, width());
+    task.ids = row_ids.ids;
+    task.width = width();
+    task.gradients = sums.task;
+    task.rate = static_cast<float>(real(given.rate, "rate", 0, 1e30));
+    task.epsilon = static_cast<float>(real(given.epsilon, "epsilon", 1e-30, 1));
+  }
+
+  int64_t width() const { return x.rows.length; }
+
+  // Throws invalid_argument if an offset or an id points outside of what it points into.
+  void check() const {
+    sums.check();
+    row_ids.check(row_ids.size, x.num_rows, "ids", sums.threads);
+  }
+
+  const py::object none = py::none(), no = py::bool_(false);
+  MutableMatrix x;
+  Ids row_ids;
+  AggregateTask sums;
+  RowUpdates task{};
+};
+
+void adam(const py::object& x, const py::object& means, const py::object& squares,
+          const py::object& row_ids, const py::object& gradients, const py::object& indptr,
+          const py::object& indices, const py::object& rate, const py::object& beta1,
+          const py::object& beta2, const py::object& epsilon, const py::object& num_threads,
+          const py::object& weights, const py::object& self_rows, const py::object& self_scale,
+          const py::object& num_self) {
+  const UpdateViews views({x, row_ids, gradients, indptr, indices, weights, self_rows, self_scale,
+                           num_self, rate, epsilon, num_threads});
+  AdamRows task{views.task};
+  task.means = table(means, "means", views.x.num_rows, views.width());
+  task.squares = table(squares, "squares", views.x.num_rows, views.width());
   task.beta1 = static_cast<float>(real(beta1, "beta1", 0, 1));
   task.beta2 = static_cast<float>(real(beta2, "beta2", 0, 1));
-  task.epsilon = static_cast<float>(real(epsilon, "epsilon", 1e-30, 1));
-  const int threads = thread_count(num_threads);
   NoGil released;
-  found.check(found.size, count, "ids", threads);
-  adam_rows(task, threads);
+  views.check();
+  adam_rows(task, views.sums.threads);
+}
+
+void adagrad(const py::object& x, const py::object& sums, const py::object& row_ids,
+             const py::object& gradients, const py::object& indptr, const py::object& indices,
+             const py::object& rate, const py::object& epsilon, const py::object& num_threads,
+             const py::object& weights, const py::object& self_rows, const py::object& self_scale,
+             const py::object& num_self) {
+  const UpdateViews views({x, row_ids, gradients, indptr, indices, weights, self_rows, self_scale,
+                           num_self, rate, epsilon, num_threads});
+  AdagradRows task{views.task};
+  task.sums = mutable_vector<float>(sums, "sums", views.x.num_rows).data;
+  NoGil released;
+  views.check();
+  adagrad_rows(task, views.sums.threads);
 }
 
 }  // namespace
 
 void bind_row_updates(py::module_& m) {
-  m.def("adam_rows", &update, "x"_a, "means"_a, "squares"_a, "ids"_a, "gradients"_a, py::kw_only(),
-        "rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "num_threads"_a);
+  m.def("adam_rows", &adam, "x"_a, "means"_a, "squares"_a, "ids"_a, "gradients"_a, "indptr"_a,
+        "indices"_a, py::kw_only(), "rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "num_threads"_a,
+        "weights"_a = py::none(), "self_rows"_a = py::none(), "self_scale"_a = py::none(),
+        "num_self"_a = 0);
+  m.def("adagrad_rows", &adagrad, "x"_a, "sums"_a, "ids"_a, "gradients"_a, "indptr"_a, "indices"_a,
+        py::kw_only(), "rate"_a, "epsilon"_a, "num_threads"_a, "weights"_a = py::none(),
+        "self_rows"_a = py::none(), "self_scale"_a = py::none(), "num_self"_a = 0);
 }
 
 }  // namespace gnnscale

@@ -1,5 +1,6 @@
 #include "gnnscale/rows.hpp"
 
+#include "aggregate_task.hpp"
 #include "border.hpp"
 #include "gnnscale/read_ahead.hpp"
 
@@ -31,106 +32,6 @@ void ask_for(const py::object& x, const py::object& row_ids, const py::object& n
   read_ahead(from.rows, rows.ids, rows.size, threads);
 }
 
-// What `aggregate` is called with, by name.
-struct AggregateArguments {
-  const py::object &x, &indptr, &indices, &row_ids, &ids_per_edge, &weights, &dst_scale, &self_rows,
-      &self_ids, &self_scale, &num_self, &gate, &out, &num_threads;
-};
-
-// Views of the arguments of `aggregate`, and the sizes by which what they hold is checked.
-struct AggregateTask {
-  explicit AggregateTask(const AggregateArguments& given)
-      : x(matrix(given.x, "x")),
-        indptr(vector<int64_t>(given.indptr, "indptr")),
-        indices(vector<int32_t>(given.indices, "indices")),
-        row_ids(optional_ids(given.row_ids, "ids")),
-        self_ids(optional_ids(given.self_ids, "self_ids")),
-        threads(thread_count(given.num_threads)) {
-    num_lists(indptr, "destinations");
-    const MutableMatrix out = mutable_matrix(given.out, "out");
-    check_size("out", out.num_rows, num_dst());
-    check_width("out", out.rows.length, x.rows.length);
-    task = {x.rows, row_ids.ids, indptr.data, indices.data, num_dst()};
-    task.out = out.rows;
-    task.ids_per_edge = flag(given.ids_per_edge, "ids_per_edge");
-    if (task.ids_per_edge && given.row_ids.is_none()) {
-      refuse_type("ids", "None", "an id for each edge, as ids_per_edge says");
-    }
-    if (task.ids_per_edge) check_size("ids", row_ids.size, indices.size);
-    const auto weights = optional_column(given.weights, "weights", indices.size);
-    task.weights = weights.data;
-    task.weight_stride = weights.stride;
-    task.dst_scale = optional_vector<float>(given.dst_scale, "dst_scale", num_dst()).data;
-    take_self(given);
-    if (!given.gate.is_none()) take_gate(given.gate);
-  }
-
-  int64_t num_dst() const { return indptr.size - 1; }
-
-  // Throws invalid_argument if an offset or an id points outside of what it points into.
-  void check() const {
-    check_offsets(indptr.data, num_dst(), indices.size, "indptr", threads);
-    if (row_ids.ids.data == nullptr) {
-      check_below(indices.data, indices.size, x.num_rows, "indices", threads);
-    } else {
-      row_ids.check(row_ids.size, x.num_rows, "ids", threads);
-      if (!task.ids_per_edge) {
-        check_below(indices.data, indices.size, row_ids.size, "indices", threads);
-      }
-    }
-    if (self_ids.ids.data != nullptr) {
-      self_ids.check(task.num_self, num_self_rows, "self_ids", threads);
-    }
-  }
-
-  Matrix x;
-  Vector<const int64_t> indptr;
-  Vector<const int32_t> indices;
-  Ids row_ids, self_ids;
-  int threads;
-  int64_t num_self_rows = 0;
-  Aggregate task{};
-
- private:
-  void take_self(const AggregateArguments& given) {
-    task.num_self = integer(given.num_self, "num_self", 0, num_dst());
-    const auto scale = optional_vector<float>(given.self_scale, "self_scale");
-    check_covers("self_scale", given.self_scale, scale.size);
-    check_covers("self_ids", given.self_ids, self_ids.size);
-    task.self_scale = scale.data;
-    task.self_ids = self_ids.ids;
-    if (given.self_rows.is_none()) {
-      if (task.num_self != 0) refuse_type("self_rows", "None", "rows, as num_self is above 0");
-      return;
-    }
-    const Matrix rows = matrix(given.self_rows, "self_rows");
-    check_width("self_rows", rows.rows.length, x.rows.length);
-    num_self_rows = rows.num_rows;
-    if (given.self_ids.is_none() && task.num_self > num_self_rows) {
-      refuse_value("num_self", std::to_string(task.num_self),
-                   "0 to " + std::to_string(num_self_rows) + ", the number of self_rows");
-    }
-    task.self = rows.rows;
-  }
-
-  void take_gate(const py::object& given) {
-    const Matrix gate = matrix(given, "gate");
-    if (gate.rows.dtype != task.out.dtype) {
-      refuse_type("gate", "another type", "the type of out");
-    }
-    check_size("gate", gate.num_rows, num_dst());
-    check_width("gate", gate.rows.length, x.rows.length);
-    task.gate = gate.rows;
-  }
-
-  void check_covers(const char* name, const py::object& given, int64_t size) const {
-    if (!given.is_none() && size < task.num_self) {
-      refuse_value(name, std::to_string(size) + " entries",
-                   "at least num_self=" + std::to_string(task.num_self));
-    }
-  }
-};
-
 py::object aggregated(const py::object& x, const py::object& indptr, const py::object& indices,
                       const py::object& out, const py::object& num_threads,
                       const py::object& row_ids, const py::object& ids_per_edge,
@@ -138,8 +39,10 @@ py::object aggregated(const py::object& x, const py::object& indptr, const py::o
                       const py::object& self_rows, const py::object& self_ids,
                       const py::object& self_scale, const py::object& num_self,
                       const py::object& gate) {
-  const AggregateTask views({x, indptr, indices, row_ids, ids_per_edge, weights, dst_scale,
-                             self_rows, self_ids, self_scale, num_self, gate, out, num_threads});
+  AggregateTask views("x", {x, indptr, indices, row_ids, ids_per_edge, weights, dst_scale,
+                            self_rows, self_ids, self_scale, num_self, num_threads});
+  views.take_out(out);
+  if (!gate.is_none()) views.take_gate(gate);
   {
     NoGil released;
     views.check();

@@ -87,21 +87,30 @@ bool is_hub(const Aggregate& task, int64_t dst, int num_threads) {
          task.indptr[dst + 1] - task.indptr[dst] > std::max(kFewest, share);
 }
 
-void aggregate_edges(const Aggregate& task, int num_threads) {
+// Calls chunk(begin, end) for destinations of about as many edges each, in any thread, and then
+// hub(dst) for hubs, which are in none of them, in this one.
+template <typename Chunk, typename Hub>
+void for_destinations(const Aggregate& task, int num_threads, Chunk&& chunk, Hub&& hub) {
   const EdgeChunks chunks(task.indptr, task.num_dst, grain(task.x.length) * kEdgesOfRow);
   std::mutex mutex;
   std::vector<int64_t> hubs;  // at most two for each thread
   parallel_for(chunks.size(), 1, num_threads, [&](int64_t first, int64_t last) {
-    for (int64_t chunk = first; chunk < last; ++chunk) {
-      auto [begin, end] = chunks[chunk];
+    for (int64_t number = first; number < last; ++number) {
+      auto [begin, end] = chunks[number];
       if (begin < end && is_hub(task, end - 1, num_threads)) {
         std::lock_guard lock(mutex);
         hubs.push_back(--end);
       }
-      if (begin < end) kernels().aggregate(task, begin, end);
+      if (begin < end) chunk(begin, end);
     }
   });
-  for (const int64_t dst : hubs) aggregate_hub(task, dst, num_threads);
+  for (const int64_t dst : hubs) hub(dst);
+}
+
+void aggregate_edges(const Aggregate& task, int num_threads) {
+  for_destinations(
+      task, num_threads, [&](int64_t begin, int64_t end) { kernels().aggregate(task, begin, end); },
+      [&](int64_t dst) { aggregate_hub(task, dst, num_threads); });
 }
 
 template <typename Id>
@@ -122,6 +131,49 @@ void aggregate(const Aggregate& task, int num_threads) {
     task.ids.wide ? aggregate_sources<int64_t>(task, num_threads)
                   : aggregate_sources<int32_t>(task, num_threads);
   }
+}
+
+namespace {
+
+// Sums of a slice, which stay in the first-level cache if rows are not long.
+constexpr int64_t kSliceElements = 4096;
+
+// The same aggregation of destinations [begin, end), as 0 and following of `rows`.
+Aggregate of_destinations(const Aggregate& task, int64_t begin, int64_t end, float* rows) {
+  Aggregate part = task;
+  part.indptr += begin;
+  part.num_dst = end - begin;
+  if (part.dst_scale != nullptr) part.dst_scale += begin;
+  part.num_self = std::clamp<int64_t>(task.num_self - begin, 0, part.num_dst);
+  if (part.num_self > 0) {
+    if (part.self_scale != nullptr) part.self_scale += begin;
+    const int64_t bytes = task.self.stride * element_bytes(task.self.dtype);
+    part.self.data = static_cast<const char*>(task.self.data) + begin * bytes;
+  }
+  part.out = {rows, DType::float32, task.x.length, task.x.length};
+  return part;
+}
+
+}  // namespace
+
+void aggregate_slices(const Aggregate& task, int num_threads,
+                      const std::function<void(int64_t, int64_t, const float*)>& use) {
+  const int64_t width = task.x.length, slice = 1 + kSliceElements / (width + 1);
+  for_destinations(
+      task, num_threads,
+      [&](int64_t begin, int64_t end) {
+        const Array<float> rows(slice * width);
+        for (int64_t first = begin; first < end; first += slice) {
+          const int64_t last = std::min(first + slice, end);
+          kernels().aggregate(of_destinations(task, first, last, rows.data.get()), 0, last - first);
+          use(first, last, rows.data.get());
+        }
+      },
+      [&](int64_t dst) {
+        const Array<float> row(width);
+        aggregate_hub(of_destinations(task, dst, dst + 1, row.data.get()), 0, num_threads);
+        use(dst, dst + 1, row.data.get());
+      });
 }
 
 void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,

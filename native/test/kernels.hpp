@@ -7,6 +7,7 @@
 #include "../src/simd/labor_kernels.hpp"
 #include "../src/simd/pick_kernels.hpp"
 #include "../src/simd/row_kernels.hpp"
+#include "../src/simd/update_kernels.hpp"
 #include "../src/simd/weighted_kernels.hpp"
 
 struct Kernels {
@@ -15,23 +16,24 @@ struct Kernels {
   const gnnscale::ActivationKernels* activation;
   const gnnscale::LaborKernels* labor;
   const gnnscale::WeightedKernels* weighted;
+  const gnnscale::UpdateKernels* update;
 };
 
 inline std::vector<Kernels> available_kernels() {
-  std::vector<Kernels> found{{&gnnscale::baseline::row_kernels, &gnnscale::baseline::pick_kernels,
-                              &gnnscale::baseline::activation_kernels,
-                              &gnnscale::baseline::labor_kernels,
-                              &gnnscale::baseline::weighted_kernels}};
+  std::vector<Kernels> found{
+      {&gnnscale::baseline::row_kernels, &gnnscale::baseline::pick_kernels,
+       &gnnscale::baseline::activation_kernels, &gnnscale::baseline::labor_kernels,
+       &gnnscale::baseline::weighted_kernels, &gnnscale::baseline::update_kernels}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("x86-64-v3")) {
     found.push_back({&gnnscale::v3::row_kernels, &gnnscale::v3::pick_kernels,
                      &gnnscale::v3::activation_kernels, &gnnscale::v3::labor_kernels,
-                     &gnnscale::v3::weighted_kernels});
+                     &gnnscale::v3::weighted_kernels, &gnnscale::v3::update_kernels});
   }
   if (__builtin_cpu_supports("x86-64-v4")) {
     found.push_back({&gnnscale::v4::row_kernels, &gnnscale::v4::pick_kernels,
                      &gnnscale::v4::activation_kernels, &gnnscale::v4::labor_kernels,
-                     &gnnscale::v4::weighted_kernels});
+                     &gnnscale::v4::weighted_kernels, &gnnscale::v4::update_kernels});
   }
 #endif
   return found;

@@ -12,9 +12,10 @@ from learnt import same, weights
 from gnnscale.api import results as api
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.feature import LearnedFeaturesConfig
+from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.plan.simulator.task import measured_task
 from gnnscale.runtime.cache.task import plan_caches
-from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.vertex_features import with_features
@@ -38,6 +39,19 @@ def test_first_rows_depend_on_seed_and_vertex() -> None:
     assert many.std() == pytest.approx(0.1 / 3**0.5, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({}, 0.1),
+        ({"optimizer": "adam"}, 0.02),
+        ({"lr": 0.5}, 0.5),
+        ({"optimizer": "adam", "lr": 0.5}, 0.5),
+    ],
+)
+def test_the_first_rate_of_rows(options: dict[str, Any], rate: float) -> None:
+    assert LearnedFeaturesConfig(**options).rate_factor(0.02) * 0.02 == pytest.approx(rate)
+
+
 def test_prefetching_and_threads_change_nothing(run: Any, tmp_path: Path) -> None:
     ways = {
         "none": ("runtime.prefetch=none", "num_threads=1"),
@@ -54,7 +68,8 @@ def test_prefetching_and_threads_change_nothing(run: Any, tmp_path: Path) -> Non
 
 def test_the_losses_are_those_of_a_plain_loop(settings: Any, run: Any, tmp_path: Path) -> None:
     """A dense table and ``SparseAdam``, in a loop without any of the runtime."""
-    how = (*LEARNED, "features.lr=null", "model.dropout=0", "epochs=2", "model=gcn")
+    how = (*LEARNED, "features.optimizer=adam", "features.lr=null")
+    how = (*how, "model.dropout=0", "epochs=2", "model=gcn")
     result = run(tmp_path, *how)
     config = settings(*how)
     graph = with_features(config.features, config.dataset.open(), num_threads=1, seed=config.seed)
@@ -100,9 +115,13 @@ def seeds_of(order: Any, num_steps: int) -> list[int]:
     return [len(each.seeds) for each in order.epoch(0)][:num_steps]
 
 
+@pytest.mark.parametrize("of_rows", ROW_OPTIMIZERS)
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_resumed_run_learns_the_same_bits(run: Any, tmp_path: Path, optimizer: str) -> None:
-    how = (*LEARNED, f"optimizer={optimizer}", "runtime.checkpoint_every_s=0")
+def test_a_resumed_run_learns_the_same_bits(
+    run: Any, tmp_path: Path, optimizer: str, of_rows: str
+) -> None:
+    how = (*LEARNED, f"optimizer={optimizer}", f"features.optimizer={of_rows}")
+    how = (*how, "runtime.checkpoint_every_s=0")
     whole = run(tmp_path / "whole", *how, "epochs=4")
     part = tmp_path / "part"
     run(part, *how, "epochs=2")
@@ -115,8 +134,9 @@ def test_a_resumed_run_learns_the_same_bits(run: Any, tmp_path: Path, optimizer:
 
 
 @pytest.mark.integration
-def test_an_interrupted_run_goes_on_inside_its_epoch(resumed_and_whole: Any) -> None:
-    resumed_and_whole(*LEARNED)
+@pytest.mark.parametrize("of_rows", ROW_OPTIMIZERS)
+def test_an_interrupted_run_goes_on_inside_its_epoch(resumed_and_whole: Any, of_rows: str) -> None:
+    resumed_and_whole(*LEARNED, f"features.optimizer={of_rows}")
 
 
 def test_a_run_is_evaluated_with_the_rows_of_its_best_epoch(run: Any, tmp_path: Path) -> None:
@@ -165,7 +185,8 @@ TINY_OPTIONS = (
     [
         ("features.dim=0", "features.dim=0: must be at least 1"),
         ("features.dim=70000", "features.dim=70000: must be at least 1 and at most 65,536"),
-        ("features.lr=0", "features.lr=0.0: must be above 0, or null for optimizer.lr"),
+        ("features.optimizer=sgd", "features.optimizer=sgd: allowed are adagrad, adam"),
+        ("features.lr=0", "features.lr=0.0: must be above 0, or null for the default"),
         ("features.lr=nan", "features.lr=nan: must be a finite number"),
         ("device_plan=cpu_x2", "features=learned: one process on the processor updates"),
         ("device_plan=emulated_x4", "device_plan has emulated:0, .*; device_plan=cpu goes with it"),
@@ -188,9 +209,33 @@ def test_tables_that_memory_does_not_hold_are_refused(settings: Any, monkeypatch
 
 def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) -> None:
     run(tmp_path, *LEARNED, "runtime.checkpoint_every_s=0")
-    for given in (("features=host",), ("features=learned", "features.dim=8")):
+    other = {"adam": "adagrad", "adagrad": "adam"}[LearnedFeaturesConfig().optimizer]
+    for given in (
+        ("features=host", "optimizer.lr=0.01"),
+        (*LEARNED, "features.dim=8"),
+        (*LEARNED, f"features.optimizer={other}"),
+    ):
         with pytest.raises(ConfigError, match=r"^resume: features"):
-            run(tmp_path, *given, "epochs=4", "optimizer.lr=0.01", f"resume={tmp_path}")
+            run(tmp_path, *given, "epochs=4", f"resume={tmp_path}")
+
+
+def test_the_state_of_another_row_optimizer_is_refused(run: Any, tmp_path: Path) -> None:
+    """Whatever the options of a checkpoint say: updates trust the sizes."""
+    how = (*LEARNED, "features.optimizer=adagrad", "runtime.checkpoint_every_s=0")
+    run(tmp_path, *how)
+    saved = load_checkpoint(tmp_path / LAST)
+    number, kept = next(
+        (number, kept) for number, kept in saved["optimizer"].items() if "sum" in kept
+    )
+    damages = (
+        ({"sum": torch.zeros(599), "step": kept["step"]}, "the optimizer's sum is \\[599\\]"),
+        ({"exp_avg": kept["sum"], "step": kept["step"]}, "the optimizer's state is another's"),
+    )
+    for damaged, message in damages:
+        saved["optimizer"][number] = damaged
+        save_checkpoint(tmp_path / LAST, saved)
+        with pytest.raises(ConfigError, match=f"last.*{message}"):
+            run(tmp_path, *how, "epochs=4", f"resume={tmp_path}")
 
 
 STRUCTURAL = {

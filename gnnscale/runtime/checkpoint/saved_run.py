@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from gnnscale.core import STAGES, ConfigError, Count, Positive, decode, shown
 from gnnscale.model import TrainableModel
+from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.plain import restore_optimizer
-from gnnscale.optimizer.rows import ROW_STATE
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
@@ -296,8 +296,7 @@ class SavedRun:
         check_weights(file, self.learnt.model, model)
         if self.learnt.best_model or self.epoch > (1 if self.sums is None else 0):
             check_weights(file, self.learnt.best_model, model)
-        rows = None if model.vertex_rows is None else model.vertex_rows.weight
-        _check_optimizer(file, self.learnt.optimizer, optimizer, state_names, rows)
+        _check_optimizer(file, self.learnt.optimizer, optimizer, state_names, model.vertex_rows)
 
     def plan_under(self, options: Mapping[str, Any]) -> list[Any] | None:
         """Return the plan to go on with; with options that it does not follow from, None."""
@@ -364,24 +363,28 @@ def _check_optimizer(
     state: Mapping[int, Mapping[str, Tensor]],
     optimizer: torch.optim.Optimizer,
     names: frozenset[str],
-    rows: Tensor | None,
+    rows: VertexRows | None,
 ) -> None:
     """Refuse a state that does not fit: an update reads it without looking at its size.
 
     Args:
         names: what is kept of every parameter.
-        rows: the parameter of which ``ROW_STATE`` is kept instead, or None.
+        rows: learned rows, of which their own state is kept instead, or None.
     """
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for number, kept in state.items():
         if not 0 <= number < len(parameters):
             raise not_of_this_run(file, "the optimizer's state is another's")
-        wanted = ROW_STATE if parameters[number] is rows else names
-        if kept and kept.keys() != wanted:
+        parameter = parameters[number]
+        if rows is not None and parameter is rows.weight:
+            shapes = rows.state_shapes
+        else:
+            shapes = {name: () if name == "step" else tuple(parameter.shape) for name in names}
+        if kept and kept.keys() != shapes.keys():
             raise not_of_this_run(file, "the optimizer's state is another's")
         for name, tensor in kept.items():
-            like = torch.empty(()) if name == "step" else parameters[number]
-            if (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+            dtype = torch.float32 if name == "step" else parameter.dtype
+            if (tuple(tensor.shape), tensor.dtype) != (shapes[name], dtype):
                 raise not_of_this_run(file, f"the optimizer's {name} is {list(tensor.shape)}")
 
 

@@ -14,10 +14,12 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale.core import ConfigError, shown
+from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.model.options import CustomModel
 from gnnscale.model.vertex_rows import VertexRows
+from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.options import found, run_directory, user_code
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import file as files
@@ -225,9 +227,10 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
         graph = open_run_task(run, directory).graph if graph is None else graph
         signature = Signature.of(graph, run.task.labels(graph))
     model = _build(run, signature)
-    if run.features.learns:
+    if isinstance(run.features, LearnedFeaturesConfig):
         assert graph is not None
-        model.vertex_rows = VertexRows(torch.from_numpy(graph.features))
+        optimizer = ROW_OPTIMIZERS[run.features.optimizer]
+        model.vertex_rows = VertexRows(torch.from_numpy(graph.features), optimizer)
     best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:

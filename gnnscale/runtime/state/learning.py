@@ -18,6 +18,7 @@ from gnnscale.model import GNN, TrainableModel
 from gnnscale.model.options import CustomModel
 from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.plain import optimizer_state
+from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.partition import Partition
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint.artefacts import Artefact
@@ -117,7 +118,8 @@ class Learning:
         if isinstance(config.features, LearnedFeaturesConfig):
             factor = config.features.rate_factor(config.optimizer.lr)
             table = torch.from_numpy(data.graph.features)
-            model.vertex_rows = VertexRows(table, rate_factor=factor)
+            of_rows = ROW_OPTIMIZERS[config.features.optimizer]
+            model.vertex_rows = VertexRows(table, of_rows, rate_factor=factor)
         if data.columns is None or group.size == 1:
             return cls(model=model, trained=model, optimizer=config.optimizer.build(model))
         assert isinstance(model, GNN)

@@ -1,4 +1,5 @@
-// An optimizer's update of some rows of a table.
+// An optimizer's update of some rows of a table, by gradients that are sums over the edges of a
+// block.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +8,34 @@
 
 namespace gnnscale {
 
-// One step of lazy Adam for rows ids[i], which are distinct: rows that are not named stay, and so
-// do their moments. The tables are float32 and contiguous, of `width` columns; gradients are
-// [num_rows, width].
-//   m += (g - m) (1 - beta1);  v += (g g - v) (1 - beta2);  x -= rate m / (sqrt(v) + epsilon)
-struct AdamRows {
-  float* x;
-  float* means;    // m
-  float* squares;  // v
+// Rows ids[i] of `x`, which are distinct; others stay, and so does what is kept of them. Tables are
+// float32 and contiguous. The gradient of row ids[i] is that of destination i of `gradients`, which
+// is summed just before the row is updated: a matrix of gradients is never in memory.
+struct RowUpdates {
+  float* x;  // [any number, width]
   RowIds ids;
-  int64_t num_rows;
   int64_t width;
-  const float* gradients;
-  float rate;  // with both corrections of the bias
-  float beta1, beta2, epsilon;
+  Aggregate gradients;  // without `out` and `gate`
+  float rate;
+  float epsilon;
+};
+
+// One step of lazy Adam.
+//   m += (g - m) (1 - beta1);  v += (g g - v) (1 - beta2);  x -= rate m / (sqrt(v) + epsilon)
+// `rate` has both corrections of the bias.
+struct AdamRows : RowUpdates {
+  float* means = nullptr;    // m, as x
+  float* squares = nullptr;  // v, as x
+  float beta1 = 0.0F, beta2 = 0.0F;
+};
+
+// One step of row-wise Adagrad.
+//   s += mean of g g over the row;  x -= rate / (sqrt(s) + epsilon) g
+struct AdagradRows : RowUpdates {
+  float* sums = nullptr;  // s, one for each row of x
 };
 
 void adam_rows(const AdamRows& task, int num_threads);
+void adagrad_rows(const AdagradRows& task, int num_threads);
 
 }  // namespace gnnscale

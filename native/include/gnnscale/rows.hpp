@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace gnnscale {
 
@@ -88,6 +89,13 @@ struct Aggregate {
 void gather(const Gather& task, int num_threads);
 void gather_columns(const GatherColumns& task, int num_threads);
 void aggregate(const Aggregate& task, int num_threads);
+
+// As aggregate into a float32 matrix that is not in memory as a whole: calls use(begin, end, rows)
+// with rows [begin, end) of it, for slices that cover it, from any thread and in any order. Edges
+// read rows of x by their indices, without ids, destinations are rows of self, and there is neither
+// out nor gate.
+void aggregate_slices(const Aggregate& task, int num_threads,
+                      const std::function<void(int64_t, int64_t, const float*)>& use);
 
 // out[e] = <a[i], x[indices[e]]> for every edge e of destination i, all float32; `out_stride`
 // apart. Column j is added to partial sum j modulo 16, and these in a tree of halves, so that every

@@ -2,9 +2,9 @@
 
 GraphSAGE of two layers, 256 hidden features, 1,024 seeds, fan-outs [25, 10], over an R-MAT graph of
 a million vertices with 128 features: sample, load, forward, backward, Adam. Learned rows are as
-wide as the features. torch's rows are ``torch.nn.Embedding(sparse=True)`` in their place, with
-``torch.optim.SparseAdam``, over the same sampler and model; one that updates all of a million rows
-(``Embedding`` and ``Adam``) is beside it.
+wide as the features, and updated by row-wise Adagrad or lazy Adam. torch's rows are
+``torch.nn.Embedding(sparse=True)`` in their place, with ``torch.optim.SparseAdam``, over the same
+sampler and model; one that updates all of a million rows (``Embedding`` and ``Adam``) is beside it.
 """
 
 import argparse
@@ -64,15 +64,16 @@ def stored(graph: Any, threads: int) -> Callable[[int], None]:
     return iteration
 
 
-def learned(graph: Any, threads: int) -> Callable[[int], None]:
+def learned(graph: Any, threads: int, kind: str) -> Callable[[int], None]:
     """As ``CpuBackend`` and ``TrainStep`` do it."""
     from gnnscale.feature import LearnedFeaturesConfig
     from gnnscale.model.trainable import seed_loss
     from gnnscale.model.vertex_rows import LearnedFeatures, VertexRows
+    from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 
     sampler, model, loader, optimizer = parts(graph, threads)
     table = LearnedFeaturesConfig(dim=graph.num_features).draw(graph.num_vertices, seed=0)
-    rows = VertexRows(torch.from_numpy(table))
+    rows = VertexRows(torch.from_numpy(table), ROW_OPTIMIZERS[kind])
     optimizer.add_param_group({"params": [rows.weight]})
     loader.store = LearnedFeatures(rows)
 
@@ -113,7 +114,8 @@ def embedding(graph: Any, threads: int, *, sparse: bool) -> Callable[[int], None
 
 SYSTEMS = {
     "gnnscale-stored": stored,
-    "gnnscale-learned": learned,
+    "gnnscale-adagrad": lambda graph, threads: learned(graph, threads, "adagrad"),
+    "gnnscale-adam": lambda graph, threads: learned(graph, threads, "adam"),
     "torch-sparse": lambda graph, threads: embedding(graph, threads, sparse=True),
     "torch-dense": lambda graph, threads: embedding(graph, threads, sparse=False),
 }

@@ -156,15 +156,33 @@ class Calls:
         of_self |= dict(self_ids=self.maybe(self.ids(num_self, num_rows)))
         return dict(**made, **of_self, self_scale=self.weights(num_self))
 
+    def row_sums(self, width: int, num_rows: int) -> Args:
+        """Return gradients of some of the rows of a table, as sums over edges."""
+        indptr, num_own = self.starts(num_rows, self.pick((1, 3, 9))), self.size(1, 9)
+        rows, num_self = self.tensor(num_own, width, *STORED), self.size(0, num_rows)
+        made = dict(gradients=rows, indptr=indptr, num_self=num_self, self_rows=None)
+        made |= dict(indices=self.ids(int(indptr[-1]), num_own, np.int32), self_scale=None)
+        if num_self:
+            made |= dict(self_rows=self.tensor(num_self, width, *STORED))
+            made |= dict(self_scale=self.weights(num_self))
+        return dict(**made, weights=self.weights(int(indptr[-1])))
+
     def adam_rows(self) -> Args:
         n, width = self.size(1, 9), self.size(1, 20)
         tables = [torch.from_numpy(self.floats(n * width).reshape(n, width)) for _ in range(3)]
         made = dict(zip(("x", "means", "squares"), (t.clone() for t in tables), strict=True))
         made["squares"] = made["squares"].abs()
         ids = self.distinct(n)
-        grads = torch.from_numpy(self.floats(len(ids) * width).reshape(len(ids), width))
         rates = dict(rate=0.25, beta1=0.5, beta2=0.75, epsilon=self.pick((1e-8, 0.125)))
-        return dict(**made, ids=ids, gradients=grads, **rates)
+        return dict(**made, ids=ids, **self.row_sums(width, len(ids)), **rates)
+
+    def adagrad_rows(self) -> Args:
+        n, width = self.size(1, 9), self.size(1, 20)
+        table = torch.from_numpy(self.floats(n * width).reshape(n, width)).clone()
+        ids = self.distinct(n)
+        made = dict(x=table, sums=np.abs(self.floats(n)), ids=ids)
+        rates = dict(rate=0.25, epsilon=self.pick((1e-8, 0.125)))
+        return dict(**made, **self.row_sums(width, len(ids)), **rates)
 
     def edge_dot(self) -> Args:
         b, width = self.block(), self.size(1, 20)

@@ -134,11 +134,28 @@ def gather_columns(a: Given) -> Any:
     return wide.reshape(len(a.ids), words, 16).transpose(1, 0, 2)
 
 
+def _row_sums(a: Given) -> Any:
+    dst, messages = _destinations(a.indptr), _times(a.gradients[a.indices], a.weights)
+    out = _added(np.zeros((len(a.ids), a.x.shape[1])), dst, messages[: len(dst)])
+    if a.num_self:
+        out[: a.num_self] += _times(a.self_rows, a.self_scale)[: a.num_self]
+    return out
+
+
 def adam_rows(a: Given) -> Any:
-    means = a.means[a.ids] + (a.gradients - a.means[a.ids]) * (1 - a.beta1)
-    squares = a.squares[a.ids] + (a.gradients**2 - a.squares[a.ids]) * (1 - a.beta2)
+    gradients = _row_sums(a)
+    means = a.means[a.ids] + (gradients - a.means[a.ids]) * (1 - a.beta1)
+    squares = a.squares[a.ids] + (gradients**2 - a.squares[a.ids]) * (1 - a.beta2)
     out = np.array(a.x, np.float64)
     out[a.ids] -= a.rate * means / (np.sqrt(squares) + a.epsilon)
+    return out
+
+
+def adagrad_rows(a: Given) -> Any:
+    gradients = _row_sums(a)
+    sums = a.sums[a.ids] + (gradients**2).mean(axis=1)
+    out = np.array(a.x, np.float64)
+    out[a.ids] -= a.rate / (np.sqrt(sums) + a.epsilon)[:, None] * gradients
     return out
 
 
@@ -247,7 +264,7 @@ def split_by_member(a: Given) -> Any:
 _BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
     "": (count_slots, gather_columns, count_cut, hottest, running_sums, edge_softmax),
     "out": (add_rows, aggregate, edge_dot, expand_edges, scatter_to_neighbors),
-    "x": (adam_rows,),
+    "x": (adam_rows, adagrad_rows),
     **{"counts": (count_uses, count_reads, count_in_degrees), "target": (copy_rows,)},
     "hops": (hops_from,),
 }
