@@ -13,16 +13,16 @@ from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import table_files, usual_names
 from gnnscale.dataset.tables.categories import holds_texts
-from gnnscale.dataset.tables.columns import (
+from gnnscale.dataset.tables.columns import FeatureColumns
+from gnnscale.dataset.tables.edges import EdgeLabelColumns, EdgeTable
+from gnnscale.dataset.tables.ids import ID_TYPES
+from gnnscale.dataset.tables.labels import (
     LABEL_KINDS,
     UNLABELLED,
-    FeatureColumns,
     LabelColumn,
     SplitColumn,
     csv_label_type,
 )
-from gnnscale.dataset.tables.edges import EdgeLabelColumns, EdgeTable
-from gnnscale.dataset.tables.ids import ID_TYPES
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 

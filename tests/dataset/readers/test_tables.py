@@ -715,7 +715,7 @@ def test_texts_in_columns_of_numbers(tables, row, options):
 
 
 def test_too_many_names_of_classes(tables, monkeypatch):
-    monkeypatch.setattr("gnnscale.dataset.tables.columns.MAX_CLASS_NAMES", 2)
+    monkeypatch.setattr("gnnscale.dataset.tables.labels.MAX_CLASS_NAMES", 2)
     line = refusal(tables({**PARQUET_VERTICES, "label": ["a", "b", "c", "d"]}))
     assert "column 'label' holds over 2 different texts" in line
 
