@@ -247,7 +247,12 @@ class Dataset(StoreOptions, GraphSource):
 
 #: Options of later releases at the values that earlier ones had, whose stores keep their names.
 _LATER = {"standardize": False, "unlabelled": "refuse", "categories": None, "edge_features": None}
-_LATER |= {"edge_label": None, "edge_label_kind": "auto", "edge_split_column": "split"}
+_LATER |= {
+    "edge_categories": None,
+    "edge_label": None,
+    "edge_label_kind": "auto",
+    "edge_split_column": "split",
+}
 _NONE = object()
 
 

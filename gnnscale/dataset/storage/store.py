@@ -44,7 +44,8 @@ class StoreOptions:
         feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
         standardize: give each column of the features mean 0 and standard deviation 1 over the
-            training vertices. A run keeps both, for other graphs that it predicts.
+            training vertices, and of the features of edges over the training edges; over all if
+            there is no such split. A run keeps both, for other graphs that it predicts.
         memory_bytes: what holding and sorting edges and drawing R-MAT takes, beside arrays of all
             vertices.
     """
@@ -172,6 +173,8 @@ class StoreWriter:
             if self._published is not None:
                 # Loops that are added have no features: a row of zeros.
                 self._arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
+                if not self._options.standardize:
+                    self._warn_of(self._published.spread, self._published.source, "edge_columns")
             spool.close()
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
 
@@ -200,23 +203,30 @@ class StoreWriter:
         watched = chunks if normalize else spread.watching(chunks)
         self._arrays["features"] = self._store(_FEATURES, watched, num_features, encoding, source)
         self._feature_dtype = dtype
-        if spread.widest is not None:
-            column, largest, usual = spread.widest
-            _LOG.warning(
-                "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. "
-                "dataset.standardize=true scales all alike",
-                *(source, self._name_of(column), largest, usual),
-            )
+        self._warn_of(spread, source, "columns")
+
+    def _warn_of(self, spread: Spread, source: object, columns: str) -> None:
+        """Warn of a column of features that is far larger than others; ``columns`` are a note."""
+        if spread.widest is None:
+            return
+        column, largest, usual = spread.widest
+        name = self._name_of(column, columns)
+        _LOG.warning(
+            "%s: feature %s%s reaches %.3g, and most only %.3g; a model learns little of these. "
+            "For training, dataset.standardize=true scales all alike",
+            *(source, name, " of edges" if columns == "edge_columns" else "", largest, usual),
+        )
 
     def set_featureless(self, *, source: object) -> None:
         """Let vertices have no features: rows of length 0.
 
         Raises:
-            ConfigError: an option says what is to become of features.
+            ConfigError: an option is for features, and edges have no features either.
         """
+        of_edges = self._published is not None and self._published.num_features > 0
         given = {
             "normalize_features": self._options.normalize_features or None,
-            "standardize": self._options.standardize or None,
+            "standardize": (self._options.standardize and not of_edges) or None,
             "feature_dtype": self._options.feature_dtype,
         }
         for name, value in given.items():
@@ -230,17 +240,17 @@ class StoreWriter:
             "%s: has no features; features=learned, degrees or projections trains without", source
         )
 
-    def _name_of(self, feature: int) -> str:
+    def _name_of(self, feature: int, columns: str) -> str:
         """Return the column of a table that a feature is of, or its number."""
         first = 0
-        for column in self.notes.get("columns", ()):
+        for column in self.notes.get(columns, ()):
             first += column["width"]
             if feature < first:
                 return shown(repr(column["name"]))
         return str(feature)
 
-    def _standardize(self, train: IntArray) -> None:
-        """Write the features, which wait in another file, scaled."""
+    def _standardize(self, train: IntArray | None) -> None:
+        """Write the features, which wait in another file, scaled by those of ``train``, or all."""
         rows, asked = map_npy(self.path / _UNSCALED), self._options.feature_dtype
         scaling = Scaling.of(rows, train)
         self.notes["scaling"] = asdict(scaling)
@@ -251,6 +261,19 @@ class StoreWriter:
         )
         self._feature_dtype = encoding.dtype
         (self.path / _UNSCALED).unlink()
+
+    def _standardize_edges(self, edges: PublishedEdges) -> None:
+        """Scale the features of edges, as they were published.
+
+        They are fitted to the edges that train, as those of vertices are. If edges have no labels,
+        and so no split, all are fitted: all of them are in the lists that training draws from.
+        """
+        split, _ = self._edge_split or (None, None)
+        train = None if split is None else np.sort(split["train"])
+        what = "edges" if train is None else "training edges"
+        scaling = Scaling.of(edges.features(), train, what)
+        self.notes["edge_scaling"] = asdict(scaling)
+        self._arrays[graph_store.EDGE_FEATURES] = edges.scale(scaling)
 
     def _store(
         self,
@@ -386,7 +409,8 @@ class StoreWriter:
         if self.labelled:
             checks.check_split(split, self.labels, self.num_vertices, origin)
         if self._unscaled is not None:
-            self._standardize(np.asarray(split["train"]))
+            # Vertices without labels have no split.
+            self._standardize(np.asarray(split["train"]) if self.labelled else None)
         small = {"labels": self.labels}
         for part, ids in split.items():
             ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
@@ -394,6 +418,9 @@ class StoreWriter:
         for part, array in small.items():
             self._put(part, array)
         of_edges = self._write_edge_labels()
+        published = self._published
+        if self._options.standardize and published is not None and published.num_features:
+            self._standardize_edges(published)
         graph_store.write_meta(
             self.path,
             self._arrays,

@@ -60,7 +60,7 @@ class FeatureColumns:
     """The features of a table: columns of numbers, of lists of numbers, and of categories in turn.
 
     If the user ``named`` them, a cell of CSV that is no number is an error later, which names it.
-    ``option`` is the one that names them.
+    ``options`` are the one that names them, and the one that makes numbers categories.
 
     Args:
         categories: those of ``columns`` that hold categories, with a feature for each; and whether
@@ -77,14 +77,13 @@ class FeatureColumns:
         *,
         named: bool,
         categories: Mapping[str, bool] | None = None,
-        option: str = "features",
+        options: tuple[str, str] = ("features", "categories"),
     ) -> None:
         self._table = table
         self._columns = columns
+        self._options = options
         self._categories = self._found_categories(categories or {}, named=named)
         kinds = [table.types[column] for column in columns]
-        texts = option == "features"
-        allowed = f"numbers{', lists of numbers or texts' if texts else ' or lists of numbers'}"
         self._lists = [_is_list(kind) for kind in kinds]
         for column, kind in zip(columns, kinds, strict=True):
             if column in self._categories:
@@ -92,7 +91,8 @@ class FeatureColumns:
             if not _holds_numbers(kind) and not (named and table.is_csv):
                 raise GraphError(
                     f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
-                    f"{allowed}; name their columns by dataset.{option}=[...], or leave it out"
+                    f"numbers, lists of numbers or texts; name their columns by "
+                    f"dataset.{options[0]}=[...], or leave it out"
                 )
         numbers = [
             kind
@@ -111,7 +111,8 @@ class FeatureColumns:
         Raises:
             GraphError: as the class says.
         """
-        found = find_categories(self._table, list(asked))
+        columns, categories = self._options
+        found = find_categories(self._table, list(asked), option=columns)
         for column, sure in asked.items():
             text = None if sure else mixed_up(found[column])
             if text is not None and named and self._table.is_csv:
@@ -120,7 +121,7 @@ class FeatureColumns:
                 raise GraphError(
                     f"{self._table.path}: column {shown(repr(column))} has both numbers and the "
                     f"text {shown(repr(text))}; if all are categories, set "
-                    f"dataset.categories=[{shown(column)}]"
+                    f"dataset.{categories}=[{shown(column)}]"
                 )
         return found
 
