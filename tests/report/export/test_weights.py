@@ -149,7 +149,7 @@ def directed_with_loops() -> Graph:
 @pytest.mark.parametrize(
     "config",
     [
-        *(GCN, GraphSAGE, GAT, GIN, GATv2, APPNP, partial(GATv2, share_weights=True)),
+        *(GCN, GraphSAGE, GAT, GIN, GATv2, APPNP, SGC, partial(GATv2, share_weights=True)),
         partial(GraphSAGE, aggregator="pool"),
     ],
 )
@@ -170,7 +170,8 @@ def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path
     snippet, edge_index = PYG.snippet(given, model.widths, file), torch.stack(edges(graph))
     if "add_self_loops=False" in PYG.note.get(given.name, ""):
         snippet = snippet.replace("dropout=", "add_self_loops=False, dropout=")
-        snippet = snippet.replace("alpha=", "add_self_loops=False, alpha=")
+        for option in ("alpha=", "K=3)"):
+            snippet = snippet.replace(option, f"add_self_loops=False, {option}")
         edge_index = utils.add_self_loops(edge_index, num_nodes=len(graph.features))[0]
     found = ran(snippet, x=torch.from_numpy(graph.features), edge_index=edge_index)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
