@@ -4,69 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnscale.artifact import graph_store
-from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, map_npy, write_array
+from gnnscale.artifact.arrays import ArrayEntry, map_npy, write_array
 from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
-from gnnscale.core import ConfigError, GraphError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, GraphError, shown
 from gnnscale.core.arrays import Array, Int64Array, IntArray
 from gnnscale.dataset import checks
 from gnnscale.dataset.storage import edge_spool, raw_files
 from gnnscale.dataset.storage.feature_rows import FeatureEncoding, write_features
+from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.published_edges import PublishedEdges
 from gnnscale.dataset.storage.scaling import Scaling, Spread
-from gnnscale.dataset.storage.sorted_lists import sorted_lists
+from gnnscale.dataset.storage.sorted_lists import write_topology
 
 _LOG = logging.getLogger(__name__)
 
 
 SPLITS = ("train", "valid", "test")
 _FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreOptions:
-    """What is changed on the way from the published files to the store.
-
-    Attributes:
-        undirected: store the reverse of every edge too, with the same weight and features.
-        drop_duplicates: store edges that are published several times once; their weights are added
-            up, and the features of the first are kept.
-        self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex, of
-            weight 1 and with zeros as features.
-        feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
-        normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
-        standardize: give each column of the features mean 0 and standard deviation 1 over the
-            training vertices, and of the features of edges over the training edges; over all if
-            there is no such split. A run keeps both, for other graphs that it predicts.
-        memory_bytes: what holding and sorting edges and drawing R-MAT takes, beside arrays of all
-            vertices.
-    """
-
-    undirected: bool = False
-    drop_duplicates: bool = True
-    self_loops: str = "keep"
-    feature_dtype: str | None = None
-    normalize_features: bool = False
-    standardize: bool = False
-    memory_bytes: int = 1 << 30
-
-    def __post_init__(self) -> None:
-        check_choice("dataset.self_loops", self.self_loops, edge_spool.SELF_LOOPS)
-        if self.feature_dtype is not None:
-            check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
-        check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
-        if self.normalize_features and self.feature_dtype == "uint8":
-            raise ConfigError("dataset.feature_dtype=uint8: normalised features are fractions")
-        if self.standardize and self.feature_dtype == "uint8":
-            raise ConfigError("dataset.feature_dtype=uint8: standardized features are fractions")
 
 
 class StoreWriter:
@@ -448,40 +410,6 @@ class StoreWriter:
         if self._spool is None:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
         return self._spool
-
-
-def write_topology(
-    spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
-) -> dict[str, ArrayEntry]:
-    """Write ``indptr.npy``, ``indices.npy``, and perhaps ``edge_weights`` and ``edge_rows.npy``.
-
-    Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
-    disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
-    memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
-    most and read as often, however many there are. Edges with weights are sorted as words of both,
-    and edges with features as words with their row; weights are looked up by the row then.
-    """
-    dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
-    if spool.weighted:
-        dtypes[graph_store.WEIGHTS] = np.dtype(np.float32)
-    if spool.has_rows:
-        dtypes[graph_store.EDGE_ROWS] = np.dtype(np.uint32)
-    written = 0
-    with ExitStack() as stack:
-        files = {
-            name: stack.enter_context(NpyWriter(path / f"{name}.npy", dtype))
-            for name, dtype in dtypes.items()
-        }
-        files["indptr"].append(np.zeros(1, np.int64))
-        for part in sorted_lists(spool, drop_duplicates):
-            files["indices"].append(part.lists)
-            if part.carried.weights is not None:
-                files[graph_store.WEIGHTS].append(part.carried.weights)
-            if part.carried.rows is not None:
-                files[graph_store.EDGE_ROWS].append(part.carried.rows)
-            files["indptr"].append(part.offsets[1:] + written)
-            written += len(part.lists)
-        return {name: file.close() for name, file in files.items()}
 
 
 def _check_alike(what: str, before: bool, given: Array | None, source: object) -> None:
