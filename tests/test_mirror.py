@@ -52,7 +52,7 @@ WHOLE = {
     "test_layers.py": "imports",
     "test_mirror.py": "the tests themselves",
     "test_native_border.py": "all that reaches native code",
-    "test_pages_run.py": "docs/from-python.md, docs/no-features.md and docs/taking-home.md",
+    "test_pages_run.py": "pages of docs whose code is run",
     "test_random_streams.py": "whatever is random, pinned",
     "test_rtl.py": "fpga/rtl",
     "test_skips.py": "what tests may be skipped for",

@@ -156,7 +156,8 @@ def write_meta(
 
 #: What a store says of its vertices, its features and its labels, beside the arrays.
 _NOTES = {"ids": "vertices", "columns": "features", "scaling": "features", "classes": "labels"}
-_NOTES |= {"edge_columns": "edge_features", "edge_classes": "edge_labels"}
+_NOTES |= dict.fromkeys(("edge_columns", "edge_scaling"), "edge_features")
+_NOTES |= {"edge_classes": "edge_labels"}
 #: Files of the users' ids: whole numbers, and texts. A store has one of them, or neither.
 ID_FILES = ("ids.npy", "ids.parquet")
 

@@ -19,8 +19,9 @@ from gnnscale.dataset.readers.ogb import Mag240m, Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
 from gnnscale.dataset.readers.tables import Tables
+from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.raw_files import verify_store
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
 from gnnscale.dataset.synthetic import PlantedPartition, RMat
 from gnnscale.dataset.tables.ids import read_classes, read_ids

@@ -15,7 +15,8 @@ from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
 from gnnscale.core.arrays import Array, Int64Array
 from gnnscale.dataset.storage import raw_files, remote
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.options import StoreOptions
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 
@@ -247,7 +248,12 @@ class Dataset(StoreOptions, GraphSource):
 
 #: Options of later releases at the values that earlier ones had, whose stores keep their names.
 _LATER = {"standardize": False, "unlabelled": "refuse", "categories": None, "edge_features": None}
-_LATER |= {"edge_label": None, "edge_label_kind": "auto", "edge_split_column": "split"}
+_LATER |= {
+    "edge_categories": None,
+    "edge_label": None,
+    "edge_label_kind": "auto",
+    "edge_split_column": "split",
+}
 _NONE = object()
 
 

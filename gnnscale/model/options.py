@@ -90,6 +90,11 @@ class ModelConfig(ABC):
         return graph.without_edge_features() if unread else graph
 
     @property
+    def row_width(self) -> int | None:
+        """Features of the output rows by which edges are predicted; None if there are no such."""
+        return None
+
+    @property
     def splits_columns(self) -> bool:
         """Whether devices can split the first layer; see ``GraphLayer.splits_columns``."""
         return False
@@ -140,6 +145,11 @@ class LayeredModel(ModelConfig):
                 f"model.residual=true: model.num_layers={self.num_layers} has no two layers of "
                 f"model.hidden features after each other, must be at least {least}"
             )
+
+    @property
+    def row_width(self) -> int:
+        """As those of hidden layers."""
+        return self.hidden
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -326,7 +336,22 @@ class SGC(ModelConfig):
 
     A layer is one hop. The product comes after the first hop: hops are linear, so that its place
     does not change the logits, and later hops have rows of ``num_classes``.
+
+    Attributes:
+        hidden: features of output rows if edges are predicted by them. Predictions of vertices have
+            one for each class instead.
     """
+
+    hidden: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
+
+    @property
+    def row_width(self) -> int:
+        """As ``hidden``."""
+        return self.hidden
 
     @property
     def splits_columns(self) -> bool:
@@ -359,7 +384,7 @@ class APPNP(ModelConfig):
     propagation: ``z = (1 - alpha) A z + alpha h``.
 
     Attributes:
-        hidden: features of the hidden layer.
+        hidden: features of the hidden layer; and of output rows, if edges are predicted by them.
         dropout: probability of dropping a hidden feature.
         alpha: probability of a teleport to the vertex itself.
     """
@@ -374,6 +399,11 @@ class APPNP(ModelConfig):
         _check_dropout(self.dropout)
         if not 0 < self.alpha <= 1:
             raise ConfigError(f"model.alpha={self.alpha}: must be above 0 and at most 1")
+
+    @property
+    def row_width(self) -> int:
+        """As the hidden layer."""
+        return self.hidden
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
         """Build the model; weights come from torch's global generator."""

@@ -74,8 +74,10 @@ def describe(graph: Graph) -> GraphIdentity:
     """Return what identifies ``graph``.
 
     A graph in memory has no hash of its content yet: its topology and training vertices are read.
+    It may have no labels, or no split, as one whose edges are predicted.
     """
-    train = labelled_vertices(graph, "train")
+    trains = graph.num_classes and len(graph.train_idx)
+    train = labelled_vertices(graph, "train") if trains else graph.train_idx[:0]
     return GraphIdentity(
         name=graph.name,
         num_vertices=graph.num_vertices,

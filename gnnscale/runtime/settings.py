@@ -10,7 +10,7 @@ from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.core import MAX_SEED, QUALITY, ConfigError, check_choice, check_range, usable_cores
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.model import ModelConfig, losses, options
+from gnnscale.model import ModelConfig, losses
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name, is_name, short_name
@@ -339,9 +339,9 @@ def _check_caches(option: str, config: BatchesConfig) -> None:
 
 def _check_edges(option: str, config: TrainConfig) -> None:
     """Refuse what trains labels of vertices alone."""
-    if not isinstance(config.model, options.LayeredModel):
+    if config.model.row_width is None:
         raise ConfigError(
-            f"{option}: compares rows of model=sage, gcn, gat, gatv2 and gin, not of "
+            f"{option}: compares rows of model=sage, gcn, gat, gatv2, gin, sgc and appnp, not of "
             f"{config.model.name}"
         )
     if config.partitioner.divides != "nothing":

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
-from gnnscale.model import GraphSAGE
+from gnnscale.model import APPNP, GNN, SGC, GraphSAGE
 from gnnscale.model.links import (
     EdgeGNN,
     EdgeNetwork,
@@ -60,6 +61,69 @@ def test_outputs_of_edges_are_of_both_ends_and_features(
         assert torch.allclose(outputs[row], expected, atol=1e-6)
     outputs.sum().backward()
     assert all(each.grad is not None for each in model.parameters())
+
+
+def dense_hops(graph: Graph) -> torch.Tensor:
+    """``D^-1/2 (A + I) D^-1/2`` of the whole graph, float64; row v has what v receives."""
+    count = graph.num_vertices
+    edges = torch.eye(count, dtype=torch.float64)
+    for v in range(count):
+        for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist():
+            edges[v, u] += 1
+    roots = edges.sum(1).rsqrt()
+    return roots[:, None] * edges * roots
+
+
+def dense_rows(gnn: GNN, graph: Graph) -> torch.Tensor:
+    """Output rows of SGC, or of APPNP with its alpha of 0.2, over the whole graph."""
+    hops, x = dense_hops(graph), torch.from_numpy(graph.features).double()
+    if gnn.encoder is None:
+        for _ in gnn.layers:
+            x = hops @ x
+        return x @ gnn.layers[0].linear.weight.T.double() + gnn.layers[-1].bias.double()
+    h = z = gnn.encoder.double()(x)
+    gnn.encoder.float()
+    for _ in gnn.layers:
+        z = 0.8 * (hops @ z) + 0.2 * h
+    return z
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+@pytest.mark.parametrize("model", [SGC(hidden=6), APPNP(hidden=6, alpha=0.2, dropout=0.0)])
+def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(
+    random_graph: Callable[[], Graph], model: SGC | APPNP, num_layers: int
+) -> None:
+    """By blocks of all neighbours of the ends, as by the matrix of the whole graph."""
+    graph = random_graph()
+    config = replace(model, num_layers=num_layers)
+    built = [
+        config.build(num_features=graph.num_features, num_classes=config.row_width)
+        for _ in range(2)
+    ]
+    if model.name == "SGC":
+        for gnn in built:
+            torch.nn.init.uniform_(gnn.layers[-1].bias)
+    network = EdgeNetwork(6, 0, 3)
+    models = LinkGNN(built[0], make_decoder("dot", 6)), EdgeGNN(built[1], network)
+    seeds = np.array([3, 5, 20, 41])
+    pairs = Links(
+        sources=np.int32([0, 3, 1]), destinations=np.int32([[1], [2], [0]]), rows=np.arange(3)
+    )
+    for each in models:
+        batch = NeighborSampler(graph, fanouts=[-1] * num_layers).sample(seeds, 0)
+        inputs = FeatureLoader(graph, each, num_threads=1).load(batch)
+        found = each(replace(batch, links=pairs), inputs)
+        rows = dense_rows(each, graph)[seeds]
+        assert rows.shape == (4, 6)
+        ends = rows[[0, 3, 1]], rows[[1, 2, 0]]
+        expected = (
+            (ends[0] * ends[1]).sum(1, keepdim=True)
+            if isinstance(each, LinkGNN)
+            else network.double()(*ends, None)
+        )
+        assert torch.allclose(found.double(), expected, rtol=1e-5, atol=1e-5)
+        found.sum().backward()
+        assert all(part.grad is not None for part in each.parameters())
 
 
 def test_loss_by_hand(tiny_graph: Graph) -> None:

@@ -46,6 +46,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "all neighbours": ("model=sage", "sampler.fanouts=[-1,4]"),
     "with replacement": ("model=sage", "sampler.replace=true"),
     "links": ("task=links", "model=sage", "model.dropout=0.5"),
+    "links_appnp": ("task=links", "model=appnp"),
     **{each.__name__: own(each) for each in ALL},
 }
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from devices import accelerator, plan_of
 from learnt import same, weights
 from one_line import one_line
@@ -52,7 +53,7 @@ def options(store: Path) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("model", ["sage", "gatv2"])
+@pytest.mark.parametrize("model", ["sage", "gatv2", "appnp"])
 @pytest.mark.parametrize(
     "devices",
     [("device_plan=cpu_x2", "device_plan.split=[30,70]"), (plan_of("cpu", accelerator()),)],
@@ -60,7 +61,7 @@ def options(store: Path) -> tuple[str, ...]:
 def test_the_same_losses_on_any_devices(
     launched: Any, tmp_path: Path, store: Path, model: str, devices: tuple[str, ...]
 ) -> None:
-    given = (*options(store), f"model={model}")
+    given = (*options(store), f"model={model}", *(["epochs=12"] if model == "appnp" else []))
     one = launched(tmp_path / "one", *given)
     many = launched(tmp_path / "many", *given, *devices, "num_threads=2")
     assert many.losses == pytest.approx(one.losses, rel=1e-4)
@@ -114,6 +115,29 @@ def test_values_and_pairs_without_features() -> None:
     assert done.predict_edges(pairs=pairs) == pytest.approx(every[:7], abs=1e-5)
     with one_line("predict_edges: labels of edges are those of task=edges"):
         gnnscale.train(_vertices(), **SMALL).predict_edges()
+
+
+@pytest.mark.parametrize("model", ["sgc", "appnp"])
+@pytest.mark.parametrize("task", ["edges", "links"])
+def test_what_hops_say_of_edges_is_said_by_the_whole_graph(model: str, task: str) -> None:
+    """A trained model in plain tensors gives rows, whose comparison is what was predicted."""
+    graph = labelled(with_features=False)
+    chosen = {"epochs": 2, "batch_size": 100, "fanouts": [5, 5, 5], "hidden": 8, "model": model}
+    done = gnnscale.train(graph, **chosen, options={"task": task, "model.num_layers": 3})
+    sent = done.graph  # of links, without those that are held out
+    targets = np.repeat(np.arange(sent.num_vertices), np.diff(sent.indptr))
+    edge_index = torch.from_numpy(np.stack([sent.indices, targets]).astype(np.int64))
+    with torch.no_grad():
+        rows = done.model(torch.from_numpy(np.array(sent.features)), edge_index)
+        assert rows.shape == (NUM_VERTICES, 8)
+        pairs = np.array([[0, 1], [5, 5], [17, 80], [99, 3]])
+        ends = rows[pairs[:, 0]], rows[pairs[:, 1]]
+        if task == "links":
+            expected, found = (ends[0] * ends[1]).sum(1), done.scores(pairs)
+        else:
+            expected = done.model.network(*ends, None)
+            found = done.predict_edges(pairs=pairs, what="logits")
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def _vertices() -> Graph:

@@ -25,6 +25,7 @@ LINKS = (
         (("device_plan=cpu_x2",), ()),
         (("device_plan=cpu_x2", "device_plan.split=[100,156]"), ("task.decoder=mlp",)),
         ((plan_of("cpu", accelerator(host_bandwidth=1e9)),), ()),
+        (("device_plan=cpu_x2",), ("model=sgc",)),
     ],
 )
 def test_the_same_losses_on_any_devices(launched, tmp_path, devices, decoder) -> None:

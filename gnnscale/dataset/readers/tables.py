@@ -13,16 +13,16 @@ from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import table_files, usual_names
 from gnnscale.dataset.tables.categories import holds_texts
-from gnnscale.dataset.tables.columns import (
+from gnnscale.dataset.tables.columns import FeatureColumns
+from gnnscale.dataset.tables.edges import EdgeLabelColumns, EdgeTable
+from gnnscale.dataset.tables.ids import ID_TYPES
+from gnnscale.dataset.tables.labels import (
     LABEL_KINDS,
     UNLABELLED,
-    FeatureColumns,
     LabelColumn,
     SplitColumn,
     csv_label_type,
 )
-from gnnscale.dataset.tables.edges import EdgeLabelColumns, EdgeTable
-from gnnscale.dataset.tables.ids import ID_TYPES
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 
@@ -65,8 +65,10 @@ class Tables(Dataset):
         target: column of the ids that edges go to.
         weight: column of the weights of edges, read if there is one of the default's name; None
             if every edge counts the same.
-        edge_features: columns of the edges with numbers, or lists of numbers; null for edges
-            without features.
+        edge_features: columns of the edges with numbers, lists of numbers, or categories; null for
+            edges without features.
+        edge_categories: those of ``edge_features`` that are categories beside those that hold
+            texts, as ``categories``.
         edge_label: column of the edges with their labels, as ``label``; null for edges without
             labels.
         edge_label_kind: one of ``LABEL_KINDS``, as ``label_kind``.
@@ -88,6 +90,7 @@ class Tables(Dataset):
     target: str = field(default="target", metadata=names("text"))
     weight: str | None = field(default=_WEIGHT, metadata=names("text"))
     edge_features: list[str] | None = field(default=None, metadata=names("text"))
+    edge_categories: list[str] | None = field(default=None, metadata=names("text"))
     edge_label: str | None = field(default=None, metadata=names("text"))
     edge_label_kind: str = "auto"
     edge_split_column: str = field(default="split", metadata=names("text"))
@@ -125,6 +128,11 @@ class Tables(Dataset):
         for column in self.categories or ():
             if column in taken or (self.features is not None and column not in self.features):
                 raise ConfigError(f"dataset.categories: {shown(column)} is no column of features")
+        for column in self.edge_categories or ():
+            if column not in (self.edge_features or ()):
+                raise ConfigError(
+                    f"dataset.edge_categories: {shown(column)} is no column of edge_features"
+                )
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""
@@ -203,7 +211,13 @@ class Tables(Dataset):
             _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
         features = None
         if names:
-            features = FeatureColumns(table, names, named=True, option="edge_features")
+            features = FeatureColumns(
+                table,
+                names,
+                named=True,
+                categories=_categories(table, names, self.edge_categories),
+                options=("edge_features", "edge_categories"),
+            )
             writer.notes["edge_columns"] = features.described()
         self._check_edge_space(table, features, labels is not None, writer.path)
         return EdgeTable(
@@ -252,10 +266,7 @@ class Tables(Dataset):
             return None
         for name in self.categories or ():
             table.require("categories", name)
-        given = self.categories or ()
-        categories = {
-            name: name in given for name in names if name in given or holds_texts(table.types[name])
-        }
+        categories = _categories(table, names, self.categories)
         return FeatureColumns(table, names, named=self.features is not None, categories=categories)
 
     def _read_vertices(self, table: Table, writer: store.StoreWriter) -> id_columns.IdMap:
@@ -305,6 +316,14 @@ class Tables(Dataset):
             f"{num_vertices:,}",
             *map(files.size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
         )
+
+
+def _categories(table: Table, names: Sequence[str], given: list[str] | None) -> dict[str, bool]:
+    """Return which of the columns ``names`` hold categories, and whether they are ``given``."""
+    asked = given or ()
+    return {
+        name: name in asked for name in names if name in asked or holds_texts(table.types[name])
+    }
 
 
 def _check_named(option: str, columns: list[str] | None, taken: Sequence[str | None]) -> None:

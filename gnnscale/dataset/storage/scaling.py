@@ -1,9 +1,9 @@
-"""Features of mean 0 and standard deviation 1, fitted on the training vertices."""
+"""Features of mean 0 and standard deviation 1, fitted on the vertices or edges that train."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,15 +36,15 @@ class Scaling:
             raise ValueError(f"a deviation of {min(self.deviation)}")
 
     @classmethod
-    def of(cls, rows: Array, train: IntArray) -> Scaling:
-        """Fit rows ``[n, num_features]`` of ``train`` vertices, in float64.
+    def of(cls, rows: Array, train: IntArray | None, what: str = "training vertices") -> Scaling:
+        """Fit rows ``[n, num_features]`` of ``train`` vertices, or of all, in float64.
 
         Raises:
-            GraphError: there is no training vertex.
+            GraphError: there is no such row; names ``what`` is needed.
         """
-        if not len(train):
-            raise GraphError("dataset.standardize: needs training vertices, and there are none")
-        count, width = len(train), rows.shape[1]
+        count, width = len(rows) if train is None else len(train), rows.shape[1]
+        if not count:
+            raise GraphError(f"dataset.standardize: needs {what}, and there are none")
         sums = sum((part.sum(axis=0) for part in _parts(rows, train)), np.zeros(width))
         mean = sums / count
         # In two passes: a difference of large sums would lose a small deviation.
@@ -78,28 +78,37 @@ def _parts(rows: Array, vertices: IntArray | None, dtype: str = "float32") -> It
 
 
 class Spread:
-    """How much larger some columns of features are than others, by the first rows."""
+    """How much larger some columns of features are than others, by the first rows.
 
-    def __init__(self) -> None:
+    ``others`` are magnitudes of what a model computes with beside them.
+    """
+
+    def __init__(self, others: Sequence[float] = ()) -> None:
+        self._others = others
         self._max: Float32Array | None = None  # ``[num_features]`` of magnitudes
         self._left = _SAMPLED_ROWS
 
     def watching(self, chunks: Iterable[Array]) -> Iterator[Array]:
         """Yield ``chunks`` of rows as they are, and look at the first of them."""
         for rows in chunks:
-            if self._left > 0 and rows.ndim == 2 and len(rows):
-                with np.errstate(over="ignore"):  # what float32 cannot hold is refused later
-                    part = np.abs(rows[: self._left].astype(np.float32)).max(axis=0)
-                self._max = part if self._max is None else np.maximum(self._max, part)
-                self._left -= len(rows)
+            if rows.ndim == 2:
+                self.look_at(rows)
             yield rows
+
+    def look_at(self, rows: Array) -> None:
+        """Look at ``[n, num_features]`` rows, if they are among the first."""
+        if self._left > 0 and len(rows):
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused later
+                part = np.abs(rows[: self._left].astype(np.float32)).max(axis=0)
+            self._max = part if self._max is None else np.maximum(self._max, part)
+            self._left -= len(rows)
 
     @property
     def widest(self) -> tuple[int, float, float] | None:
         """A column of which the largest number is 100 times that of most columns, and both."""
-        found = np.zeros(0) if self._max is None else self._max[self._max > 0]
-        if self._max is None or not len(found):
+        if self._max is None or not self._max.any():
             return None
+        found = np.append(self._max[self._max > 0], self._others)
         column, usual = int(self._max.argmax()), float(np.sort(found)[(len(found) - 1) // 2])
         largest = float(self._max[column])
         return (column, largest, usual) if largest >= _WIDE * usual else None
@@ -107,9 +116,10 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class _WithScaling:
-    """The entry of ``meta.json`` that has the scaling."""
+    """The entries of ``meta.json`` that have the scalings."""
 
     scaling: Scaling | None = None
+    edge_scaling: Scaling | None = None
 
 
 def read_scaling(graph: Graph) -> Scaling | None:
@@ -118,12 +128,25 @@ def read_scaling(graph: Graph) -> Scaling | None:
     Raises:
         GraphError: ``meta.json`` holds something else.
     """
-    if graph.path is None or not graph.origin.own_features:
+    return _read(graph, "scaling", graph.num_features) if graph.origin.own_features else None
+
+
+def read_edge_scaling(graph: Graph) -> Scaling | None:
+    """Return the scaling that the features of edges have gone through; None without.
+
+    It raises as ``read_scaling`` does.
+    """
+    width = graph.num_edge_features
+    return _read(graph, "edge_scaling", width) if width else None
+
+
+def _read(graph: Graph, name: str, num_features: int) -> Scaling | None:
+    if graph.path is None:
         return None
-    entries = read_meta(graph.path).entries
-    found = GRAPH_STORE.record(_WithScaling, entries, graph.path).scaling
-    if found is not None and len(found.mean) != graph.num_features:
-        raise GRAPH_STORE.refused(graph.path, f"scales {len(found.mean)} features")
+    record = GRAPH_STORE.record(_WithScaling, read_meta(graph.path).entries, graph.path)
+    found: Scaling | None = getattr(record, name)
+    if found is not None and len(found.mean) != num_features:
+        raise GRAPH_STORE.refused(graph.path, f"{name} is of {len(found.mean)} features")
     return found
 
 
@@ -133,13 +156,33 @@ def scaled_graph(graph: Graph, scaling: Scaling) -> Graph:
     Raises:
         NoSpaceError: the disk has no room for it.
     """
-    shape = (graph.num_vertices, graph.num_features)
-    folder = Path(tempfile.gettempdir())
-    check_space("scaled features", folder, disk=4 * shape[0] * shape[1])
-    with tempfile.TemporaryFile() as file:  # the map keeps it
-        rows = np.memmap(file, np.float32, "w+", shape=shape)
-    first = 0
-    for part in scaling.scaled(graph.features, graph.feature_dtype):
-        rows[first : first + len(part)] = part
-        first += len(part)
+    rows = _scaled_copy(graph.features, scaling, graph.feature_dtype, graph.num_vertices)
     return replace(graph, features=rows, feature_dtype="float32")
+
+
+def scaled_edges(graph: Graph, scaling: Scaling) -> Graph:
+    """Return ``graph`` with scaled features of edges, in a temporary file.
+
+    Rows after those of the edges as published, of loops that are added, remain zeros, the mean.
+
+    Raises:
+        NoSpaceError: the disk has no room for it.
+    """
+    edges = graph.edges
+    assert edges.features is not None
+    count = len(edges.features) if edges.ends is None else len(edges.ends)
+    rows = _scaled_copy(edges.features, scaling, "float32", count)
+    return replace(graph, edges=replace(edges, features=rows))
+
+
+def _scaled_copy(rows: Array, scaling: Scaling, dtype: str, count: int) -> Float32Array:
+    """Return ``rows`` with the first ``count`` scaled and zeros after them, in a temporary file."""
+    folder = Path(tempfile.gettempdir())
+    check_space("scaled features", folder, disk=4 * rows.size)
+    with tempfile.TemporaryFile() as file:  # the map keeps it
+        copy = np.memmap(file, np.float32, "w+", shape=rows.shape)
+    first = 0
+    for part in scaling.scaled(rows[:count], dtype):
+        copy[first : first + len(part)] = part
+        first += len(part)
+    return copy

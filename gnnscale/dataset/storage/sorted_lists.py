@@ -1,12 +1,16 @@
 """The edges of a spool → sorted in-neighbour lists, several blocks at a time in bounded memory."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from gnnscale import ops
+from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
+from gnnscale.artifact.graph_store import EDGE_ROWS, WEIGHTS, vertex_dtype
 from gnnscale.core import Array, Int64Array, hardware, prefetch, progress
 from gnnscale.dataset.storage import edge_spool, edge_words
 
@@ -175,3 +179,37 @@ class _Sorter:
 def _closing(block: edge_spool.EdgeBlock) -> _Edges:
     yield from block.take()
     block.close()
+
+
+def write_topology(
+    spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
+) -> dict[str, ArrayEntry]:
+    """Write ``indptr.npy``, ``indices.npy``, and perhaps ``edge_weights`` and ``edge_rows.npy``.
+
+    Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
+    disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
+    memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
+    most and read as often, however many there are. Edges with weights are sorted as words of both,
+    and edges with features as words with their row; weights are looked up by the row then.
+    """
+    dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
+    if spool.weighted:
+        dtypes[WEIGHTS] = np.dtype(np.float32)
+    if spool.has_rows:
+        dtypes[EDGE_ROWS] = np.dtype(np.uint32)
+    written = 0
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(NpyWriter(path / f"{name}.npy", dtype))
+            for name, dtype in dtypes.items()
+        }
+        files["indptr"].append(np.zeros(1, np.int64))
+        for part in sorted_lists(spool, drop_duplicates):
+            files["indices"].append(part.lists)
+            if part.carried.weights is not None:
+                files[WEIGHTS].append(part.carried.weights)
+            if part.carried.rows is not None:
+                files[EDGE_ROWS].append(part.carried.rows)
+            files["indptr"].append(part.offsets[1:] + written)
+            written += len(part.lists)
+        return {name: file.close() for name, file in files.items()}

@@ -4,153 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnscale.artifact import graph_store
-from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, map_npy, write_array
+from gnnscale.artifact.arrays import ArrayEntry, map_npy, write_array
 from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
-from gnnscale.core import ConfigError, GraphError, check_choice, check_range, shown, track
-from gnnscale.core.arrays import Array, BoolArray, Float32Array, Int64Array, IntArray
+from gnnscale.core import ConfigError, GraphError, shown
+from gnnscale.core.arrays import Array, Int64Array, IntArray
 from gnnscale.dataset import checks
 from gnnscale.dataset.storage import edge_spool, raw_files
+from gnnscale.dataset.storage.feature_rows import FeatureEncoding, write_features
+from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.published_edges import PublishedEdges
 from gnnscale.dataset.storage.scaling import Scaling, Spread
-from gnnscale.dataset.storage.sorted_lists import sorted_lists
+from gnnscale.dataset.storage.sorted_lists import write_topology
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureEncoding:
-    """How published rows become stored ones."""
-
-    dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
-    #: whether the user chose it, who is then to choose another if it cannot hold a value
-    asked_for: bool = False
-    normalize: bool = False  #: divide each row by its sum
-
-
-def write_features(
-    path: Path,  # of the ``.npy`` file
-    chunks: Iterable[Array],  # arrays ``[rows, num_features]``, together one row per vertex
-    *,
-    shape: tuple[int, int],  # number of vertices, number of features
-    encoding: FeatureEncoding,  # how rows are stored
-    source: object,  # named in errors
-) -> ArrayEntry:
-    """Write the feature rows of all vertices in order, and return the entry of ``meta.json``.
-
-    Raises:
-        ConfigError: the type that the user chose cannot hold a value.
-        GraphError: too few or too many rows, rows of another length, or values that are not finite.
-    """
-    num_vertices, num_features = shape
-    first = 0
-    with (
-        NpyWriter(path, FEATURE_DTYPES[encoding.dtype], (num_features,)) as writer,
-        track("writing features", num_vertices, "vertices") as advance,
-    ):
-        for rows in chunks:
-            if rows.shape[1:] != (num_features,):
-                raise GraphError(
-                    f"{source}: features from vertex {first} on are {list(rows.shape)}, "
-                    f"not {num_features} a row"
-                )
-            if first + len(rows) > num_vertices:  # not after a disk full of them
-                raise GraphError(
-                    f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
-                )
-            checks.check_features(rows, first, source)
-            writer.append(_encoded(rows, encoding, first, source))
-            first += len(rows)
-            advance(len(rows))
-        if first != num_vertices:
-            raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
-        return writer.close()
-
-
-def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
-    """Return ``rows`` as they are stored; refuse values that the storage type cannot hold."""
-    if encoding.normalize:
-        rows = _row_normalized(rows)
-    encoded, held = _converted(rows, encoding.dtype)
-    if held.all():
-        return encoded
-    row, column = np.argwhere(~held)[0]
-    reason = (
-        f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
-        f"{encoding.dtype} cannot hold it"
-    )
-    if encoding.asked_for:
-        raise ConfigError(f"dataset.feature_dtype={encoding.dtype}: {reason}")
-    raise GraphError(reason)
-
-
-def _row_normalized(rows: Array) -> Float32Array:
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
-        rows = rows.astype(np.float32)
-        sums = rows.sum(axis=1, keepdims=True)
-        np.divide(rows, sums, out=rows, where=sums != 0)
-    return rows
-
-
-def _converted(rows: Array, dtype: str) -> tuple[Array, BoolArray]:
-    """Return ``rows`` in the storage type ``dtype``, and which values it can hold."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == "bfloat16":
-            # Round to the nearest even, as hardware does.
-            bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
-            encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-            return encoded, (encoded & 0x7F80) != 0x7F80  # exponent of infinity
-        encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
-        return encoded, encoded == rows if dtype == "uint8" else np.isfinite(encoded)
-
-
 SPLITS = ("train", "valid", "test")
 _FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreOptions:
-    """What is changed on the way from the published files to the store.
-
-    Attributes:
-        undirected: store the reverse of every edge too, with the same weight and features.
-        drop_duplicates: store edges that are published several times once; their weights are added
-            up, and the features of the first are kept.
-        self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex, of
-            weight 1 and with zeros as features.
-        feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
-        normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
-        standardize: give each column of the features mean 0 and standard deviation 1 over the
-            training vertices. A run keeps both, for other graphs that it predicts.
-        memory_bytes: what holding and sorting edges and drawing R-MAT takes, beside arrays of all
-            vertices.
-    """
-
-    undirected: bool = False
-    drop_duplicates: bool = True
-    self_loops: str = "keep"
-    feature_dtype: str | None = None
-    normalize_features: bool = False
-    standardize: bool = False
-    memory_bytes: int = 1 << 30
-
-    def __post_init__(self) -> None:
-        check_choice("dataset.self_loops", self.self_loops, edge_spool.SELF_LOOPS)
-        if self.feature_dtype is not None:
-            check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
-        check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
-        if self.normalize_features and self.feature_dtype == "uint8":
-            raise ConfigError("dataset.feature_dtype=uint8: normalised features are fractions")
-        if self.standardize and self.feature_dtype == "uint8":
-            raise ConfigError("dataset.feature_dtype=uint8: standardized features are fractions")
 
 
 class StoreWriter:
@@ -257,6 +135,8 @@ class StoreWriter:
             if self._published is not None:
                 # Loops that are added have no features: a row of zeros.
                 self._arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
+                if not self._options.standardize:
+                    self._warn_of(self._published.spread, self._published.source, "edge_columns")
             spool.close()
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
 
@@ -285,23 +165,30 @@ class StoreWriter:
         watched = chunks if normalize else spread.watching(chunks)
         self._arrays["features"] = self._store(_FEATURES, watched, num_features, encoding, source)
         self._feature_dtype = dtype
-        if spread.widest is not None:
-            column, largest, usual = spread.widest
-            _LOG.warning(
-                "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. "
-                "dataset.standardize=true scales all alike",
-                *(source, self._name_of(column), largest, usual),
-            )
+        self._warn_of(spread, source, "columns")
+
+    def _warn_of(self, spread: Spread, source: object, columns: str) -> None:
+        """Warn of a column of features that is far larger than others; ``columns`` are a note."""
+        if spread.widest is None:
+            return
+        column, largest, usual = spread.widest
+        name = self._name_of(column, columns)
+        _LOG.warning(
+            "%s: feature %s%s reaches %.3g, and most only %.3g; a model learns little of these. "
+            "For training, dataset.standardize=true scales all alike",
+            *(source, name, " of edges" if columns == "edge_columns" else "", largest, usual),
+        )
 
     def set_featureless(self, *, source: object) -> None:
         """Let vertices have no features: rows of length 0.
 
         Raises:
-            ConfigError: an option says what is to become of features.
+            ConfigError: an option is for features, and edges have no features either.
         """
+        of_edges = self._published is not None and self._published.num_features > 0
         given = {
             "normalize_features": self._options.normalize_features or None,
-            "standardize": self._options.standardize or None,
+            "standardize": (self._options.standardize and not of_edges) or None,
             "feature_dtype": self._options.feature_dtype,
         }
         for name, value in given.items():
@@ -315,17 +202,17 @@ class StoreWriter:
             "%s: has no features; features=learned, degrees or projections trains without", source
         )
 
-    def _name_of(self, feature: int) -> str:
+    def _name_of(self, feature: int, columns: str) -> str:
         """Return the column of a table that a feature is of, or its number."""
         first = 0
-        for column in self.notes.get("columns", ()):
+        for column in self.notes.get(columns, ()):
             first += column["width"]
             if feature < first:
                 return shown(repr(column["name"]))
         return str(feature)
 
-    def _standardize(self, train: IntArray) -> None:
-        """Write the features, which wait in another file, scaled."""
+    def _standardize(self, train: IntArray | None) -> None:
+        """Write the features, which wait in another file, scaled by those of ``train``, or all."""
         rows, asked = map_npy(self.path / _UNSCALED), self._options.feature_dtype
         scaling = Scaling.of(rows, train)
         self.notes["scaling"] = asdict(scaling)
@@ -336,6 +223,19 @@ class StoreWriter:
         )
         self._feature_dtype = encoding.dtype
         (self.path / _UNSCALED).unlink()
+
+    def _standardize_edges(self, edges: PublishedEdges) -> None:
+        """Scale the features of edges, as they were published.
+
+        They are fitted to the edges that train, as those of vertices are. If edges have no labels,
+        and so no split, all are fitted: all of them are in the lists that training draws from.
+        """
+        split, _ = self._edge_split or (None, None)
+        train = None if split is None else np.sort(split["train"])
+        what = "edges" if train is None else "training edges"
+        scaling = Scaling.of(edges.features(), train, what)
+        self.notes["edge_scaling"] = asdict(scaling)
+        self._arrays[graph_store.EDGE_FEATURES] = edges.scale(scaling)
 
     def _store(
         self,
@@ -471,7 +371,8 @@ class StoreWriter:
         if self.labelled:
             checks.check_split(split, self.labels, self.num_vertices, origin)
         if self._unscaled is not None:
-            self._standardize(np.asarray(split["train"]))
+            # Vertices without labels have no split.
+            self._standardize(np.asarray(split["train"]) if self.labelled else None)
         small = {"labels": self.labels}
         for part, ids in split.items():
             ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
@@ -479,6 +380,9 @@ class StoreWriter:
         for part, array in small.items():
             self._put(part, array)
         of_edges = self._write_edge_labels()
+        published = self._published
+        if self._options.standardize and published is not None and published.num_features:
+            self._standardize_edges(published)
         graph_store.write_meta(
             self.path,
             self._arrays,
@@ -506,40 +410,6 @@ class StoreWriter:
         if self._spool is None:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
         return self._spool
-
-
-def write_topology(
-    spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
-) -> dict[str, ArrayEntry]:
-    """Write ``indptr.npy``, ``indices.npy``, and perhaps ``edge_weights`` and ``edge_rows.npy``.
-
-    Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
-    disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
-    memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
-    most and read as often, however many there are. Edges with weights are sorted as words of both,
-    and edges with features as words with their row; weights are looked up by the row then.
-    """
-    dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
-    if spool.weighted:
-        dtypes[graph_store.WEIGHTS] = np.dtype(np.float32)
-    if spool.has_rows:
-        dtypes[graph_store.EDGE_ROWS] = np.dtype(np.uint32)
-    written = 0
-    with ExitStack() as stack:
-        files = {
-            name: stack.enter_context(NpyWriter(path / f"{name}.npy", dtype))
-            for name, dtype in dtypes.items()
-        }
-        files["indptr"].append(np.zeros(1, np.int64))
-        for part in sorted_lists(spool, drop_duplicates):
-            files["indices"].append(part.lists)
-            if part.carried.weights is not None:
-                files[graph_store.WEIGHTS].append(part.carried.weights)
-            if part.carried.rows is not None:
-                files[graph_store.EDGE_ROWS].append(part.carried.rows)
-            files["indptr"].append(part.offsets[1:] + written)
-            written += len(part.lists)
-        return {name: file.close() for name, file in files.items()}
 
 
 def _check_alike(what: str, before: bool, given: Array | None, source: object) -> None:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import MAX_FEATURES
-from gnnscale.core import ConfigError, Float32Array, GraphError, Int64Array, shown
+from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, shown
 from gnnscale.dataset.tables.batch import Batch, is_text, plain
 from gnnscale.graph import Graph
 
@@ -53,8 +53,12 @@ def holds_texts(kind: Any) -> bool:
     return is_text(kind.value_type if types.is_dictionary(kind) else kind)
 
 
-def find_categories(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def find_categories(
+    table: Table, columns: Sequence[str], *, option: str = "features"
+) -> dict[str, tuple[str, ...]]:
     """Return the different values of each of ``columns``, sorted, without empty cells.
+
+    ``option`` is the one that names them.
 
     Raises:
         GraphError: a column has over ``MAX_CATEGORIES`` of them, or only empty cells, or holds
@@ -71,13 +75,13 @@ def find_categories(table: Table, columns: Sequence[str]) -> dict[str, tuple[str
                 raise GraphError(
                     f"{batch.file}: column {shown(repr(column))} has over {MAX_CATEGORIES} "
                     "different values, which is too many for categories; free text is not read: "
-                    "encode it as numbers, or leave the column out by dataset.features=[...]"
+                    f"encode it as numbers, or leave the column out by dataset.{option}=[...]"
                 )
     for column, values in found.items():
         if not values:
             raise GraphError(
                 f"{table.path}: column {shown(repr(column))} has no value, and so no category; "
-                "leave it out by dataset.features=[...]"
+                f"leave it out by dataset.{option}=[...]"
             )
     return {column: tuple(sorted(values)) for column, values in found.items()}
 
@@ -157,8 +161,11 @@ def places_of(graph: str, have: Sequence[Column], want: Sequence[Column]) -> Int
     return np.array(places, np.int64)
 
 
-def check_kinds(graph: str, found: Column, own: Column) -> None:
-    """Raise ConfigError if one of two columns of a name has categories, and the other numbers."""
+def check_kinds(graph: str, found: Column, own: Column, option: str = "categories") -> None:
+    """Raise ConfigError if one of two columns of a name has categories, and the other numbers.
+
+    ``option`` is the one that makes numbers categories.
+    """
     if found.categories is not None and own.categories is None:
         raise ConfigError(
             f"dataset: {graph} has categories in column {shown(repr(own.name))}, such as "
@@ -167,7 +174,7 @@ def check_kinds(graph: str, found: Column, own: Column) -> None:
     if found.categories is None and own.categories is not None:
         raise ConfigError(
             f"dataset: {graph} has numbers in column {shown(repr(own.name))}, and the run was "
-            f"trained on categories in it; set dataset.categories=[{shown(own.name)}]"
+            f"trained on categories in it; set dataset.{option}=[{shown(own.name)}]"
         )
 
 
@@ -195,8 +202,20 @@ def arranged_graph(graph: Graph, places: Int64Array) -> Graph:
     Raises:
         NoSpaceError: the disk has no room for it.
     """
-    features = graph.features
-    shape = (graph.num_vertices, len(places))
+    return replace(graph, features=_arranged(graph.features, places))
+
+
+def arranged_edges(graph: Graph, places: Int64Array) -> Graph:
+    """Return ``graph`` with other features of edges; as ``arranged_graph``."""
+    assert graph.edges.features is not None
+    return replace(
+        graph, edges=replace(graph.edges, features=_arranged(graph.edges.features, places))
+    )
+
+
+def _arranged(features: Array, places: Int64Array) -> Array:
+    """Return ``[num_rows, len(places)]`` rows of ``features`` by ``places``, in a file."""
+    shape = (len(features), len(places))
     num_bytes = shape[0] * shape[1] * features.dtype.itemsize
     check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
@@ -205,4 +224,4 @@ def arranged_graph(graph: Graph, places: Int64Array) -> Graph:
     step = max(1, _SLICE_BYTES // (features.dtype.itemsize * max(shape[1], features.shape[1])))
     for first in range(0, shape[0], step):
         rows[first : first + step, kept] = features[first : first + step][:, places[kept]]
-    return replace(graph, features=rows)
+    return rows

@@ -10,7 +10,8 @@ import numpy as np
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, hardware, prefetch, shown
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import Batch, RowPlaces, floats, refuse_nulls
-from gnnscale.dataset.tables.columns import FeatureColumns, LabelColumn, SplitColumn, csv_label_type
+from gnnscale.dataset.tables.columns import FeatureColumns
+from gnnscale.dataset.tables.labels import LabelColumn, SplitColumn, csv_label_type
 from gnnscale.dataset.tables.table import Table
 
 #: Threads that decode edges and find their ids, at most, and batches that each may be ahead.

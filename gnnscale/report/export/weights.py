@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gnnscale.core import ConfigError, check_choice, shown, write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
-from gnnscale.report.export.peers import DGL, PYG
+from gnnscale.report.export.dgl_modules import DGL
+from gnnscale.report.export.pyg_modules import PYG
 from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.load import load_run, load_trained
 

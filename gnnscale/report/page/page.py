@@ -13,6 +13,7 @@ from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 from gnnscale.report.figures import ABSENT, MEASURED, count, gib
 from gnnscale.report.page import charts
+from gnnscale.report.page.classes import classes
 from gnnscale.report.page.devices import (
     decision_marks,
     devices,
@@ -28,7 +29,6 @@ from gnnscale.report.page.parts import (
     device_title,
     grid,
     nothing,
-    table,
 )
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
@@ -312,50 +312,6 @@ def _sizes(graph: dict[str, Any] | None) -> str:
         for part, verb in (("train", "train"), ("valid", "validate"), ("test", "test"))
     )
     return f'<p class="soft">{", ".join(known)}; of the {escape(graph["split_of"])} {split}</p>'
-
-
-def classes(summary: dict[str, Any]) -> str:
-    """Scores of each class on the test vertices, and which class is taken for which."""
-    found = summary["classes"]
-    if not found:
-        return ""
-    names = [str(i) if each["name"] is None else each["name"] for i, each in enumerate(found)]
-    labels = {"class": [escape(one_line(name, 80)) for name in names]}
-    figures = {
-        "precision": [_score(each["precision"]) for each in found],
-        "recall": [_score(each["recall"]) for each in found],
-        "F1": [_score(each["f1"]) for each in found],
-        "vertices": [count(each["num_vertices"]) for each in found],
-        "predicted": [count(each["num_predicted"]) for each in found],
-    }
-    note = (
-        '<p class="soft">Test vertices. Precision: how many of those predicted are right; recall: '
-        "how many of the class are found; F1: their harmonic mean.</p>"
-    )
-    cards = [card("Scores by class", f'<div class="tall">{table(labels, figures)}</div>{note}')]
-    if summary["confusion"] is None:
-        return grid(cards)
-    confusion = card("Predicted for each class", _confusion(names, summary["confusion"]))
-    # More columns than that need the width of the page.
-    return grid([*cards, confusion]) if len(names) <= 6 else confusion + grid(cards)
-
-
-def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """A table of counts, shaded by their part of the row: each row is a class."""
-    short_names = [escape(one_line(name, 12)) for name in names]
-    head = "".join(f'<th scope="col">{name}</th>' for name in short_names)
-    body = ""
-    for name, row in zip(short_names, counts, strict=True):
-        total = max(sum(row), 1)
-        cells = "".join(
-            f'<td style="--share:{55 * value / total:.0f}%">{value:,}</td>' for value in row
-        )
-        body += f'<tr><th scope="row" class="left">{name}</th>{cells}</tr>'
-    caption = "Rows: the class of test vertices; columns: what is predicted for them."
-    return (
-        f'<div class="wide"><table class="heat"><caption class="soft">{caption}</caption>'
-        f"<tr><td></td>{head}</tr>{body}</table></div>"
-    )
 
 
 def _tiles(summary: dict[str, Any]) -> str:

@@ -12,8 +12,20 @@ from msgspec import Meta
 
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
 from gnnscale.core import ConfigError, Int64Array, decode, shown, write_atomically
-from gnnscale.dataset.storage.scaling import Scaling, read_scaling, scaled_graph
-from gnnscale.dataset.tables.categories import Column, arranged_graph, check_kinds, places_of
+from gnnscale.dataset.storage.scaling import (
+    Scaling,
+    read_edge_scaling,
+    read_scaling,
+    scaled_edges,
+    scaled_graph,
+)
+from gnnscale.dataset.tables.categories import (
+    Column,
+    arranged_edges,
+    arranged_graph,
+    check_kinds,
+    places_of,
+)
 from gnnscale.dataset.tables.columns import read_columns, read_edge_columns
 from gnnscale.dataset.tables.ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, Labelled
@@ -43,7 +55,8 @@ class Signature:
         classes: names of the classes, in the order of their numbers; None without names.
         scaling: what standardized the features; None if nothing did.
         num_edge_features: features of each edge that models read; 0 if they read none.
-        edge_columns: these features, in order; None without names.
+        edge_columns: these features, in order, with their categories; None without names.
+        edge_scaling: what standardized them; None if nothing did.
     """
 
     graph: str
@@ -55,10 +68,14 @@ class Signature:
     scaling: Scaling | None = None
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
     edge_columns: tuple[Column, ...] | None = None
+    edge_scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
             raise ValueError(f"scales {len(self.scaling.mean)} of {self.num_features} features")
+        of_edges, width = self.edge_scaling, self.num_edge_features
+        if of_edges is not None and len(of_edges.mean) != width:
+            raise ValueError(f"scales {len(of_edges.mean)} of {width} features of edges")
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
@@ -83,7 +100,8 @@ class Signature:
             classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=read_scaling(graph),
             num_edge_features=graph.num_edge_features,
-            edge_columns=read_edge_columns(graph) if graph.num_edge_features else None,
+            edge_columns=read_edge_columns(graph),
+            edge_scaling=read_edge_scaling(graph),
         )
 
     @property
@@ -108,19 +126,28 @@ class Signature:
                 scaling, and not that of the run.
             GraphError: as ``of`` does.
         """
+        graph = self._fitted_edges(graph)
         places = self._places(graph)
-        self._check_edges(graph)
-        if not self.num_edge_features and graph.num_edge_features:
-            graph = graph.without_edge_features()
         found = read_scaling(graph)
-        if found is not None and (found != self.scaling or places is not None):
-            raise ConfigError(
-                f"dataset: {graph.name} has features with a scaling that is not the run's; prepare "
-                "it with dataset.standardize=false, so that they get that of the run"
-            )
+        _check_scaling(graph.name, found, self.scaling, arranged=places is not None)
         arranged = graph if places is None else arranged_graph(graph, places)
         if found is None and self.scaling is not None:
             return scaled_graph(arranged, self.scaling)
+        return arranged
+
+    def _fitted_edges(self, graph: Graph) -> Graph:
+        """Return ``graph`` with the features of edges as the model reads them, none if it does not.
+
+        It raises as ``fitted`` does.
+        """
+        if not self.num_edge_features:
+            return graph.without_edge_features() if graph.num_edge_features else graph
+        places = self._places_of_edges(graph)
+        found = read_edge_scaling(graph)
+        _check_scaling(graph.name, found, self.edge_scaling, arranged=places is not None)
+        arranged = graph if places is None else arranged_edges(graph, places)
+        if found is None and self.edge_scaling is not None:
+            return scaled_edges(arranged, self.edge_scaling)
         return arranged
 
     def _places(self, graph: Graph) -> Int64Array | None:
@@ -137,15 +164,31 @@ class Signature:
             )
         return places
 
-    def _check_edges(self, graph: Graph) -> None:
-        found = read_edge_columns(graph)
-        if found is not None and self.edge_columns is not None:
-            _check_columns(graph.name, found, self.edge_columns, of="edges", key="edge_features")
-        if self.num_edge_features not in (0, graph.num_edge_features):
+    def _places_of_edges(self, graph: Graph) -> Int64Array | None:
+        """Return the places of features of categories of edges, as ``_places`` does."""
+        columns, places = read_edge_columns(graph), None
+        if columns is not None and self.edge_columns is not None:
+            _check_columns(graph.name, columns, self.edge_columns, of="edges")
+            places = places_of(graph.name, columns, self.edge_columns)
+        num_features = graph.num_edge_features if places is None else len(places)
+        if num_features != self.num_edge_features:
             raise ConfigError(
-                f"dataset: {graph.name} has {graph.num_edge_features} features of each edge, and "
+                f"dataset: {graph.name} has {num_features} features of each edge, and "
                 f"the run was trained on {self.num_edge_features} of {self.graph}"
             )
+        return places
+
+
+def _check_scaling(name: str, found: Scaling | None, own: Scaling | None, arranged: bool) -> None:
+    """Raise ConfigError if features have a scaling, and not that of the run, ``own``.
+
+    ``name`` is that of the graph, and ``arranged`` whether features change their places.
+    """
+    if found is not None and (found != own or arranged):
+        raise ConfigError(
+            f"dataset: {name} has features with a scaling that is not the run's; prepare "
+            "it with dataset.standardize=false, so that they get that of the run"
+        )
 
 
 def _check_columns(
@@ -154,12 +197,12 @@ def _check_columns(
     trained: tuple[Column, ...],
     *,
     of: str = "",
-    key: str = "features",
 ) -> None:
     """Raise ConfigError unless the columns of features ``of`` edges are those ``trained`` on.
 
-    ``name`` is that of the graph, and ``key`` the option that chooses them.
+    ``name`` is that of the graph.
     """
+    key, categories = ("edge_features", "edge_categories") if of else ("features", "categories")
     own = {each.name: each for each in trained}
     features = f"features of {of}" if of else "features"
     for each in found:
@@ -168,7 +211,7 @@ def _check_columns(
                 f"dataset: {name} has {features} {shown(repr(each.name))}, which the run was not "
                 f"trained on; set dataset.{key}=[{_listed(own)}]"
             )
-        check_kinds(name, each, own[each.name])
+        check_kinds(name, each, own[each.name], categories)
         if each.categories is None and each.width != own[each.name].width:
             raise ConfigError(
                 f"dataset: {name} has {each.width} numbers in each {shown(repr(each.name))}, "

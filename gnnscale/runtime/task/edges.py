@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gnnscale.graph import EdgeLabels
-from gnnscale.model import GNN, ModelConfig, links, options, trainable
+from gnnscale.model import GNN, ModelConfig, links, trainable
 from gnnscale.runtime.task.base import LabelTask
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.edges import EdgeSampling
@@ -14,10 +14,11 @@ def build_model(
     model: ModelConfig, *, num_features: int, num_edge_features: int, num_outputs: int
 ) -> links.EdgeGNN:
     """Build a model of rows of ``model.hidden`` features, and the network of edges."""
-    assert isinstance(model, options.LayeredModel)
+    assert model.row_width is not None  # the settings refuse others
     gnn = model.build(
-        num_features=num_features, num_classes=model.hidden, num_edge_features=num_edge_features
+        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )
+    assert isinstance(gnn, GNN)
     network = links.EdgeNetwork(gnn.widths[-1], num_edge_features, num_outputs)
     return links.EdgeGNN(gnn, network)
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gnnscale.core import Array, Float64Array
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, ModelConfig, links, options, trainable
+from gnnscale.model import GNN, ModelConfig, links, trainable
 from gnnscale.runtime.task.split import EdgeSplit
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
@@ -47,10 +47,11 @@ def build_model(
     model: ModelConfig, decoder: str, *, num_features: int, num_edge_features: int = 0
 ) -> links.LinkGNN:
     """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
-    assert isinstance(model, options.LayeredModel)
+    assert model.row_width is not None  # the settings refuse others
     gnn = model.build(
-        num_features=num_features, num_classes=model.hidden, num_edge_features=num_edge_features
+        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )
+    assert isinstance(gnn, GNN)
     links.initialise_rows(gnn)
     return links.LinkGNN(gnn, links.make_decoder(decoder, gnn.widths[-1]))
 

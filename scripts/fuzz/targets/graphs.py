@@ -39,6 +39,7 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("Ogb", 0, {"standardize": True}),
     *(("Arrays", 1, {"undirected": True}), ("Arrays", 1, {"part": 0}), ("Tables", 3, {})),
     *(("Arrays", 2, {"self_loops": "add"}), ("Tables", 4, {})),
+    *(("Tables", 5, {}), ("Arrays", 1, {"standardize": True, "self_loops": "add"})),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
@@ -87,6 +88,9 @@ def _check_names(graph: Graph) -> None:
     other = Signature.of(graph).fitted(replace(graph, origin=Origin()))
     if other.features.shape != graph.features.shape:
         raise WrongResultError("not a scaled row for each vertex")
+    arrays = [each.edges.arrays() for each in (other, graph)]
+    if len({each["edge_features"].shape for each in arrays if "edge_features" in each}) > 1:
+        raise WrongResultError("not a scaled row for each edge")
 
 
 def _verify(store: Path, files: Files, valid: Files) -> None:

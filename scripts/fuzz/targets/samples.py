@@ -220,6 +220,7 @@ def _tables() -> list[Sample]:
         Sample("Tables", {**_TINY, "edge_features": ["weight"], "weight": None}, csv),
         Sample("Tables", named, _packed(featured)),
         Sample("Tables", {**_TINY, "edge_label": "kind"}, labelled),
+        Sample("Tables", {**_TINY, "edge_features": ["kind"]}, labelled),
     ]
 
 

@@ -13,8 +13,9 @@ from gnnscale.artifact.files import NoSpaceError
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Arrays, from_arrays, verify_store
 from gnnscale.dataset.formats.npz import NpzReader
-from gnnscale.dataset.readers.arrays import Needs
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.needs import Needs
+from gnnscale.dataset.storage.options import StoreOptions
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import Graph
 
 # 0 -> 1 twice, 1 -> 2, 3 -> 3, 2 -> 0.

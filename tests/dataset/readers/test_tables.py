@@ -288,7 +288,10 @@ def test_edges_have_no_features_unless_they_are_named(tables):
     ("edges", "named", "message"),
     [
         (EDGES_WITH, ["size"], "csv: has no column 'size' (dataset.edge_features), it has source,"),
-        (EDGES_WITH, ["note"], "csv: row 1 is '70,0.5,5,x,1' and cannot be read (CSV conversion e"),
+        (
+            EDGES_WITH.replace("2,5,,2", "2,5,3,2"),
+            *(["note"], "csv: row 1 is '70,0.5,5,x,1' and cannot be read (CSV conversion e"),
+        ),
         (EDGES_WITH.replace(",2,5,", ",,5,"), ["amount"], "csv: row 2: amount is empty"),
         (
             EDGES_WITH.replace(",2,5,", ",nan,5,"),
@@ -296,8 +299,18 @@ def test_edges_have_no_features_unless_they_are_named(tables):
             "csv: feature 0 of edge 1 is nan, fea",
         ),
         (
-            PARQUET_EDGES | {"x": [*"abcd"]},
-            *(["x"], "parquet: column 'x' holds string, features are numbers or lists of numbers"),
+            PARQUET_EDGES | {"x": pa.array([1, 2, 3, 4], pa.timestamp("ms"))},
+            *(["x"], "parquet: column 'x' holds timestamp[ms], features are numbers, lists of nu"),
+        ),
+        (
+            PARQUET_EDGES | {"x": ["a", "1", "2", None]},
+            ["x"],
+            "parquet: column 'x' has both numbers and the text 'a'; if all are categories, set "
+            "dataset.edge_categories=[x]",
+        ),
+        (
+            PARQUET_EDGES | {"x": pa.array([None] * 4, pa.string())},
+            *(["x"], "parquet: column 'x' has no value, and so no category; leave it out by "),
         ),
         (
             PARQUET_EDGES | {"x": [[1], [2], [3, 4], [5]]},
@@ -309,6 +322,26 @@ def test_bad_features_of_edges(tables, edges, named, message):
     line = refusal(tables(edges=edges, edge_features=named))
     assert "\n" not in line
     assert f"edges.{message}" in line
+
+
+def test_categories_of_edges(tables, tmp_path):
+    """A feature for each, in their sorted order; an empty cell is zeros."""
+    edges = "source,target,kind,w,code\n70,5,sale,4,07\n9,5,gift,3,7\n5,70,,2,07\n70,-8,sale,1,\n"
+    options = {"edge_features": ["w", "kind", "code"], "edge_categories": ["code"]}
+    graph = tables(edges=edges, **options).open()
+    assert read_edge_columns(graph) == (
+        Column(name="w", width=1),
+        Column(name="kind", width=2, categories=("gift", "sale")),
+        Column(name="code", width=2, categories=("07", "7")),
+    )
+    assert graph.edge_features.tolist() == [
+        [4, 0, 1, 1, 0],
+        [3, 1, 0, 0, 1],
+        [2, 0, 0, 1, 0],
+        [1, 0, 1, 0, 0],
+    ]
+    graph.save(tmp_path / "saved")
+    assert read_edge_columns(Graph.open(tmp_path / "saved")) == read_edge_columns(graph)
 
 
 LABELLED = (
@@ -610,6 +643,10 @@ def test_damaged_gz(tables):
         ({"edge_features": []}, "dataset.edge_features=[]: name a column, or null for no features"),
         ({"edge_features": ["weight"]}, "dataset.edge_features: weight is named twice"),
         ({"edge_features": ["y"], "edge_label": "y"}, "dataset.edge_features: y is named twice"),
+        (
+            {"edge_features": ["a"], "edge_categories": ["b"]},
+            "dataset.edge_categories: b is no column of edge_features",
+        ),
         ({"edge_label_kind": "x"}, "dataset.edge_label_kind=x: allowed are auto, classes, values"),
         ({"edge_features": ["a", "a"]}, "dataset.edge_features: a is named twice"),
         ({"categories": ["id"]}, "dataset.categories: id is no column of features"),
@@ -715,7 +752,7 @@ def test_texts_in_columns_of_numbers(tables, row, options):
 
 
 def test_too_many_names_of_classes(tables, monkeypatch):
-    monkeypatch.setattr("gnnscale.dataset.tables.columns.MAX_CLASS_NAMES", 2)
+    monkeypatch.setattr("gnnscale.dataset.tables.labels.MAX_CLASS_NAMES", 2)
     line = refusal(tables({**PARQUET_VERTICES, "label": ["a", "b", "c", "d"]}))
     assert "column 'label' holds over 2 different texts" in line
 

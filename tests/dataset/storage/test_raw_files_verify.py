@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.raw_files import verify_store
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.store import StoreWriter
 
 
 @pytest.fixture

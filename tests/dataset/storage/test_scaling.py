@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,17 @@ from hypothesis.extra import numpy as arrays
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.dataset import StoreOptions, StoreWriter, Tables, from_arrays
+from gnnscale.dataset import StoreOptions, StoreWriter, Tables, from_arrays, verify_store
 from gnnscale.dataset.storage import scaling
-from gnnscale.dataset.storage.scaling import Scaling, Spread, read_scaling, scaled_graph
+from gnnscale.dataset.storage.scaling import (
+    Scaling,
+    Spread,
+    read_edge_scaling,
+    read_scaling,
+    scaled_edges,
+    scaled_graph,
+)
+from gnnscale.graph import Graph
 
 ROWS = np.float32([[1, 10, 5], [3, 10, 6], [100, 0, 7]])
 
@@ -81,13 +90,102 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     assert not {"standardize", "unlabelled"} & set(options)
     meta = json.loads((graph.path / "meta.json").read_text())
     for change, message in (
-        ({"mean": [1.0], "deviation": [1.0]}, "scales 1 features"),
+        ({"mean": [1.0], "deviation": [1.0]}, "scaling is of 1 features"),
         ({"mean": [1.0, 2.0], "deviation": [1.0, 0.0]}, "a deviation of 0.0"),
         ({"mean": [1.0, 2.0], "deviation": [1.0]}, "2 means, 1 deviations"),
     ):
         (graph.path / "meta.json").write_text(json.dumps(meta | {"scaling": change}))
         with one_line(message, error=GraphError):
             read_scaling(graph)
+
+
+EDGES = "source,target,amount,kind\n0,1,100,a\n1,2,300,b\n2,0,500,a\n0,1,900,a\n"
+_MORE = ("y,split", "0,train", "1,train", "0,valid", "1,test")
+LABELLED = "".join(f"{row},{more}\n" for row, more in zip(EDGES.split(), _MORE, strict=True))
+
+
+def edge_tables(folder: Path, *, labelled: bool = False, **options: Any) -> Tables:
+    """Three vertices without features, and edges of two columns, with labels or without."""
+    folder.mkdir(exist_ok=True)
+    (folder / "vertices.csv").write_text("id\n0\n1\n2\n")
+    (folder / "edges.csv").write_text(LABELLED if labelled else EDGES)
+    options |= {"edge_label": "y"} if labelled else {}
+    named: dict[str, Any] = {"label": None, "edge_features": ["amount", "kind"], **options}
+    return Tables(name="paid", raw=str(folder), **named)
+
+
+def test_edges_that_train_are_fitted(tmp_path: Path) -> None:
+    """Amounts 100 and 300, and kinds a and b, are those of training."""
+    graph = edge_tables(tmp_path, labelled=True, standardize=True).open()
+    assert read_edge_scaling(graph) == Scaling(mean=[200, 0.5, 0.5], deviation=[100, 0.5, 0.5])
+    expected = [[-1, 1, -1], [1, -1, 1], [3, 1, -1], [7, 1, -1]]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == expected
+    assert graph.path is not None
+    assert all(check.problem is None for check in verify_store(graph.path))
+    assert {each.name for each in graph.path.glob("*scaled*")} == set()
+    graph.save(tmp_path / "saved")
+    assert read_edge_scaling(Graph.open(tmp_path / "saved")) == read_edge_scaling(graph)
+    changed = replace(graph, edges=replace(graph.edges, features=np.ones((4, 3), np.float32)))
+    changed.save(tmp_path / "changed")
+    assert read_edge_scaling(Graph.open(tmp_path / "changed")) is None
+
+
+def test_all_edges_are_fitted_without_labels(tmp_path: Path) -> None:
+    """An edge that repeats counts each time; a row of zeros, of added loops, stays one."""
+    options: dict[str, Any] = {"undirected": True, "self_loops": "add"}
+    graph = edge_tables(tmp_path, standardize=True, **options).open()
+    found = read_edge_scaling(graph)
+    assert found is not None
+    assert found.mean == [450, 0.75, 0.25]
+    assert found.deviation == pytest.approx([87500**0.5, 0.1875**0.5, 0.1875**0.5])
+    rows = np.array([[100, 1, 0], [300, 0, 1], [500, 1, 0], [900, 1, 0]])
+    expected = [*((rows - found.mean) / found.deviation), [0, 0, 0]]
+    assert graph.edge_features == pytest.approx(np.float32(expected))
+    # The same rows, scaled afterwards.
+    plain = edge_tables(tmp_path, **options).open()
+    assert read_edge_scaling(plain) is None
+    assert scaled_edges(plain, found).edge_features == pytest.approx(graph.edge_features)
+    # A graph in memory has no such row, and perhaps no list of its edges.
+    bare = replace(plain.edges, features=np.float32(rows), ends=None)
+    assert scaled_edges(replace(plain, edges=bare), found).edge_features == pytest.approx(
+        np.float32(expected[:4])
+    )
+
+
+def test_features_of_vertices_without_a_split_are_all_fitted(tmp_path: Path) -> None:
+    dataset = edge_tables(tmp_path, labelled=True, standardize=True)
+    (tmp_path / "vertices.csv").write_text("id,age\n0,10\n1,20\n2,60\n")
+    graph = dataset.open()
+    found = read_scaling(graph)
+    assert found is not None
+    assert (found.mean, found.deviation) == ([30], pytest.approx([(1400 / 3) ** 0.5]))
+
+
+def test_a_column_of_edges_of_larger_numbers(tmp_path: Path, caplog: Any) -> None:
+    edge_tables(tmp_path).open()
+    (warning,) = [each for each in caplog.messages if "standardize" in each]
+    assert "edges.csv: feature 'amount' of edges reaches 900, and most only 1; a m" in warning
+    caplog.clear()
+    edge_tables(tmp_path, standardize=True).open()
+    assert not [each for each in caplog.messages if "standardize" in each]
+    # One column alone stands beside the rows of layers.
+    edge_tables(tmp_path, edge_features=["amount"]).open()
+    assert "feature 'amount' of edges reaches 900, and most only 1" in caplog.text
+
+
+def test_no_features_at_all_are_not_scaled(tmp_path: Path) -> None:
+    with one_line("dataset.standardize=true", "vertices.csv has no features", error=ConfigError):
+        edge_tables(tmp_path, edge_features=None, standardize=True).open()
+
+
+def test_scaled_features_of_edges_that_float32_cannot_hold(tmp_path: Path) -> None:
+    """Those of the edges that train are nearly equal, and the others huge."""
+    dataset = edge_tables(tmp_path, labelled=True, standardize=True, edge_features=["amount"])
+    file = tmp_path / "edges.csv"
+    file.write_text(file.read_text().replace("0,1,100", "0,1,1e-36").replace(",300,", ",0,"))
+    with one_line("edges.csv: scaled: feature 0 of edge 2 is inf, features must", error=GraphError):
+        dataset.open()
 
 
 def test_a_split_is_checked_before_its_vertices_are_read(tmp_path: Path) -> None:
@@ -125,4 +223,5 @@ def test_columns_of_larger_numbers(rows: list[list[float]], expected: Any) -> No
 
 def test_a_graph_in_memory_has_no_scaling() -> None:
     edges = (np.array([0]), np.array([1]))
-    assert read_scaling(from_arrays(edges, ROWS)) is None
+    graph = from_arrays(edges, ROWS, edge_features=np.ones((1, 2)))
+    assert (read_scaling(graph), read_edge_scaling(graph)) == (None, None)

@@ -15,7 +15,8 @@ from gnnscale import ops
 from gnnscale.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset.storage import edge_spool, published_edges
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.options import StoreOptions
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import Graph
 
 SPLIT = (np.array([2]), np.array([0]), np.array([1]))

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,16 @@ import pytest
 import torch
 from loaded_run import loaded
 from one_line import one_line
+from own_layers import MaxPooling
 from safetensors.torch import load_file, save_file
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, SGC, GATv2, GraphSAGE, ModelConfig
-from gnnscale.report.export.peers import DGL, PYG
+from gnnscale.model import APPNP, GAT, GCN, GIN, SGC, GATv2, GraphSAGE, ModelConfig
+from gnnscale.model.custom import Custom
+from gnnscale.report.export.dgl_modules import DGL
+from gnnscale.report.export.pyg_modules import PYG
 from gnnscale.report.export.weights import ExportConfig, export, export_model
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.load import load_run
@@ -60,7 +64,6 @@ def test_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str, li
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
-#: Models that DGL's export does not have.
 MORE = [
     *("model=gatv2", "model=gatv2 model.share_weights=true model.norm=batch"),
     *("model=sage model.aggregator=pool", "model=appnp model.alpha=0.3"),
@@ -71,46 +74,69 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize("options", MORE)
-def test_same_logits_of_more_models(trained: Trained, tmp_path: Path, options: str) -> None:
-    pytest.importorskip("torch_geometric")
-    run = trained(*options.split())
-    done = export(ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors"))
-    graph, logits = expected(run)
+def inputs(library: str, graph: Graph) -> dict[str, Any]:
+    """What a program of a library that is installed is given."""
+    module = pytest.importorskip("torch_geometric" if library == "pyg" else "dgl")
+    if library == "dgl":
+        return {"graph": dgl_graph(module, graph)}
     x = torch.from_numpy(np.array(graph.features))
-    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
-    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+    return {"x": x, "edge_index": torch.stack(edges(graph))}
 
 
+EACH_LIBRARY = pytest.mark.parametrize("library", ["pyg", "dgl"])
+
+
+@EACH_LIBRARY
+@pytest.mark.parametrize("options", MORE)
+def test_same_logits_of_more_models(
+    trained: Trained, tmp_path: Path, options: str, library: str
+) -> None:
+    run = trained(*options.split())
+    graph, logits = expected(run)
+    given = inputs(library, graph)
+    done = export(ExportConfig(run=run, format=library, out=tmp_path / "m.safetensors"))
+    torch.testing.assert_close(ran(done.snippet, **given), logits, rtol=1e-5, atol=1e-5)
+
+
+@EACH_LIBRARY
 @pytest.mark.parametrize("num_layers", [1, 3])
-def test_same_logits_of_hops(trained: Trained, tmp_path: Path, num_layers: int) -> None:
-    pytest.importorskip("torch_geometric")
+def test_same_logits_of_hops(
+    trained: Trained, tmp_path: Path, num_layers: int, library: str
+) -> None:
     run = trained()
     graph, _ = loaded(run)
     config = SGC(num_layers=num_layers)
     model = config.build(num_features=graph.num_features, num_classes=4)
     for each in model.parameters():
         torch.nn.init.normal_(each)
-    to_pyg = ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors")
-    done = export_model(to_pyg, config, model)
-    x = torch.from_numpy(np.array(graph.features))
-    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
+    written = ExportConfig(run=run, format=library, out=tmp_path / "m.safetensors")
+    done = export_model(written, config, model)
+    found = ran(done.snippet, **inputs(library, graph))
     logits = LayerwiseInference(model, graph, num_threads=1).logits()
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (GATv2(hidden=8), "layers of GATv2 have no counterpart there; GCN, "),
-        (SGC(), "layers of SGC have no counterpart there"),
-        (GraphSAGE(hidden=8, aggregator="pool"), "of GraphSAGE with model.aggregator=pool have no"),
-        (GCN(hidden=8, jumping="cat"), "model.residual and model.jumping have no counterpart"),
-    ],
-)
-def test_what_dgl_has_no_counterpart_of(config: ModelConfig, message: str) -> None:
-    with one_line(f"format=dgl: {message}" if message.startswith("model") else message):
-        DGL.weights(config, config.build(num_features=5, num_classes=3))  # type: ignore[arg-type]
+@pytest.mark.parametrize("config", [GAT, GATv2])
+def test_what_dgl_has_no_counterpart_of(config: Callable[..., ModelConfig]) -> None:
+    """Its attention over features of edges sends them, too; and that of GATv2 reads none."""
+    given = config(hidden=8)
+    model = given.build(num_features=5, num_classes=3, num_edge_features=2)
+    with one_line(
+        f"format=dgl: layers of {given.name} that read features of edges have no counterpart "
+        "there; format=pyg and format=safetensors write them"
+    ):
+        DGL.weights(given, model)  # type: ignore[arg-type]
+
+
+def test_layers_of_your_own_have_no_counterpart() -> None:
+    given = Custom(functions=MaxPooling, hidden=8)
+    model = given.build(num_features=5, num_classes=3)
+    for peer in (PYG, DGL):
+        with one_line(
+            f"format={peer.name}: layers of {given.name} have no counterpart there; GCN, ",
+            "format=safetensors writes any",
+        ):
+            peer.weights(given, model)  # type: ignore[arg-type]
 
 
 def directed_with_loops() -> Graph:
@@ -120,7 +146,13 @@ def directed_with_loops() -> Graph:
     return from_arrays((src, dst), features, np.arange(6) % 3, num_classes=3)
 
 
-@pytest.mark.parametrize("config", [GCN, GraphSAGE, GAT, GIN])
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(GCN, GraphSAGE, GAT, GIN, GATv2, APPNP, SGC, partial(GATv2, share_weights=True)),
+        partial(GraphSAGE, aggregator="pool"),
+    ],
+)
 def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path: Path) -> None:
     dgl = pytest.importorskip("dgl")
     utils = pytest.importorskip("torch_geometric.utils")
@@ -138,6 +170,8 @@ def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path
     snippet, edge_index = PYG.snippet(given, model.widths, file), torch.stack(edges(graph))
     if "add_self_loops=False" in PYG.note.get(given.name, ""):
         snippet = snippet.replace("dropout=", "add_self_loops=False, dropout=")
+        for option in ("alpha=", "K=3)"):
+            snippet = snippet.replace(option, f"add_self_loops=False, {option}")
         edge_index = utils.add_self_loops(edge_index, num_nodes=len(graph.features))[0]
     found = ran(snippet, x=torch.from_numpy(graph.features), edge_index=edge_index)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
@@ -167,10 +201,14 @@ def test_layers_that_read_features_of_edges(config: Any, options: Any, tmp_path:
     program: dict[str, Any] = {}
     exec(own.snippet, program)
     assert program["model"].uses_edge_features
-    with pytest.raises(ConfigError, match=r"format=dgl: .* no counterpart there"):
-        export_model(
-            ExportConfig(run=tmp_path, format="dgl", out=tmp_path / "d.safetensors"), given, model
-        )
+    if config is not GIN:
+        return
+    dgl = pytest.importorskip("dgl")
+    to_dgl = ExportConfig(run=tmp_path, format="dgl", out=tmp_path / "d.safetensors")
+    done = export_model(to_dgl, given, model)
+    same = dgl.graph((src, dst), num_nodes=6)
+    same.ndata["feat"], same.edata["feat"] = tensors["x"], tensors["edge_attr"]
+    torch.testing.assert_close(ran(done.snippet, graph=same), logits, rtol=1e-4, atol=1e-4)
 
 
 def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Pa
     write_signature(tmp_path, TRAINED)
     file = tmp_path / SIGNATURE
     entries = json.loads(file.read_text())
-    del entries["num_edge_features"], entries["edge_columns"]
+    del entries["num_edge_features"], entries["edge_columns"], entries["edge_scaling"]
     file.write_text(json.dumps(entries))
     assert read_signature(tmp_path) == TRAINED
 
@@ -213,6 +213,57 @@ def test_categories_of_another_table_that_do_not_fit(
     graph = table_graph(tmp_path / "b", rows, label=None, **options)
     with one_line(message):
         run.fitted(graph)
+
+
+def edge_graph(folder: Path, edges: str, **options: object) -> Graph:
+    folder.mkdir()
+    (folder / "vertices.csv").write_text("id,age\n0,1\n1,2\n2,3\n")
+    (folder / "edges.csv").write_text(f"source,target,amount,kind,y,split\n{edges}")
+    options = {"label": None, "edge_features": ["amount", "kind"], **options}
+    return Tables(name="new", raw=str(folder), **options).open()
+
+
+PAID = "0,1,100,sale,0,train\n1,2,300,gift,1,train\n2,0,700,loan,0,valid\n0,2,5,loan,1,test\n"
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize: bool) -> None:
+    trained = edge_graph(tmp_path / "a", PAID, edge_label="y", standardize=standardize)
+    write_signature(tmp_path, Signature.of(trained, trained.edge_labels))
+    run = read_signature(tmp_path)
+    assert run is not None
+    loops = {"self_loops": "add"}
+    graph = edge_graph(tmp_path / "b", "0,1,200,sale,,\n1,0,500,,,\n2,0,0,loan,,\n", **loops)
+    assert graph.num_edge_features == 3
+    # amount, gift, loan, sale; over the edges that train they have means 200, 0.5, 0 and 0.5.
+    expected = np.array([[200, 0, 0, 1], [500, 0, 0, 0], [0, 0, 1, 0]], np.float32)
+    if standardize:
+        expected = (expected - [200, 0.5, 0, 0.5]) / [100, 0.5, 1, 0.5]
+    assert run.fitted(graph).edge_features.tolist() == [*expected.tolist(), [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("edges", "options", "message"),
+    [
+        ("0,1,1,rent,,\n", {}, "new has 'rent' in column 'kind', which the run was not trained on"),
+        ("0,1,1,7,,\n", {}, "trained on categories in it; set dataset.edge_categories=[kind]"),
+        ("0,1,x,sale,,\n", {}, "categories in column 'amount', such as 'x', and the run"),
+        (PAID, {"standardize": True}, "prepare it with dataset.standardize=false"),
+    ],
+)
+def test_edges_of_another_table_that_do_not_fit(
+    tmp_path: Path, edges: str, options: dict, message: str
+) -> None:
+    run = Signature.of(edge_graph(tmp_path / "a", PAID))
+    graph = edge_graph(tmp_path / "b", edges, **options)
+    with one_line(message):
+        run.fitted(graph)
+
+
+def test_a_scaling_of_another_number_of_features_of_edges(tmp_path: Path) -> None:
+    run = Signature.of(edge_graph(tmp_path / "a", PAID, standardize=True))
+    with pytest.raises(ValueError, match="scales 4 of 3 features of edges"):
+        replace(run, num_edge_features=3)
 
 
 def test_scaled_categories_are_not_arranged(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
-from gnnscale.graph import EdgeData, Graph, Origin
+from gnnscale.graph import EdgeData, Graph, Origin, Split
 from gnnscale.runtime.task import split as module
 from gnnscale.runtime.task.split import identify_split, is_undirected, make_split, open_split
 
@@ -98,6 +98,13 @@ def test_the_seed_decides(graph: Graph) -> None:
     made = [make_split(graph, identify_split(graph, **SHARES)) for _ in range(2)]
     assert made[0] == made[1]
     assert pairs_of(divided(graph, seed=5).test) != pairs_of(divided(graph).test)
+
+
+def test_a_graph_needs_no_labels_and_no_split(graph: Graph) -> None:
+    unlabelled = replace(graph, labels=np.full(graph.num_vertices, -1), num_classes=0)
+    for each in (replace(graph, split=Split()), replace(unlabelled, split=Split())):
+        assert pairs_of(divided(each).train) == pairs_of(divided(graph).train)
+        assert identify_split(each, **SHARES).graph.num_train == 0
 
 
 def test_a_part_without_edges_is_refused(graph: Graph, home: Path) -> None:

@@ -1,0 +1,277 @@
+"""Trained models as modules of PyTorch Geometric."""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from gnnscale.model import ModelConfig, options
+from gnnscale.report.export.peers import (
+    NORM_MODULES,
+    POOLING,
+    Peer,
+    Weight,
+    architecture,
+    last_bias,
+    last_of,
+    per_head,
+    renamed,
+    zero,
+)
+
+LAYERS: Mapping[str, Mapping[str, Weight]] = {
+    "GCN": {"lin.weight": renamed("linear.weight"), "bias": renamed("linear.bias")},
+    "GraphSAGE": {
+        "lin_r.weight": renamed("linear.weight", "first"),
+        "lin_l.weight": renamed("linear.weight", "second"),
+        "lin_l.bias": renamed("linear.bias"),
+    },
+    "GAT": {
+        "lin.weight": renamed("linear.weight"),
+        "att_src": per_head("attention_src"),
+        "att_dst": per_head("attention_dst"),
+        "bias": renamed("bias"),
+    },
+    "GATv2": {
+        "lin_l.weight": renamed("linear.weight"),
+        "lin_l.bias": renamed("linear.bias"),
+        "lin_r.weight": last_of("linear.weight", "linear_dst.weight"),
+        "lin_r.bias": last_of("linear.bias", "linear_dst.bias"),
+        "att": per_head("attention"),
+        "bias": renamed("bias"),
+    },
+    POOLING: {
+        "lin.weight": renamed("pool.weight"),
+        "lin.bias": renamed("pool.bias"),
+        "lin_r.weight": renamed("linear.weight", "first"),
+        "lin_l.weight": renamed("linear.weight", "second"),
+        "lin_l.bias": renamed("linear.bias"),
+    },
+    "GIN": {
+        "nn.0.weight": renamed("first.weight"),
+        "nn.0.bias": renamed("first.bias"),
+        "nn.2.weight": renamed("second.weight"),
+        "nn.2.bias": renamed("second.bias"),
+        "eps": zero,
+    },
+}
+
+EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
+    "GAT": {
+        "lin_edge.weight": renamed("edge_linear.weight"),
+        "att_edge": per_head("attention_edge"),
+    },
+    "GATv2": {"lin_edge.weight": renamed("edge_linear.weight")},
+    "GIN": {
+        "lin.weight": renamed("edge_linear.weight"),
+        "lin.bias": renamed("edge_linear.bias"),
+    },
+}
+
+MODELS: Mapping[str, Mapping[str, Weight]] = {
+    "SGC": {"lin.weight": renamed("layers.0.linear.weight"), "lin.bias": last_bias},
+    "APPNP": {
+        f"{theirs}.{key}": renamed(f"encoder.{ours}.{key}")
+        for theirs, ours in (("lin1", "first"), ("lin2", "second"))
+        for key in ("weight", "bias")
+    },
+}
+
+_LOOPS = (
+    "a graph with self loops of its own: add_self_loops=False in the model, and edge_index = "
+    "torch_geometric.utils.add_self_loops(edge_index, num_nodes=len(x))[0]; PyG else replaces them"
+)
+
+NOTES = {
+    "GCN": _LOOPS,
+    **dict.fromkeys(("GAT", "GATv2", "SGC", "APPNP"), _LOOPS),
+    "GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours",
+}
+
+#: What a basic model is given for our norms.
+_NORMS = {
+    "none": "",
+    "batch": ', norm="batch_norm"',
+    "layer": ', norm="layer_norm", norm_kwargs={"mode": "node"}',
+}
+
+_BASIC = """\
+from safetensors.torch import load_file
+from torch_geometric.nn.models import {name}
+
+model = {name}({width}, {hidden}, {num_layers}, {num_classes}, dropout={dropout}{more})
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index{edges})
+"""
+
+_LAYERED = """\
+from safetensors.torch import load_file
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_geometric.nn import {layer}
+
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [
+{convs}
+            ]
+        )
+        self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
+{output}
+    def forward(self, x, edge_index):
+        rows = []
+        for conv, norm in zip(self.convs, self.norms):
+{hidden}
+            rows.append(x)
+        return {last}
+
+
+model = {name}()
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index)
+"""
+
+#: For each architecture that is written as a module: its layer, and how it is built. Those with
+#: heads average them in the layer that ends the model.
+_CONVS = {
+    "GCN": ("GCNConv", "GCNConv({a}, {b})"),
+    "GraphSAGE": ("SAGEConv", "SAGEConv({a}, {b})"),
+    POOLING: ("SAGEConv", 'SAGEConv({a}, {b}, aggr="max", project=True)'),
+    "GAT": ("GATConv", "GATConv({a}, {head}, {heads}, concat={concat})"),
+    "GATv2": (
+        "GATv2Conv",
+        "GATv2Conv({a}, {head}, {heads}, concat={concat}, share_weights={shares})",
+    ),
+    "GIN": (
+        "GINConv",
+        "GINConv(nn.Sequential(nn.Linear({a}, {hidden}), nn.ReLU(), nn.Linear({hidden}, {b})))",
+    ),
+}
+
+_SGC = """\
+from safetensors.torch import load_file
+from torch_geometric.nn import SGConv
+
+model = SGConv({width}, {num_classes}, K={num_layers})
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index)
+"""
+
+_APPNP = """\
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+from torch_geometric import nn as pyg
+
+
+class APPNP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin1 = nn.Linear({width}, {hidden})
+        self.lin2 = nn.Linear({hidden}, {num_classes})
+        self.propagation = pyg.APPNP(K={num_layers}, alpha={alpha})
+
+    def forward(self, x, edge_index):
+        x = functional.dropout(self.lin1(x).relu(), {dropout}, self.training)
+        return self.propagation(self.lin2(x), edge_index)
+
+
+model = APPNP()
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index)
+"""
+
+
+def _is_basic(config: options.LayeredModel) -> bool:
+    """Whether one of PyG's basic models is the same, and no module has to be written."""
+    return config.name != "GIN" and not config.residual
+
+
+def _norm_prefix(config: options.LayeredModel) -> str:
+    """PyG's BatchNorm holds torch's."""
+    return "module." if config.norm == "batch" and _is_basic(config) else ""
+
+
+def _snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_width: int = 0) -> str:
+    known = {"file": json.dumps(str(file)), "width": widths[0], "num_classes": widths[-1]}
+    if not isinstance(config, options.LayeredModel):
+        text = _SGC if isinstance(config, options.SGC) else _APPNP
+        return text.format(**vars(config), **known)
+    if not _is_basic(config):
+        return _layered(config, widths, file, edge_width)
+    more = _NORMS[config.norm]
+    if isinstance(config, options.GAT):
+        more += f", heads={config.num_heads}"
+    if isinstance(config, options.GATv2):
+        more += f", v2=True, share_weights={config.share_weights}"
+    if architecture(config) == POOLING:
+        more += ', aggr="max", project=True'
+    if config.jumping != "none":
+        more += f', jk="{config.jumping}"'
+    if edge_width:
+        more += f", edge_dim={edge_width}"
+    return _BASIC.format(
+        name="GAT" if config.name == "GATv2" else config.name,
+        hidden=config.hidden,
+        num_layers=config.num_layers,
+        dropout=config.dropout,
+        more=more,
+        edges=", edge_attr=edge_attr" if edge_width else "",
+        **known,
+    )
+
+
+def _layered(
+    config: options.LayeredModel, widths: tuple[int, ...], file: Path, edge_width: int
+) -> str:
+    """Return a program with a module of PyG's layers."""
+    layer, conv = _CONVS[architecture(config)]
+    if edge_width:
+        layer, conv = (each.replace("GINConv", "GINEConv") for each in (layer, conv))
+        conv = f"{conv[:-1]}, edge_dim={edge_width})"
+    joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
+    ends = (*widths[:-1], config.hidden) if joins else widths
+    convs: list[str] = []
+    for a, b in pairwise(ends):
+        averages = len(convs) + 1 == config.num_layers and not joins
+        known = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
+        shares = getattr(config, "share_weights", False)
+        convs.append(conv.format(**known, concat=not averages, hidden=config.hidden, shares=shares))
+    output, last = "", "self.convs[-1](x, edge_index)"
+    if joins:
+        width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
+        output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
+        joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
+        last = f"self.lin({joined})"
+    hidden = ["            out = conv(x, edge_index)"]
+    if config.residual:
+        hidden.append("            out = out + x if rows else out")
+    dropout = f"{config.dropout}, self.training"
+    hidden.append(f"            x = functional.dropout(norm(out).relu(), {dropout})")
+    text = _LAYERED.format(
+        layer=layer,
+        name=config.name,
+        convs="\n".join(f"                {each}," for each in convs),
+        norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
+        num_norms=config.num_layers - 1 + joins,
+        output=output,
+        hidden="\n".join(hidden),
+        last=last,
+        file=json.dumps(str(file)),
+    )
+    return text.replace("edge_index)", "edge_index, edge_attr)") if edge_width else text
+
+
+PYG = Peer(
+    name="pyg",
+    layers=LAYERS,
+    models=MODELS,
+    norm=_norm_prefix,
+    snippet=_snippet,
+    note=NOTES,
+    of_edges=EDGE_WEIGHTS,
+)
