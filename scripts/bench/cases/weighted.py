@@ -18,7 +18,7 @@ SYSTEMS = ["gnnscale", "gnnscale-uniform", "dgl"]
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    take(parser, rounds=5, steps=5, threads=2, store=None)
+    take(parser, rounds=9, steps=20, threads=2, store=None)
     parser.add_argument("--skewed", action="store_true", help="few edges have most of the weight")
     parser.add_argument("--replace", action="store_true", help="draw with replacement")
 
