@@ -437,7 +437,7 @@ def adam_rows(
         squares: ``[num_rows, f]`` float32, v of each element.
         ids: ``[n]`` distinct rows.
         gradients: ``[any number, f]`` rows that are summed.
-        indptr: ``[n + 1]`` int64 where the edges of each row begin.
+        indptr: ``[n + 1]`` int64 offsets of the edges of each row.
         indices: ``[num_edges]`` int32 rows of ``gradients``.
         rate: learning rate, with the corrections of both moments' bias.
         weights: ``[num_edges]`` float32.

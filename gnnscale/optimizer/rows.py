@@ -29,7 +29,7 @@ class RowSums:
     weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
     self_rows: Tensor  #: ``[at least num_self, f]``
     self_scale: Float32Array | None = None  #: ``[at least num_self]`` float32, None for ones
-    num_self: int  #: rows that have one of their own, the first ones
+    num_self: int  #: rows that have a separate one, the first ones
 
     @classmethod
     def of(cls, gradients: Tensor) -> RowSums:
@@ -68,7 +68,7 @@ class RowSums:
 class RowOptimizer(ABC):
     """Updates the rows of a table that a step has read.
 
-    Memory of rows that no step has read is never touched. An object has no state of its own: all of
+    Memory of rows that no step has read is never touched. An object has no state: all of
     it is in that of the weights' optimizer, whose checkpoint has it.
     """
 

@@ -62,7 +62,7 @@ uint64_t hop_key(const EdgeAsk& ask, uint64_t seed, uint64_t step, uint64_t hop)
   __builtin_unreachable();
 }
 
-// Fetches the cache lines of a block's elements: one more where an array does not begin with a
+// Fetches the cache lines of a block's elements: one more if an array does not begin with a
 // line.
 template <typename Element>
 void fetch_elements(const Element* elements, int64_t block) {

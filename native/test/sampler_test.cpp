@@ -940,7 +940,7 @@ void test_weight_slots() {
                std::length_error);
 }
 
-// Kernels draw what the header says, of any list, also where weights are infinite.
+// Kernels draw what the header says, of any list, also if weights are infinite.
 void test_weighted_kernels(const Kernels& kernels) {
   std::vector<float> weights(3000);
   for (int64_t i = 0; i < 3000; ++i) {

@@ -64,7 +64,7 @@ class WeightSlots {
 // What is to be known of weights and places of edges; by default nothing, which costs nothing.
 struct EdgeAsk {
   const float* weights = nullptr;      // [num_edges], in the order of the topology's indices
-  const WeightSlots* slots = nullptr;  // where neighbours are drawn by weight
+  const WeightSlots* slots = nullptr;  // if neighbours are drawn by weight
   bool by_weight = false;              // neighbours are drawn with probability by weight
   bool positions = false;              // blocks tell the place of each edge
   bool edge_weights = false;           // and its weight

@@ -26,7 +26,7 @@ inline constexpr int64_t kWeightBlock = int64_t{1} << kWeightBlockBits;
 
 // A block of a list.
 struct alignas(32) WeightSlot {
-  // The probability of its own block in kSlotBits, the number of the other block in the list in 31,
+  // The probability of this block in kSlotBits, the number of the other block in the list in 31,
   // and kSlotFilled. Before it is filled it has the bits of a double, which is not negative.
   uint64_t alias;
   uint8_t parts[kWeightBlock];  // of each edge; 0 of those of other lists
@@ -71,7 +71,7 @@ constexpr int64_t part_at(uint64_t random, int64_t num_parts) {
 }
 
 // Whether a draw of the last part of an edge is kept. It is, by the share of the part that the
-// weight fills, where the largest weight of its block has kMaxParts.
+// weight fills, if the largest weight of its block has kMaxParts.
 constexpr bool keeps_last(uint64_t random, float weight, float largest, int num_parts) {
   const double filled = static_cast<double>(weight) * kMaxParts / static_cast<double>(largest);
   const double place = (static_cast<double>(random & kSlotMask) + 0.5) * 0x1.0p-32;
