@@ -1,5 +1,7 @@
 #include "row_kernels.hpp"
 
+#include "partial_sums.hpp"
+#include "prefetch_rows.hpp"
 #include "vector.hpp"
 
 #ifndef GNNSCALE_ISA
@@ -10,25 +12,6 @@
 
 namespace gnnscale {
 namespace {
-
-constexpr int64_t kCacheLine = 64;
-
-template <typename T>
-inline const T* row_of(const Rows& rows, int64_t row) {
-  return static_cast<const T*>(rows.data) + row * rows.stride;
-}
-
-// Bytes of rows on their way while one is read. More misses can be under way to the second-level
-// cache than to the first, so that is where rows are prefetched to, and so far ahead.
-constexpr int64_t kAheadBytes = 10240;
-
-inline void prefetch_bytes(const void* from, int64_t num_bytes) {
-  const char* byte = static_cast<const char*>(from);
-  for (int64_t offset = 0; offset < num_bytes; offset += kCacheLine) {
-    __builtin_prefetch(byte + offset, 0, 2);
-  }
-  __builtin_prefetch(byte + num_bytes - 1, 0, 2);
-}
 
 // Calls use.operator()<Type>() with the dtype as a template argument.
 template <typename Use>
@@ -300,32 +283,9 @@ void aggregate(const Aggregate& task, int64_t begin, int64_t end) {
   });
 }
 
-typedef float Four __attribute__((vector_size(16)));
-
-inline Four load_four(const float* from) {
-  Four out;
-  __builtin_memcpy(&out, from, sizeof out);
-  return out;
-}
-
-// Column j is added to partial sum j modulo 16, and these in a tree of halves: the same additions
-// in the same order on every instruction set, whatever the width of its vectors.
 float dot(const float* a, const float* b, int64_t length) {
-  constexpr int kPartial = 16, kVectors = kPartial / kWidth;
-  Vec sum[kVectors] = {};
-  int64_t j = 0;
-  for (; j + kPartial <= length; j += kPartial) {
-    for (int k = 0; k < kVectors; ++k) {
-      const int64_t at = j + k * kWidth;
-      sum[k] += load<DType::float32>(a + at) * load<DType::float32>(b + at);
-    }
-  }
-  Four partial[4];
-  __builtin_memcpy(partial, sum, sizeof partial);
-  for (; j + 4 <= length; j += 4) partial[j / 4 % 4] += load_four(a + j) * load_four(b + j);
-  for (; j < length; ++j) partial[j / 4 % 4][j % 4] += a[j] * b[j];
-  const Four total = (partial[0] + partial[2]) + (partial[1] + partial[3]);
-  return (total[0] + total[2]) + (total[1] + total[3]);
+  return sum_in_halves(
+      length, [&]<typename V>(int64_t j) { return load_as<V>(a + j) * load_as<V>(b + j); });
 }
 
 }  // namespace
