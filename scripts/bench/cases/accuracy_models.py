@@ -77,9 +77,9 @@ def pyg_module(config: Any, num_features: int, num_classes: int, *, start: str =
     for each in getattr(made["model"], "convs", ()):
         # PyG's basic model drops attention, too, which is not dropped here.
         each.dropout = 0.0
-    for each in made["model"].modules():
-        if type(each) is torch.nn.Linear:
-            # A layer of torch and not of PyG, as in APPNP's perceptron: Glorot, as PyG's are.
+    if config.model.name == "APPNP":
+        # Its perceptron is of torch's layers and not of PyG's: Glorot, as PyG's convolutions are.
+        for each in (made["model"].lin1, made["model"].lin2):
             torch.nn.init.xavier_uniform_(each.weight)
             torch.nn.init.zeros_(each.bias)
     if start == "gnnscale":
@@ -100,7 +100,8 @@ def edges(graph: Any, *, in_rows: bool) -> torch.Tensor:
     lists, values = map(torch.from_numpy, (indptr, indices)), torch.ones(len(indices))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(*lists, values, size=[graph.num_vertices] * 2)
+        size = [graph.num_vertices] * 2
+        return torch.sparse_csr_tensor(*lists, values, size=size, check_invariants=True)
 
 
 def train_pyg(*options: str, start: str = "pyg") -> float:
