@@ -93,7 +93,7 @@ def edges(graph: Any, *, in_rows: bool) -> torch.Tensor:
     Given a matrix, PyG multiplies it with the rows of vertices. Otherwise it makes a row for every
     edge, which takes 9 GB for the features of MUSAE. Its attention takes no matrix.
     """
-    indptr, indices = (np.asarray(each, np.int64) for each in (graph.indptr, graph.indices))
+    indptr, indices = (np.array(each, np.int64) for each in (graph.indptr, graph.indices))
     if not in_rows:
         dst = np.repeat(np.arange(graph.num_vertices), np.diff(indptr))
         return torch.from_numpy(np.stack([indices, dst]))
