@@ -489,7 +489,7 @@ def pair_scores_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of ``own``, ``z`` and ``attention`` from that of ``pair_scores``.
 
-    Sums have an order of their own, whatever the number of threads.
+    Sums have a fixed order, whatever the number of threads.
 
     Args:
         grad: ``[num_edges, num_heads]`` float32, contiguous.

@@ -10,7 +10,7 @@ from bench.cases import accuracy_models as script
 from bench.cases.accuracy import differences, train_gnnscale
 from bench.runner import composed
 
-#: PyG makes sparse matrices of its own, and does not say whether torch is to check them.
+#: PyG makes sparse matrices, too, and does not say whether torch is to check them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 PLANTED = (
