@@ -57,6 +57,17 @@ STREAM: dict[str, Any] = {
     **WHOLE, "vertices": np.int32([0, 2]), "num_parts": 2, "num_hops": 2, "max_walked": 9,
     "max_sampled": 9, "seed": 0,
 }
+PAIRS: dict[str, Any] = {
+    "own": rows(3, 6), "z": rows(4, 6), "attention": rows(2, 3), **BLOCK, "slope": 0.2,
+}
+PAIRS_REFUSED: dict[str, Any] = {
+    "own": [rows(2, 6), rows(3, 5), rows(6, 6)[::2], rows(3, 6, torch.bfloat16), None],
+    "z": [rows(3, 6), rows(4, 5), rows(8, 6)[::2], rows(4, 6, torch.bfloat16), None],
+    "attention": [rows(2, 4), rows(3, 3), rows(3, 2).T, rows(2, 3, torch.bfloat16), None],
+    "indptr": [np.array([0, 4, 2, 3]), np.array([0, 1, 2])],
+    "indices": [np.int32([1, 4, 0]), np.int32([1, -1, 0]), np.array([1, 3, 0])],
+    "slope": [NAN, INF, 1.5, -2, None, "0"],
+}
 CACHED: dict[str, Any] = {
     "host": rows(), "caches": [rows(1), rows(2)], "slots": np.int32([0, -1, 2, 1]),
     "vertices": np.array([3, 0]), "out": torch.empty(2, 2),
@@ -187,6 +198,33 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
     (ops.edge_dot, {"a": rows(3), "x": rows(), **BLOCK, "out": np.zeros(3, "f4")}, {
         "a": [rows(2), rows(3, dtype=torch.bfloat16)], "x": [rows(4, 3), rows(3)],
         "out": [np.zeros(2, "f4"), np.zeros(3), read_only(np.zeros(3, "f4"))],
+    }),
+    (ops.aggregate_max, {
+        "x": rows(), **BLOCK, "out": torch.empty(3, 2), "counts": torch.empty(3, 2),
+    }, {
+        "x": [rows(4, 3), rows(3), rows(dtype=torch.bfloat16), rows(dtype=torch.float16), None],
+        "indptr": [np.array([0, 4, 2, 3]), np.array([0, 1, 2]), np.array([-1, 0, 1, 3])],
+        "indices": [np.int32([1, 4, 0]), np.int32([1, -1, 0]), np.array([1, 3, 0])],
+        "out": [torch.empty(2, 2), torch.empty(3, 3), torch.empty(3, 2, dtype=torch.bfloat16)],
+        "counts": [torch.empty(2, 2), torch.empty(3, 3), torch.empty(3, 2, dtype=torch.bfloat16)],
+        "num_threads": THREADS,
+    }),
+    (ops.aggregate_max_backward, {
+        "x": rows(3), "largest": rows(), "shares": rows(), **BLOCK, "out": torch.empty(3, 2),
+    }, {
+        "x": [rows(2), rows(3, 3), rows(3, dtype=torch.bfloat16), rows(3, dtype=torch.uint8)],
+        "largest": [rows(3), rows(4, 3), rows(dtype=torch.bfloat16), None],
+        "shares": [rows(3), rows(4, 3), rows(dtype=torch.bfloat16), None],
+        "indptr": [np.array([0, 4, 2, 3]), np.array([0, 1, 2])],
+        "indices": [np.int32([1, 4, 0]), np.int32([1, -1, 0])],
+        "out": [torch.empty(2, 2), torch.empty(3, 3), torch.empty(3, 2, dtype=torch.float16)],
+        "num_threads": THREADS,
+    }),
+    (ops.pair_scores, PAIRS | {"out": torch.empty(3, 2)}, PAIRS_REFUSED | {
+        "out": [torch.empty(2, 2), torch.empty(3, 1), torch.empty(3, 2, dtype=torch.bfloat16)],
+    }),
+    (ops.pair_scores_backward, PAIRS | {"grad": rows(3)}, PAIRS_REFUSED | {
+        "grad": [rows(2), rows(3, 1), rows(2, 3).T, rows(3, dtype=torch.bfloat16), None],
     }),
     (ops.adam_rows, ADAM, {
         "x": [rows(dtype=torch.bfloat16), rows(8)[::2], rows().double(), rows(4, 3)],
@@ -470,6 +508,11 @@ BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
             ("self_rows", ("num_self",)),
         )
     },
+    (ops.aggregate_max, "x"): ("out", "indices"), (ops.aggregate_max, "indptr"): ("out",),
+    (ops.aggregate_max_backward, "x"): ("largest", "indptr"),
+    (ops.aggregate_max_backward, "largest"): ("shares",),
+    **{(each, name): ("indptr", "indices", "z") for each in (ops.pair_scores,
+       ops.pair_scores_backward) for name in ("own", "z", "attention")},
     (ops.edge_dot, "x"): ("indices",), (ops.edge_softmax, "scores"): ("indptr",),
     (ops.edge_softmax_backward, "alpha"): ("indptr", "grad"),
     (ops.aggregate, "num_self"): ("self_rows",), (ops.transpose_block, "num_src"): ("indices",),

@@ -27,6 +27,8 @@ class LayerWork:
     read_bytes: float = 0.0  #: bytes of the rows that edges read, the numerator of eq. 11.
     macs: float = 0.0  #: multiply-accumulates, the numerator of eq. 12.
     stream_bytes: float = 0.0  #: bytes of operands and results that are read and written in order
+    #: bytes of rows of edges that accelerators read and write, and the host does not make
+    edge_row_bytes: float = 0.0
     attention: float = 0.0  #: edges and vertices of attention, times heads
     operations: float = 0.0  #: how many operations are launched, in layers
 
@@ -35,6 +37,7 @@ class LayerWork:
             read_bytes=self.read_bytes + other.read_bytes,
             macs=self.macs + other.macs,
             stream_bytes=self.stream_bytes + other.stream_bytes,
+            edge_row_bytes=self.edge_row_bytes + other.edge_row_bytes,
             attention=self.attention + other.attention,
             operations=self.operations + other.operations,
         )
@@ -63,6 +66,8 @@ class LayerCost:
     message_products: tuple[tuple[int, int], ...] = ()
     #: whether each edge has its own message, and not each source
     messages_per_edge: bool = False
+    #: whether the host makes the rows of edges, messages or pairs, that accelerators make
+    host_makes_edge_rows: bool = True
 
     @property
     def aggregates_on_load(self) -> bool:
@@ -113,14 +118,22 @@ class LayerCost:
         streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
         own = sum(max(passes) * inputs * outputs for inputs, outputs in self.own_products)
         pairs = _PAIR_PASSES * (edges + targets) * self.pair_width
-        return LayerWork(
-            read_bytes=reads * (edges + targets) * width * BYTES_PER_FEATURE,
+        # Pairs read the rows of sources once more.
+        return self._edge_rows(pairs) + LayerWork(
+            read_bytes=reads * (edges + targets) * (width + self.pair_width) * BYTES_PER_FEATURE,
             macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products)
             + targets * own,
-            stream_bytes=(rows * (streamed + scores) + pairs) * BYTES_PER_FEATURE,
+            stream_bytes=rows * (streamed + scores) * BYTES_PER_FEATURE,
             attention=(edges + targets + sources) * self.attention / 2,
             operations=(_ATTENTION_OPERATIONS if self.attention else 1) / 2,
         )
+
+    def _edge_rows(self, num_values: float) -> LayerWork:
+        """Work of rows of edges, of so many values written and read."""
+        num_bytes = num_values * BYTES_PER_FEATURE
+        if self.host_makes_edge_rows:
+            return LayerWork(stream_bytes=num_bytes)
+        return LayerWork(edge_row_bytes=num_bytes)
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
         """Work of one direction for messages: made of rows, written and read once an edge.
@@ -133,10 +146,9 @@ class LayerCost:
         products = list(zip(passes, self.message_products, strict=True))
         streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
         carried = self.message_width + (2 * self.width_in if self.messages_per_edge else 0)
-        num_values = rows * streamed + 2 * edges * carried
-        return LayerWork(
+        return self._edge_rows(2 * edges * carried) + LayerWork(
             macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products),
-            stream_bytes=num_values * BYTES_PER_FEATURE,
+            stream_bytes=rows * streamed * BYTES_PER_FEATURE,
             operations=(_MESSAGE_OPERATIONS - 1) / 2,
         )
 

@@ -88,6 +88,69 @@ class _WeightedSum(torch.autograd.Function):
         return grad_alpha, grad_z, None
 
 
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        own: torch.Tensor,
+        z: torch.Tensor,
+        attention: torch.Tensor,
+        block: Block,
+        slope: float,
+    ) -> torch.Tensor:
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(own, z, attention)
+        return ops.pair_scores(
+            own,
+            z,
+            attention,
+            block.indptr,
+            block.indices,
+            out=ops.empty((block.num_edges, len(attention)), torch.float32),
+            slope=slope,
+            num_threads=torch.get_num_threads(),
+        )
+
+    @staticmethod
+    def backward(
+        ctx: Any, *grads: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+        own, z, attention = ctx.saved_tensors
+        block: Block = ctx.block
+        gradients = ops.pair_scores_backward(
+            own,
+            z,
+            attention,
+            block.indptr,
+            block.indices,
+            grads[0].contiguous(),
+            slope=ctx.slope,
+            num_threads=torch.get_num_threads(),
+        )
+        return *gradients, None, None
+
+
+def pair_scores(
+    own: torch.Tensor, z: torch.Tensor, attention: torch.Tensor, block: Block, slope: float
+) -> torch.Tensor:
+    """Return ``attention[k] · LeakyReLU(own[v, k] + z[u, k])`` of each edge, on the host.
+
+    No row of an edge is made, forward or backward.
+
+    Args:
+        own: ``[num_dst, num_heads, width]`` float32.
+        z: ``[num_src, num_heads, width]`` float32.
+        attention: ``[num_heads, width]`` float32.
+        slope: of LeakyReLU.
+
+    Returns:
+        ``[num_edges, num_heads]`` float32.
+    """
+    rows = (each.flatten(1).contiguous() for each in (own, z))
+    out: torch.Tensor = _PairScores.apply(*rows, attention, block, slope)  # type: ignore[no-untyped-call]
+    return out
+
+
 def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
     """Sum source rows with the softmax of their edges' scores.
 
@@ -305,6 +368,8 @@ class GATv2Layer(AttentionLayer):
         own = z[: block.num_dst]
         if self.linear_dst is not None:
             own = linear(self.linear_dst, x[: block.num_dst]).float().view_as(own)
+        if attr is None and not isinstance(block, DeviceBlock):
+            return pair_scores(own, z, self.attention, block, self.slope)
         pairs = edge_scores(z.flatten(1), own.flatten(1), block)
         if attr is not None:
             pairs = pairs + self.edge_linear(attr)
@@ -322,4 +387,5 @@ class GATv2Layer(AttentionLayer):
             own_products=own,
             attention=self.num_heads,
             pair_width=num_columns,
+            host_makes_edge_rows=self.uses_edge_features,
         )

@@ -121,7 +121,12 @@ class GNN(trainable.TrainableModel):
         if self.encoder is not None:
             linears = [each for each in self.encoder.children() if isinstance(each, nn.Linear)]
             made = tuple((each.in_features, each.out_features) for each in linears)
-            costs[0] = replace(costs[0], message_width=made[-1][1], message_products=made)
+            costs[0] = replace(
+                costs[0],
+                message_width=made[-1][1],
+                message_products=made,
+                host_makes_edge_rows=False,
+            )
         if self.output is not None:
             last = (self.output.in_features, self.output.out_features)
             costs[-1] = replace(costs[-1], products=(*costs[-1].products, last))

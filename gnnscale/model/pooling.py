@@ -1,18 +1,13 @@
 """GraphSAGE with the pooling aggregator (Hamilton et al. 2017, eq. 3)."""
 
-import numpy as np
 import torch
 from torch import nn
 
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.device_block import DeviceBlock
 from gnnscale.model.functional import Activation, relu_dropout
 from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
-from gnnscale.model.segments import message_sums, take
+from gnnscale.model.segments import neighbor_max
 from gnnscale.sampler import Block
-
-#: Edges whose messages are held at once when no gradient needs them.
-_SLICE_EDGES = 1 << 16
 
 
 class PoolingLayer(GraphLayer):
@@ -39,6 +34,7 @@ class PoolingLayer(GraphLayer):
             products=((2 * width_in, width_out),),
             message_width=width_in,
             message_products=((width_in, width_in),),
+            host_makes_edge_rows=False,
         )
 
     def prepare(
@@ -52,24 +48,5 @@ class PoolingLayer(GraphLayer):
         if block.edge_weights is not None:
             say_unweighted("model=sage model.aggregator=pool")
         messages = linear(self.pool, x).relu()
-        pooled = _largest(messages.float(), block).to(x.dtype)
+        pooled = neighbor_max(messages, block)
         return linear(self.linear, torch.cat([x[: block.num_dst], pooled], dim=1))
-
-
-def _largest(messages: torch.Tensor, block: Block) -> torch.Tensor:
-    """Return the maxima ``[num_dst, f]`` of the ``messages`` ``[num_src, f]`` of neighbours."""
-    if isinstance(block, DeviceBlock):
-        return message_sums(block, None).max(take(messages, block.sources()))  # type: ignore[arg-type]
-    if torch.is_grad_enabled() or block.num_edges <= _SLICE_EDGES:
-        return message_sums(block, None).max(take(messages, block.indices))
-    parts = []
-    starts = np.flatnonzero(np.diff(block.indptr[:-1] // _SLICE_EDGES)) + 1
-    for first, end in zip([0, *starts], [*starts, block.num_dst], strict=True):
-        indptr = block.indptr[first : end + 1]
-        part = Block(
-            indptr=indptr - indptr[0],
-            indices=block.indices[indptr[0] : indptr[-1]],
-            num_src=block.num_src,
-        )
-        parts.append(message_sums(part, None).max(take(messages, part.indices)))
-    return torch.cat(parts)

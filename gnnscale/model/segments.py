@@ -119,6 +119,43 @@ class _Max(torch.autograd.Function):
         return out.mul_(chosen), None, None
 
 
+class _NeighborMax(torch.autograd.Function):
+    """``out[i] = max_e x[indices[e]]``, 0 for a destination without edges."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, block: Block) -> torch.Tensor:
+        shape = (block.num_dst, x.shape[1])
+        counts = ops.empty(shape, torch.float32) if ctx.needs_input_grad[0] else None
+        out = ops.aggregate_max(
+            x,
+            block.indptr,
+            block.indices,
+            out=ops.empty(shape, x.dtype),
+            counts=counts,
+            num_threads=torch.get_num_threads(),
+        )
+        ctx.block = block
+        ctx.save_for_backward(x, out, counts)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        x, largest, counts = ctx.saved_tensors
+        block: Block = ctx.block
+        indptr, indices, _ = ops.transpose_block(block.indptr, block.indices, block.num_src)
+        out = ops.aggregate_max_backward(
+            x,
+            largest,
+            # Nobody reads those of destinations without edges, which are no numbers.
+            grads[0].contiguous() / counts,
+            indptr,
+            indices,
+            out=ops.empty(tuple(x.shape), x.dtype),
+            num_threads=torch.get_num_threads(),
+        )
+        return out, None
+
+
 class _Take(torch.autograd.Function):
     """``out[n] = x[ids[n]]``."""
 
@@ -146,6 +183,21 @@ def message_sums(block: Block, degrees: layer.Degrees) -> MessageSums:
     if isinstance(block, DeviceBlock):
         return block.sums(degrees)  # type: ignore[arg-type]
     return Segments(block, degrees)
+
+
+def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
+    """Return the maxima ``[num_dst, f]`` of neighbours' rows, zeros without any, with gradient.
+
+    Edges that share a maximum share its gradient. On the host no row of an edge is made.
+
+    Args:
+        x: ``[num_src, f]`` float32 or bfloat16.
+    """
+    if isinstance(block, DeviceBlock):
+        sums = block.sums(None)
+        return sums.max(take(x.float(), block.sources())).to(x.dtype)  # type: ignore[arg-type]
+    out: torch.Tensor = _NeighborMax.apply(x.contiguous(), block)  # type: ignore[no-untyped-call]
+    return out
 
 
 def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:

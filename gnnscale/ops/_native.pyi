@@ -406,6 +406,95 @@ def edge_dot(
         out: ``[num_edges]`` float32, of any stride.
     """
 
+def aggregate_max(
+    x: torch.Tensor,
+    indptr: Array,
+    indices: Array,
+    *,
+    out: torch.Tensor,
+    counts: torch.Tensor | None,
+    num_threads: int,
+) -> torch.Tensor:
+    """Write the maxima of neighbours' rows to ``out``, zeros without neighbours.
+
+    ``out[i] = max_e x[indices[e]]`` for ``e`` in ``indptr[i]:indptr[i + 1]``, column by column; a
+    NaN stays.
+
+    Args:
+        x: ``[num_src, f]`` float32 or bfloat16.
+        out: ``[num_dst, f]`` of the type of ``x``.
+        counts: ``[num_dst, f]`` float32; how many edges have the maximum is written to it.
+    """
+
+def aggregate_max_backward(
+    x: torch.Tensor,
+    largest: torch.Tensor,
+    shares: torch.Tensor,
+    indptr: Array,
+    indices: Array,
+    *,
+    out: torch.Tensor,
+    num_threads: int,
+) -> torch.Tensor:
+    """Write the gradient of the rows that ``aggregate_max`` read to ``out``.
+
+    ``out[u] = sum_v shares[v] * (x[u] == largest[v])`` over the destinations ``v`` of ``u``, in
+    their order.
+
+    Args:
+        x: ``[num_src, f]`` float32 or bfloat16, what maxima were taken of.
+        largest: ``[num_dst, f]`` of the same type, the maxima.
+        shares: ``[num_dst, f]`` float32, the gradient of the maxima over ``counts``.
+        indptr: ``[num_src + 1]`` offsets of the destinations of each source, as
+            ``transpose_block`` makes them.
+        indices: destinations.
+        out: ``[num_src, f]`` float32 or bfloat16; sums are kept in float32.
+    """
+
+def pair_scores(
+    own: torch.Tensor,
+    z: torch.Tensor,
+    attention: torch.Tensor,
+    indptr: Array,
+    indices: Array,
+    *,
+    out: torch.Tensor,
+    slope: float,
+    num_threads: int,
+) -> torch.Tensor:
+    """Write scores of edges by both ends' rows to ``out`` (GATv2, Brody et al. 2022, eq. 7).
+
+    ``out[e, k] = <attention[k], LeakyReLU(own[v, k] + z[u, k])>`` for the edge ``e`` from ``u`` to
+    ``v``, where ``own[v, k]`` are columns ``k * width`` to ``(k + 1) * width - 1``. These are added
+    in the order of ``edge_dot``.
+
+    Args:
+        own: ``[num_dst, num_heads * width]`` float32, contiguous.
+        z: ``[num_src, num_heads * width]`` float32, contiguous.
+        attention: ``[num_heads, width]`` float32, contiguous.
+        out: ``[num_edges, num_heads]`` float32.
+        slope: of LeakyReLU, from -1 to 1.
+    """
+
+def pair_scores_backward(
+    own: torch.Tensor,
+    z: torch.Tensor,
+    attention: torch.Tensor,
+    indptr: Array,
+    indices: Array,
+    grad: torch.Tensor,
+    *,
+    slope: float,
+    num_threads: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of ``own``, ``z`` and ``attention`` from that of ``pair_scores``.
+
+    Sums have a fixed order, whatever the number of threads.
+
+    Args:
+        grad: ``[num_edges, num_heads]`` float32, contiguous.
+    """
+
 def adam_rows(
     x: torch.Tensor,
     means: torch.Tensor,

@@ -215,6 +215,7 @@ void bind_sampler(py::module_& m);
 void bind_csc(py::module_& m);
 void bind_rows(py::module_& m);
 void bind_elementwise(py::module_& m);
+void bind_neighbors(py::module_& m);
 void bind_row_updates(py::module_& m);
 void bind_draws(py::module_& m);
 void bind_partition(py::module_& m);

@@ -27,6 +27,7 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_csc(m);
   bind_rows(m);
   bind_elementwise(m);
+  bind_neighbors(m);
   bind_row_updates(m);
   bind_draws(m);
   bind_partition(m);

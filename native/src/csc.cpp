@@ -141,7 +141,7 @@ void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst
 }
 
 void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* out_indices,
-                     float* out_weights) {
+                     float* out_weights, int64_t* out_edges) {
   const int64_t num_edges = block.indptr[block.num_dst];
   std::fill_n(out_indptr, block.num_src + 1, 0);
   for (int64_t edge = 0; edge < num_edges; ++edge) ++out_indptr[block.indices[edge] + 1];
@@ -152,6 +152,8 @@ void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* 
     for (int64_t edge = block.indptr[dst]; edge < block.indptr[dst + 1]; ++edge) {
       const int64_t slot = out_indptr[block.indices[edge]]++;
       out_indices[slot] = static_cast<int32_t>(dst);
+      if (out_edges != nullptr) out_edges[slot] = edge;
+      if (out_weights == nullptr) continue;
       out_weights[slot] =
           block.weights != nullptr ? block.weights[edge * block.weight_stride] * scale : scale;
     }

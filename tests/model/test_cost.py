@@ -36,7 +36,16 @@ def test_the_second_attention_states_a_row_of_an_edge() -> None:
     forward = first.forward(**AMOUNTS, aggregated=False)
     assert forward.macs == 100 * 20 * 8 + 10 * 20 * 8
     plain = replace(first, own_products=(), pair_width=0).forward(**AMOUNTS, aggregated=False)
-    assert forward.stream_bytes - plain.stream_bytes == 5 * 130 * 8 * 4
+    assert (forward.edge_row_bytes, plain.edge_row_bytes) == (5 * 130 * 8 * 4, 0)
+    assert forward.stream_bytes == plain.stream_bytes
+    assert forward.read_bytes == 2 * plain.read_bytes
+    # The host makes rows of edges if these have features.
+    reading = GATv2(hidden=8, num_heads=2).build(
+        num_features=20, num_classes=3, num_edge_features=4
+    )
+    rows = reading.layer_costs[0].forward(**AMOUNTS, aggregated=False)
+    assert rows.edge_row_bytes == 0
+    assert rows.stream_bytes == forward.stream_bytes + forward.edge_row_bytes
 
 
 def test_hops_have_no_products_and_a_perceptron_makes_messages() -> None:
@@ -108,6 +117,9 @@ def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
     hidden = cost.backward(**AMOUNTS, first=False)
     assert hidden.macs == 2 * forward.macs
     assert hidden.read_bytes == 2 * forward.read_bytes
+    fused = replace(cost, host_makes_edge_rows=False).forward(**AMOUNTS, aggregated=False)
+    assert fused.edge_row_bytes == 2 * 120 * 6 * 4
+    assert fused.stream_bytes == forward.stream_bytes - fused.edge_row_bytes
     pairs = replace(cost, messages_per_edge=True)
     forward = pairs.forward(**AMOUNTS, aggregated=False)
     assert forward.macs == 10 * 26 * 8 + 120 * 20 * 6

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.model import GAT, GATv2
-from gnnscale.model.gat import with_self_edges
+from gnnscale.model.gat import edge_scores, pair_scores, with_self_edges
 from gnnscale.sampler import Block
 
 
@@ -47,6 +47,49 @@ def test_the_second_version_against_a_dense_reference(
 ) -> None:
     options = {"num_heads": num_heads, "share_weights": share_weights}
     check_against(GATv2(hidden=16, dropout=0.0, **options), dense_v2, fused=True)
+
+
+def test_scores_of_pairs_by_hand() -> None:
+    # 0 <- 1, 2; 1 <- nobody; two heads of two columns, of which LeakyReLU halves what is below 0.
+    block = Block(indptr=np.array([0, 2, 2]), indices=np.int32([1, 2]), num_src=3)
+    own = torch.tensor([[1.0, 2, 3, 4], [9, 9, 9, 9]], requires_grad=True)
+    z = torch.tensor([[7.0] * 4, [1, -4, 0, 0], [-2, 0, -5, -4]], requires_grad=True)
+    attention = torch.tensor([[1.0, 10.0], [2.0, 3.0]], requires_grad=True)
+    scores = pair_scores(own.view(2, 2, 2), z.view(3, 2, 2), attention, block, 0.5)
+    # Sums are 2, -2 | 3, 4 and -1, 2 | -2, 0.
+    assert scores.tolist() == [[2 - 10, 6 + 12], [-0.5 + 20, -2 + 0]]
+    scores.backward(torch.tensor([[1.0, 1.0], [100.0, 100.0]]))
+    assert attention.grad.tolist() == [[2 - 50, -1 + 200], [3 - 100, 4]]
+    assert own.grad.tolist() == [[1 + 50, 5 + 1000, 2 + 100, 3 + 150], [0] * 4]
+    assert z.grad.tolist() == [[0] * 4, [1, 5, 2, 3], [50, 1000, 100, 150]]
+
+
+@pytest.mark.parametrize(("num_heads", "width"), [(1, 1), (4, 2), (3, 7), (4, 8), (2, 33), (1, 64)])
+def test_scores_of_pairs_are_those_of_their_rows(num_heads: int, width: int) -> None:
+    generator = np.random.default_rng(width)
+    indptr = np.cumsum([0, *generator.integers(0, 30, 300)])
+    indices = generator.integers(0, 400, indptr[-1], np.int32)
+    block = Block(indptr=indptr, indices=indices, num_src=400)
+
+    def rows(*shape: int) -> torch.Tensor:
+        return torch.from_numpy(generator.standard_normal(shape, np.float32)).requires_grad_()
+
+    given = rows(300, num_heads, width), rows(400, num_heads, width), rows(num_heads, width)
+    grad = rows(int(indptr[-1]), num_heads).detach()
+    found = []
+    threads = torch.get_num_threads()
+    for num_threads in (1, 3):
+        torch.set_num_threads(num_threads)
+        scores = pair_scores(*given, block, 0.2)
+        found.append((scores, *torch.autograd.grad(scores, given, grad)))
+    torch.set_num_threads(threads)
+    assert all(torch.equal(one, three) for one, three in zip(*found, strict=True))
+    own, z, attention = (each.double() for each in given)
+    pairs = edge_scores(z.flatten(1), own.flatten(1), block).view(-1, num_heads, width)
+    scores = (functional.leaky_relu(pairs, 0.2) * attention).sum(-1)
+    expected = (scores, *torch.autograd.grad(scores, (own, z, attention), grad.double()))
+    for mine, theirs in zip(found[0], expected, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_self_edges_come_first() -> None:

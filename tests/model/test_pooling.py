@@ -1,10 +1,9 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
-from gnnscale.model import GraphSAGE, pooling
+from gnnscale.model import GraphSAGE
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.pooling import PoolingLayer
 from gnnscale.sampler import Block
@@ -21,7 +20,7 @@ def test_against_a_dense_reference(check_against: Any) -> None:
     check_against(GraphSAGE(hidden=16, dropout=0.0, aggregator="pool"), dense, fused=True)
 
 
-def test_maxima_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maxima_by_hand() -> None:
     layer = PoolingLayer(2, 1)
     with torch.no_grad():
         layer.pool.weight.copy_(torch.eye(2))
@@ -31,12 +30,13 @@ def test_maxima_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of 3, -4 and 5, 0.5 the largest; nothing; of 3, -4 what ReLU leaves.
     expected = [[21 + 500 + 500.0], [3 - 40.0], [5 + 5 + 300.0]]
     assert layer.update(x, block).tolist() == expected
-    monkeypatch.setattr(pooling, "_SLICE_EDGES", 1)
-    with torch.no_grad():  # in slices
+    with torch.no_grad():
         assert layer.update(x, block).tolist() == expected
 
 
 def test_cost() -> None:
     products: Any = {"products": ((40, 8),), "message_products": ((20, 20),)}
-    expected = LayerCost(width_in=20, width_out=8, message_width=20, **products)
+    expected = LayerCost(
+        width_in=20, width_out=8, message_width=20, host_makes_edge_rows=False, **products
+    )
     assert PoolingLayer(20, 8).cost(20, 8) == expected

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.model.segments import REDUCTIONS, Segments, take
+from gnnscale.model.segments import REDUCTIONS, Segments, neighbor_max, take
 from gnnscale.sampler import Block, NeighborSampler
 
 #: 0 <- two edges, 1 <- nobody, 2 <- three edges.
@@ -55,6 +55,53 @@ def test_rows_that_are_taken_twice_add_their_gradients() -> None:
     assert out.tolist() == [[4, 5], [0, 1], [4, 5]]
     out.backward(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     assert x.grad.tolist() == [[3, 4], [0, 0], [6, 8]]
+
+
+def test_maxima_of_neighbours_by_hand() -> None:
+    # Source 1 is twice a neighbour of 2, and its 5 is shared by both edges; 2 has another 5.
+    block = Block(indptr=np.array([0, 2, 2, 5]), indices=np.int32([0, 2, 1, 1, 2]), num_src=3)
+    x = torch.tensor([[-3.0, 2.0], [5.0, 0.0], [5.0, 7.0]], requires_grad=True)
+    out = neighbor_max(x, block)
+    assert out.tolist() == [[5, 7], [0, 0], [5, 7]]
+    (out * torch.tensor([[1.0], [10.0], [90.0]])).sum().backward()
+    assert x.grad.tolist() == [[0, 0], [60, 0], [31, 91]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 7, 33, 530])
+def test_maxima_of_neighbours_are_those_of_their_messages(width: int, dtype: Any) -> None:
+    generator = np.random.default_rng(width)
+    indptr = np.cumsum([0, *generator.integers(0, 60, 200)])
+    indices = generator.integers(0, 300, indptr[-1], np.int32)
+    block = Block(indptr=indptr, indices=indices, num_src=300)
+    # Few values, so that many edges share a maximum, and as many zeros as ReLU leaves.
+    values = torch.from_numpy(generator.integers(-3, 4, (300, width))).to(dtype).relu()
+    grad = torch.from_numpy(generator.standard_normal((200, width), np.float32)).to(dtype)
+    found = []
+    threads = torch.get_num_threads()
+    for num_threads in (1, 3):
+        torch.set_num_threads(num_threads)
+        x = values.clone().requires_grad_()
+        neighbor_max(x, block).backward(grad)
+        found.append(x.grad)
+    torch.set_num_threads(threads)
+    x = values.clone().requires_grad_()
+    expected = Segments(block, None).max(take(x.float(), indices))
+    assert torch.equal(neighbor_max(values, block).float(), expected)
+    expected.backward(grad.float())
+    assert torch.equal(found[0], x.grad)
+    assert torch.equal(found[1], x.grad)
+
+
+def test_maxima_that_are_no_numbers_or_infinite() -> None:
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([[nan], [1.0], [-inf]], requires_grad=True)
+    block = Block(indptr=np.array([0, 2, 4, 5]), indices=np.int32([1, 0, 0, 1, 2]), num_src=3)
+    out = neighbor_max(x, block)
+    assert out.isnan().flatten().tolist() == [True, True, False]
+    assert out[2] == -inf
+    out.backward(torch.ones(3, 1))
+    assert x.grad.tolist() == [[0], [0], [1]]
 
 
 def test_no_edges_at_all() -> None:

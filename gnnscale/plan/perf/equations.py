@@ -110,7 +110,8 @@ def trainer_seconds(
     """
     seconds = 0.0
     for work in (each for layer in layers for each in layer):
-        aggregate = (work.read_bytes + work.stream_bytes) / memory_bandwidth
+        num_bytes = work.read_bytes + work.stream_bytes + work.edge_row_bytes
+        aggregate = num_bytes / memory_bandwidth
         update = work.macs / macs_per_s
         seconds += max(aggregate, update) if pipelined else aggregate + update
     return seconds

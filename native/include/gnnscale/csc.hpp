@@ -46,7 +46,8 @@ void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst
                   int64_t* src, int64_t* dst);
 
 // The transpose of a block: for every source, its destinations in ascending order, and for every
-// such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 if not given).
+// such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 if not given) and its place e
+// in the block. Weights and places may be null: they are not written then.
 struct BlockTranspose {
   const int64_t* indptr;
   const int32_t* indices;
@@ -56,6 +57,6 @@ struct BlockTranspose {
   const float* dst_scale;
 };
 void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* out_indices,
-                     float* out_weights);
+                     float* out_weights, int64_t* out_edges = nullptr);
 
 }  // namespace gnnscale

@@ -1,6 +1,7 @@
 #include "row_kernels.hpp"
 
-#include "row_access.hpp"
+#include "partial_sums.hpp"
+#include "prefetch_rows.hpp"
 #include "vector.hpp"
 
 #ifndef GNNSCALE_ISA
@@ -11,15 +12,6 @@
 
 namespace gnnscale {
 namespace {
-
-template <typename T>
-inline const T* row_of(const Rows& rows, int64_t row) {
-  return static_cast<const T*>(rows.data) + row * rows.stride;
-}
-
-// Bytes of rows on their way while one is read. More misses can be under way to the second-level
-// cache than to the first, so that is where rows are prefetched to, and so far ahead.
-constexpr int64_t kAheadBytes = 10240;
 
 // Calls use.operator()<Type>() with the dtype as a template argument.
 template <typename Use>

@@ -1,20 +1,21 @@
 // Updates of rows of a table. Compiled once per instruction set; all of them give the same bits.
 #include "update_kernels.hpp"
 
-#include "row_access.hpp"
+#include "partial_sums.hpp"
+#include "prefetch_rows.hpp"
 
 namespace gnnscale {
 namespace {
 
 // Bytes of the tables that are on their way while a row is updated.
-constexpr int64_t kAheadBytes = 12288;
+constexpr int64_t kUpdatedBytes = 12288;
 
 // Calls update(place, gradient) for rows [begin, end), with the place of their first element, and
 // prefetch(place) some rows before, also of rows that the next call updates.
 template <typename Prefetch, typename Update>
 inline void for_rows(const RowUpdates& task, int64_t row_bytes, const float* gradients,
                      int64_t begin, int64_t end, Prefetch&& prefetch, Update&& update) {
-  const int64_t ahead = 1 + kAheadBytes / (row_bytes + 1);
+  const int64_t ahead = 1 + kUpdatedBytes / (row_bytes + 1);
   for (int64_t i = begin; i < end; ++i, gradients += task.width) {
     if (i + ahead < task.gradients.num_dst) prefetch(static_cast<int64_t>(task.ids[i + ahead]));
     update(static_cast<int64_t>(task.ids[i]), gradients);

@@ -89,6 +89,17 @@ class Calls:
     def heads(self, num_edges: int) -> torch.Tensor:
         return torch.from_numpy(self.floats(num_edges * 3).reshape(-1, 3))
 
+    def pairs(self) -> Args:
+        """Return rows of both ends of edges, and a vector for each head."""
+        b, num_heads, width = self.block(), self.size(1, 4), self.size(1, 20)
+        sizes = dict(own=(b.num_dst, num_heads * width), z=(b.num_src, num_heads * width))
+        sizes |= dict(attention=(num_heads, width))
+        tables = {
+            name: torch.from_numpy(self.floats(n * width).reshape(n, width))
+            for name, (n, width) in sizes.items()
+        }
+        return dict(**tables, **b.lists, slope=0.25)
+
     def block(self) -> Block:
         num_dst = self.size(0, 6)
         num_src = num_dst + self.size(1, 6)
@@ -166,6 +177,30 @@ class Calls:
             made |= dict(self_rows=self.tensor(num_self, width, *STORED))
             made |= dict(self_scale=self.weights(num_self))
         return dict(**made, weights=self.weights(int(indptr[-1])))
+    def aggregate_max(self) -> Args:
+        b, width, dtype = self.block(), self.size(1, 20), self.pick(_COMPUTED)
+        made = dict(x=self.tensor(b.num_src, width, dtype), **b.lists)
+        made |= dict(counts=self.maybe(self.tensor(b.num_dst, width)))
+        return dict(**made, out=self.tensor(b.num_dst, width, dtype))
+
+    def aggregate_max_backward(self) -> Args:
+        b, width, dtype = self.block(), self.size(1, 20), self.pick(_COMPUTED)
+        # Here lists of destinations are those of sources.
+        made = dict(x=self.tensor(b.num_dst, width, dtype), **b.lists)
+        made |= dict(largest=self.tensor(b.num_src, width, dtype))
+        made |= dict(shares=self.tensor(b.num_src, width))
+        return dict(**made, out=self.tensor(b.num_dst, width, *_COMPUTED))
+
+    def pair_scores(self) -> Args:
+        made = self.pairs()
+        num_edges, num_heads = len(made["indices"]), len(made["attention"])
+        return dict(**made, out=self.tensor(num_edges, num_heads))
+
+    def pair_scores_backward(self) -> Args:
+        made = self.pairs()
+        num_edges, num_heads = len(made["indices"]), len(made["attention"])
+        grad = torch.from_numpy(self.floats(num_edges * num_heads).reshape(-1, num_heads))
+        return dict(**made, grad=grad)
 
     def adam_rows(self) -> Args:
         n, width = self.size(1, 9), self.size(1, 20)

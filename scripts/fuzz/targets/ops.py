@@ -57,6 +57,8 @@ _IN_RANGE = ("gather_cached", "count_slots", "count_uses", "count_reads", "copy_
 _CHECKED_OF = {
     **dict.fromkeys((*_IN_RANGE, "RankedSlots.gather_cached"), ("vertices",)),
     **dict.fromkeys(("edge_dot", "transpose_block", "arrange_block"), ("indices",)),
+    **dict.fromkeys(("aggregate_max", "aggregate_max_backward"), ("indices",)),
+    **dict.fromkeys(("pair_scores", "pair_scores_backward"), ("indices",)),
     **{"count_in_degrees": ("dst",), "NativeReplacement.advance": ("vertices", "then")},
 }
 _CHECKED = ("ids", "self_ids", "out_ids", "seeds", "community", "slots_of_target", "destinations")

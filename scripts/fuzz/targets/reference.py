@@ -164,6 +164,39 @@ def edge_dot(a: Given) -> Any:
     return (a.a[dst] * a.x[a.indices[: len(dst)]]).sum(axis=1)
 
 
+def aggregate_max(a: Given) -> Any:
+    lists = [a.x[a.indices[begin:end]] for begin, end in pairwise(a.indptr)]
+    none = np.zeros((1, a.x.shape[1]))
+    return np.stack([(rows if len(rows) else none).max(axis=0) for rows in (*lists, none)])[:-1]
+
+
+def aggregate_max_backward(a: Given) -> Any:
+    src = _destinations(a.indptr)
+    dst = a.indices[: len(src)]
+    chosen = np.where(a.x[src] == a.largest[dst], a.shares[dst], 0.0)
+    return _added(np.zeros(a.x.shape), src, chosen)
+
+
+def _pairs(a: Given) -> tuple[Any, Any, Any]:
+    """Return what LeakyReLU is given for each edge, and both its ends."""
+    dst = _destinations(a.indptr)
+    src = a.indices[: len(dst)]
+    return (a.own[dst] + a.z[src]).reshape(len(dst), *a.attention.shape), src, dst
+
+
+def pair_scores(a: Given) -> Any:
+    pairs, _, _ = _pairs(a)
+    return (np.where(pairs > 0, pairs, a.slope * pairs) * a.attention).sum(axis=2)
+
+
+def pair_scores_backward(a: Given) -> Any:
+    pairs, src, dst = _pairs(a)
+    grad = a.grad[:, :, None] * np.where(pairs > 0, 1.0, a.slope)
+    rows = (grad * a.attention).reshape(len(dst), a.z.shape[1])
+    ends = (_added(np.zeros(table.shape), at, rows) for table, at in ((a.own, dst), (a.z, src)))
+    return np.concatenate([each.ravel() for each in (*ends, (grad * pairs).sum(axis=0))])
+
+
 def expand_edges(a: Given) -> Any:
     dst = _destinations(a.indptr)
     return np.stack([a.indices[: len(dst)], dst + a.first_dst])
@@ -263,7 +296,10 @@ def split_by_member(a: Given) -> Any:
 #: Functions whose right answer is compared with what they return, or with an argument afterwards.
 _BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
     "": (count_slots, gather_columns, count_cut, hottest, running_sums, edge_softmax),
-    "out": (add_rows, aggregate, edge_dot, expand_edges, scatter_to_neighbors),
+    "out": (
+        *(add_rows, aggregate, aggregate_max, aggregate_max_backward, edge_dot, expand_edges),
+        *(pair_scores, scatter_to_neighbors),
+    ),
     "x": (adam_rows, adagrad_rows),
     **{"counts": (count_uses, count_reads, count_in_degrees), "target": (copy_rows,)},
     "hops": (hops_from,),
@@ -283,6 +319,10 @@ REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] =
     "share_out": (share_out, lambda _, answer: answer.member),
     "split_by_member": (split_by_member, lambda _, answer: np.concatenate(answer)),
     "NativeReplacement.advance": (cached_after_one, _slots),
+    "pair_scores_backward": (
+        pair_scores_backward,
+        lambda _, answer: np.concatenate([_wide(each).ravel() for each in answer]),
+    ),
     "relu_dropout_backward": (lambda a: np.where(a.y > 0, a.grad * a.scale, 0), ""),
 }
 
