@@ -177,6 +177,7 @@ class Calls:
             made |= dict(self_rows=self.tensor(num_self, width, *STORED))
             made |= dict(self_scale=self.weights(num_self))
         return dict(**made, weights=self.weights(int(indptr[-1])))
+
     def aggregate_max(self) -> Args:
         b, width, dtype = self.block(), self.size(1, 20), self.pick(_COMPUTED)
         made = dict(x=self.tensor(b.num_src, width, dtype), **b.lists)
