@@ -68,8 +68,8 @@ class RowSums:
 class RowOptimizer(ABC):
     """Updates the rows of a table that a step has read.
 
-    Memory of rows that no step has read is never touched. An object has no state: all of
-    it is in that of the weights' optimizer, whose checkpoint has it.
+    Memory of rows that no step has read is never touched. An object has no state: all of it is in
+    that of the weights' optimizer, whose checkpoint has it.
     """
 
     @abstractmethod

@@ -402,10 +402,11 @@ def _check_learned(config: TrainConfig) -> None:
     """Refuse what does not update rows of vertices, or needs rows that stay."""
     option = f"features={config.features.name}"
     devices = config.device_plan.parsed()
-    if [each.kind for each in devices] != ["cpu"]:
+    other = [each.label for each in devices if each.kind != "cpu"]
+    if other:
         raise ConfigError(
-            f"{option}: one process on the processor updates the rows of vertices, and device_plan "
-            f"has {', '.join(each.label for each in devices)}; device_plan=cpu goes with it"
+            f"{option}: processors update the rows of vertices, and device_plan has "
+            f"{', '.join(other)}; devices of kind cpu alone go with it, as in device_plan=cpu_x2"
         )
     if config.partitioner.divides != "nothing":
         raise ConfigError(

@@ -25,7 +25,7 @@ def with_features(
     Rows that are learned are those that training begins with.
 
     Args:
-        features: where a run reads features from.
+        features: what models read in place of features, if anything.
         graph: as its store has it.
         num_threads: threads that make rows, which do not depend on it.
         seed: of the run, which the first learned rows are drawn by; None leaves them 0.
@@ -45,26 +45,36 @@ def with_features(
     return replace(graph, features=rows, feature_dtype="float32", origin=origin)
 
 
+def check_copies(features: LearnedFeaturesConfig, num_vertices: int, *, num_processes: int) -> None:
+    """Refuse learned rows if memory does not hold those of all processes of this machine.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    _check_memory(features.dim, num_vertices, tables=features.tables, num_processes=num_processes)
+
+
 def _rows(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None
 ) -> Float32Array:
     if isinstance(features, MadeFeaturesConfig):
-        _check_memory(features.width, graph, tables=_TABLES)
+        _check_memory(features.width, graph.num_vertices, tables=_TABLES)
         return features.make(graph, num_threads=num_threads)
     assert isinstance(features, LearnedFeaturesConfig)
-    _check_memory(features.dim, graph, tables=features.tables)
+    _check_memory(features.dim, graph.num_vertices, tables=features.tables)
     if seed is None:
         return np.zeros((graph.num_vertices, features.dim), np.float32)
     return features.draw(graph.num_vertices, seed=seed)
 
 
-def _check_memory(width: int, graph: Graph, *, tables: int) -> None:
+def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: int = 1) -> None:
     """Refuse tables that memory does not hold."""
-    needed = tables * 4 * graph.num_vertices * width
+    needed = num_processes * tables * 4 * num_vertices * width
     available = find_memory().available
     if needed > available:
+        copies = f" in {num_processes} processes" if num_processes > 1 else ""
         raise ConfigError(
-            f"features.dim={width}: rows of {graph.num_vertices:,} vertices, with what is kept or "
-            f"made beside them, take {size(needed)} of memory, and {size(available)} are "
+            f"features.dim={width}: rows of {num_vertices:,} vertices{copies}, with what is kept "
+            f"or made beside them, take {size(needed)} of memory, and {size(available)} are "
             "available; a lower dim takes less, and features=degrees next to nothing"
         )

@@ -159,6 +159,22 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
     assert not {variant for variant in moved if FIXED in options_of[variant]}
 
 
+#: A row for each vertex, which every worker has, and which all update alike.
+LEARNED = ["features=learned", "features.dim=16"]
+LEARNED_ADAM = [*LEARNED, "features.optimizer=adam", "features.lr=0.01"]
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_processes_learn_the_rows_that_one_does(compare: Any, size: int) -> None:
+    plans = {name: plan for name, plan in (TWO | FOUR).items() if name.startswith(f"cpu_x{size}")}
+    assert plans
+    bases = {
+        "sage": ([*planted("sage"), *LEARNED], plans),
+        "gat": ([*planted("gat"), *LEARNED_ADAM], plans),
+    }
+    compare(bases, size)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("size", [2, 4])
 def test_plans_learn_cora_as_one_process_does(compare: Any, test_data: Path, size: int) -> None:

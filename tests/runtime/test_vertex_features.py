@@ -11,15 +11,19 @@ from learnt import same, weights
 
 from gnnscale.api import results as api
 from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.hardware import find_memory
 from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.plan.simulator.task import measured_task
+from gnnscale.runtime import vertex_features
 from gnnscale.runtime.cache.task import plan_caches
+from gnnscale.runtime.checkpoint.artefacts import make_artefacts
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.vertex_features import with_features
 
+TWO = ("device_plan=cpu_x2", "num_threads=2")
 LEARNED = ("features=learned", "features.dim=12", "features.lr=0.05", "optimizer.lr=0.01")
 
 
@@ -135,6 +139,31 @@ def test_a_resumed_run_learns_the_same_bits(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("of_rows", ROW_OPTIMIZERS)
+def test_resumed_processes_learn_the_same_bits(resumed_and_whole: Any, of_rows: str) -> None:
+    how = (*TWO, f"features.optimizer={of_rows}", "runtime.deterministic=true")
+    resumed_and_whole(*LEARNED, *how)
+
+
+@pytest.mark.integration
+def test_another_plan_continues_with_the_rows(launched: Any, run: Any, tmp_path: Path) -> None:
+    """One process resumes what two have begun, and two what one has."""
+    common = (*LEARNED, "runtime.drm=false", "model.dropout=0.5", "features.lr=0.02")
+    whole = run(tmp_path / "whole", *common, "epochs=4")
+    one, two = tmp_path / "one", tmp_path / "two"
+    run(one, *common, "epochs=2")
+    launched(two, *common, *TWO, "epochs=2")
+    results = (
+        launched(one, *common, *TWO, "epochs=4", f"resume={one}").result,
+        run(two, *common, "epochs=4", f"resume={two}"),
+    )
+    for directory, result in zip((one, two), results, strict=True):
+        assert losses(result) == pytest.approx(losses(whole), rel=1e-5)
+        for name, tensor in weights(tmp_path / "whole").items():
+            torch.testing.assert_close(weights(directory)[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("of_rows", ROW_OPTIMIZERS)
 def test_an_interrupted_run_goes_on_inside_its_epoch(resumed_and_whole: Any, of_rows: str) -> None:
     resumed_and_whole(*LEARNED, f"features.optimizer={of_rows}")
 
@@ -188,8 +217,8 @@ TINY_OPTIONS = (
         ("features.optimizer=sgd", "features.optimizer=sgd: allowed are adagrad, adam"),
         ("features.lr=0", "features.lr=0.0: must be above 0, or null for the default"),
         ("features.lr=nan", "features.lr=nan: must be a finite number"),
-        ("device_plan=cpu_x2", "features=learned: one process on the processor updates"),
-        ("device_plan=emulated_x4", "device_plan has emulated:0, .*; device_plan=cpu goes with it"),
+        ("device_plan=emulated_x4", "device_plan has emulated:0, .*; devices of kind cpu alone go"),
+        ("device_plan=hybrid_cuda", "device_plan has cuda:1; devices of kind cpu alone go with it"),
         ("partitioner=hash", "partitioner=hash"),
         ("runtime.accumulate=2", "runtime.accumulate is 2; 1 goes with it"),
         ("runtime.clip_norm=1", "runtime.clip_norm is 1.0; null goes with it"),
@@ -205,6 +234,16 @@ def test_tables_that_memory_does_not_hold_are_refused(settings: Any, monkeypatch
     huge = replace(graph, indptr=np.broadcast_to(np.int64(0), (1 << 40,)))
     with pytest.raises(ConfigError, match=r"features.dim=128: rows of .* take .* GiB of memory"):
         with_features(LearnedFeaturesConfig(), huge, num_threads=1)
+
+
+def test_tables_of_all_processes_need_memory(settings: Any, monkeypatch: Any) -> None:
+    """One table of 600 rows of 12 fits, and two do not."""
+    memory = find_memory()
+    small = replace(memory, available=40_000)
+    monkeypatch.setattr(vertex_features, "find_memory", lambda: small)
+    make_artefacts(settings(*LEARNED))
+    with pytest.raises(ConfigError, match=r"features.dim=12: rows of 600 vertices in 2 processes"):
+        make_artefacts(settings(*LEARNED, "device_plan=cpu_x2"))
 
 
 def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core import GraphError
 from gnnscale.core.shared_memory import SharedMemory
+from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.store import Partition, read_partition
 from gnnscale.plan import Cuda
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
-from gnnscale.runtime.vertex_features import with_features
+from gnnscale.runtime.vertex_features import check_copies, with_features
 
 if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
@@ -63,6 +64,9 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     made = [Artefact(name=GRAPH_STORE, path=store, content=meta.content)]
     if config.asks_for_caches and not config.has_caches:
         log.info("no device of device_plan holds a cache, so that nothing is cached")
+    if isinstance(config.features, LearnedFeaturesConfig):
+        num_processes = len(config.device_plan.devices)
+        check_copies(config.features, meta.num_vertices, num_processes=num_processes)
     if meta.num_features and not config.needs_more_than_graph:
         return tuple(made)
     threads = config.num_threads

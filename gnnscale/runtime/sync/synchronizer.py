@@ -15,6 +15,7 @@ from gnnscale.core import STAGES, Float32Array, StageTimes, Traffic
 from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.row_gradients import share_row_gradients
 
 
 def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) -> bool:
@@ -220,7 +221,7 @@ class Synchronizer:
     A bucket in host memory carries the control data (loss, counts, stage times, traffic, and
     whether a checkpoint is wanted, which only rank 0's clock and disk determine) as well,
     so that a step takes one all-reduce. A bucket on devices, summed by their own collective
-    library, has the control data beside it in host memory.
+    library, has the control data beside it in host memory. Gradients of learned rows follow.
     """
 
     def __init__(
@@ -272,6 +273,8 @@ class Synchronizer:
             else:
                 self._group.sum(self._buffer)
             totals = self._control.read(counts=counted is not None)
+            if self._model.vertex_rows is not None:
+                share_row_gradients(self._model.vertex_rows, self._group)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
         return totals

@@ -6,16 +6,21 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from gnnscale.backend import BatchOutcome, CpuBackend, HostParts
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import Access, StageTimes, Traffic
+from gnnscale.model.vertex_rows import VertexRows
+from gnnscale.optimizer.plain import PlainAdam
+from gnnscale.optimizer.rows import RowSums, RowWiseAdagrad
 from gnnscale.plan import Cpu
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.runtime.opening import check_alike
 from gnnscale.runtime.sync.group import Group, join
+from gnnscale.runtime.sync.row_gradients import share_row_gradients
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 
 
@@ -61,6 +66,8 @@ def check_exchanges(group: Group) -> None:
 
 class Model(torch.nn.Module):
     """Two parameters, of which the second may have no gradient, and statistics."""
+
+    vertex_rows = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,6 +174,29 @@ def check_trades(group: Group) -> None:
         assert values.tolist() == [size] * 3
 
 
+def check_rows(group: Group) -> None:
+    """Rank r has gradients r + 1 of vertices 0 and r + 1; the last one had no seeds."""
+    rank, size = group.rank, group.size
+    rows = VertexRows(torch.zeros(size + 1, 2), RowWiseAdagrad())
+    for _ in range(2):
+        if rank < size - 1:
+            ids = np.array([rank + 1, 0], np.int32)
+            rows.gradient = ids, RowSums.of(torch.full((2, 2), rank + 1.0))
+        share_row_gradients(rows, group)
+        assert rows.gradient is not None
+        vertices, sums = rows.gradient
+        assert vertices.tolist() == list(range(size))
+        ranks = [each + 1.0 for each in range(size - 1)]
+        expected = [[each, each] for each in (sum(ranks), *ranks)]
+        assert sums.total(torch.float32, num_threads=1).tolist() == expected
+        rows.gradient = None
+    share_row_gradients(rows, group)
+    assert rows.gradient is not None
+    assert len(rows.gradient[0]) == 0
+    rows.update(PlainAdam([rows.weight], lr=0.1))
+    assert not rows.weight.any()
+
+
 def check_refusals(group: Group) -> None:
     """All processes raise if one has other values, and nobody if those may differ."""
     values = {"seed": 1, "model": {"hidden": 8, "name": f"of {group.rank}"}, "threads": group.rank}
@@ -187,4 +217,5 @@ def run(rank: int, size: int, meeting: Path) -> None:
         check_synchronizer(group, own_collective=True)
         check_trades(group)
         check_columns(group)
+        check_rows(group)
         check_refusals(group)
