@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
-from gnnscale import ops
 from gnnscale.core import (
     Array,
     ConfigError,
@@ -271,14 +268,7 @@ def to_minibatch(
         num_threads: threads that look them up.
     """
     input_vertices, hops, edge_vertices = sampled
-    sums = None
-    if weight_sums is not None:
-        # NumPy waits for each of them in turn.
-        out = torch.empty(len(input_vertices), 1)
-        ops.gather(
-            torch.from_numpy(weight_sums)[:, None], input_vertices, out=out, num_threads=num_threads
-        )
-        sums = out[:, 0].numpy()
+    sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)
     blocks = tuple(
         Block(
             indptr=hop.indptr,
@@ -295,3 +285,16 @@ def to_minibatch(
     return MiniBatch(
         seed=seed, step=step, num_seeds=num_seeds, input_vertices=input_vertices, blocks=blocks
     )
+
+
+def _rows(values: Float32Array, vertices: IntArray, num_threads: int) -> Float32Array:
+    """Return ``values[vertices]``, which NumPy would read one after the other."""
+    # Who launches a run imports this file, and starts faster without torch.
+    import torch
+
+    from gnnscale import ops
+
+    out = torch.empty(len(vertices), 1)
+    ops.gather(torch.from_numpy(values)[:, None], vertices, out=out, num_threads=num_threads)
+    found: Float32Array = out[:, 0].numpy()
+    return found
