@@ -327,7 +327,9 @@ class Result:
         config = weights.ExportConfig(
             run=self.directory, format=format, out=Path(file), force=force
         )
-        return weights.export_model(config, self.config.model, self._trained.model)
+        trained = self._trained
+        weighted = trained.is_weighted(self.config, self.directory)
+        return weights.export_model(config, self.config.model, trained.model, weighted=weighted)
 
     def _rows(self, vertices: Any, given: Any, *, layer: int, what: str, inference: str) -> Array:
         check_choice("inference", inference, settings.INFERENCE)

@@ -11,6 +11,7 @@ from gnnscale.model import ModelConfig, options
 from gnnscale.report.export.peers import (
     NORM_MODULES,
     POOLING,
+    WEIGHTS_OF_GRAPH,
     Peer,
     Weight,
     architecture,
@@ -137,11 +138,26 @@ _WEIGHT = (
     "        degrees = graph.in_degrees().float()\n"
     "        weight = (degrees[src] * degrees[dst]).rsqrt()\n"
 )
+#: In place of in-degrees, sums of the weights of in-edges; a loop has weight 1.
+_BOTH_SUMS = (
+    "        graph = dgl.add_self_loop(graph, fill_data=1.0)\n"
+    "        src, dst = graph.edges()\n"
+    '        weight = graph.edata["weight"]\n'
+    "        sums = dgl.ops.copy_e_sum(graph, weight)\n"
+    "        weight = weight * (sums[src] * sums[dst]).rsqrt()\n"
+)
+#: SAGEConv divides by in-degrees, and the sum of the weights is to divide.
+_MEAN = (
+    "        _, dst = graph.edges()\n"
+    '        weight = graph.edata["weight"]\n'
+    "        sums = dgl.ops.copy_e_sum(graph, weight).clamp(min=torch.finfo(weight.dtype).tiny)\n"
+    "        weight = weight / sums[dst] * graph.in_degrees()[dst]\n"
+)
 _GIN = "nn.Sequential(nn.Linear({a}, {hidden}), nn.ReLU(), nn.Linear({hidden}, {b}))"
 
 #: For each architecture: its layer, how it is built, what is done with the graph, and how the
 #: layer is called between layers and, if heads are averaged there, at the end.
-_PARTS: Mapping[str, tuple[str, ...]] = {
+_PARTS: dict[str, tuple[str, ...]] = {
     "GCN": (
         *("GraphConv", 'GraphConv({a}, {b}, norm="none")', _WEIGHT),
         "{conv}(graph, h, edge_weight=weight)",
@@ -157,6 +173,13 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
         *("{conv}(graph, h).flatten(1)", "{conv}(graph, h).mean(1)"),
     ),
     "GIN": ("GINConv", f"GINConv({_GIN})", "", "{conv}(graph, h)"),
+}
+
+#: As ``_PARTS`` has them, if edges have weights.
+_WEIGHTED_PARTS: dict[str, tuple[str, ...]] = {
+    "GCN": (*_PARTS["GCN"][:2], _BOTH_SUMS, _PARTS["GCN"][3]),
+    "GraphSAGE": (*_PARTS["GraphSAGE"][:2], _MEAN, "{conv}(graph, h, edge_weight=weight)"),
+    "GIN": (*_PARTS["GIN"][:3], '{conv}(graph, h, edge_weight=graph.edata["weight"])'),
 }
 
 _GINE = (
@@ -185,6 +208,32 @@ from safetensors.torch import load_file
 model = SGConv({width}, {num_classes}, k={num_layers})
 model.load_state_dict(load_file({file}))
 logits = model.eval()(dgl.add_self_loop(graph), graph.ndata["feat"])
+"""
+
+#: SGConv divides by the weights of out-edges at sources.
+_WEIGHTED_SGC = f"""\
+import dgl
+from dgl.nn import GraphConv
+from safetensors.torch import load_file
+from torch import nn
+
+
+class SGC(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear({{width}}, {{num_classes}})
+        self.hop = GraphConv({{width}}, {{width}}, norm="none", weight=False, bias=False)
+
+    def forward(self, graph, h):
+{_BOTH_SUMS}\
+        for _ in range({{num_layers}}):
+            h = self.hop(graph, h, edge_weight=weight)
+        return self.fc(h)
+
+
+model = SGC()
+model.load_state_dict(load_file({{file}}))
+logits = model.eval()(graph, graph.ndata["feat"])
 """
 
 _APPNP = f"""\
@@ -218,12 +267,21 @@ logits = model.eval()(graph, graph.ndata["feat"])
 """
 
 
-def _snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_width: int = 0) -> str:
+def _snippet(
+    config: ModelConfig,
+    widths: tuple[int, ...],
+    file: Path,
+    edge_width: int = 0,
+    weighted: bool = False,
+) -> str:
     known = {"file": json.dumps(str(file)), "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
-        text = _SGC if isinstance(config, options.SGC) else _APPNP
+        appnp = _APPNP.replace(_WEIGHT, _BOTH_SUMS) if weighted else _APPNP
+        sgc = _WEIGHTED_SGC if weighted else _SGC
+        text = sgc if isinstance(config, options.SGC) else appnp
         return text.format(**vars(config), **known)
-    parts = _GINE if edge_width else _PARTS[architecture(config)]
+    known_parts = _PARTS | _WEIGHTED_PARTS if weighted else _PARTS
+    parts = _GINE if edge_width else known_parts[architecture(config)]
     layer, conv, prepare, call = parts[:4]
     joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
     ends = (*widths[:-1], config.hidden) if joins else widths
@@ -257,12 +315,21 @@ def _snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_widt
     )
 
 
+def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
+    """Return what has no counterpart; DGL's own normalisation is another if edges have weights."""
+    return "" if weighted else NOTES.get(config.name, "")
+
+
 DGL = Peer(
     name="dgl",
     layers=LAYERS,
     models=MODELS,
-    norm=lambda _: "",
+    norm=lambda *_: "",
     snippet=_snippet,
-    note=NOTES,
+    note=_note,
     of_edges=OF_EDGES,
+    weighted={},
+    weights_note=(
+        f'graph.edata["weight"] is [num_edges] in the order of graph.edges(); {WEIGHTS_OF_GRAPH}'
+    ),
 )

@@ -23,17 +23,29 @@ class Peer:
     layers: Mapping[str, Mapping[str, Weight]]
     #: likewise for architectures whose weights are not those of equal layers, of the whole model
     models: Mapping[str, Mapping[str, Weight]]
-    #: for each model what stands before the weights of a norm; norm i is ``norms.i``
-    norm: Callable[[options.LayeredModel], str]
+    #: for each model what stands before the weights of a norm; norm i is ``norms.i``. The second
+    #: argument says whether weights of edges are read
+    norm: Callable[[options.LayeredModel, bool], str]
     #: makes the program that builds the model and loads the file, from options, widths and file,
-    #: and from the number of features of each edge that it reads, if it reads any
+    #: the number of features of each edge that it reads, and whether it reads weights of edges
     snippet: Callable[..., str]
-    note: Mapping[str, str]  #: for each architecture what has no counterpart, in one line
+    #: says what has no counterpart, in one line, from options, the number of features of each edge
+    #: that are read, and whether weights of edges are
+    note: Callable[[ModelConfig, int, bool], str]
     #: for each architecture the names of further weights of layers that read features of edges
     of_edges: Mapping[str, Mapping[str, Weight]]
+    #: likewise in place of ``layers``, for architectures that have another layer if edges have
+    #: weights
+    weighted: Mapping[str, Mapping[str, Weight]]
+    weights_note: str  #: how the program gets weights of edges, in one line
 
-    def weights(self, config: ModelConfig, model: GNN) -> dict[str, Tensor]:
+    def weights(
+        self, config: ModelConfig, model: GNN, *, weighted: bool = False
+    ) -> dict[str, Tensor]:
         """Return the weights of ``model`` under the peer's names.
+
+        Args:
+            weighted: whether the program reads weights of edges.
 
         Raises:
             ConfigError: the architecture has no counterpart.
@@ -49,7 +61,14 @@ class Peer:
                 f"format={self.name}: layers of {name} that read features of edges have no "
                 "counterpart there; format=pyg and format=safetensors write them"
             )
+        if model.uses_edge_features and weighted:
+            raise ConfigError(
+                f"format={self.name}: layers of {name} that read features of edges take no weights "
+                "of edges there; result.model(x, edge_index, edge_weight, edge_attr) takes both, "
+                "and format=safetensors writes them"
+            )
         of_edges = self.of_edges[name] if model.uses_edge_features else {}
+        layers = {**self.layers, **self.weighted} if weighted else self.layers
         heads = getattr(config, "num_heads", 1)
         if name in self.models:
             whole = model.state_dict()
@@ -58,10 +77,10 @@ class Peer:
             found = {
                 f"convs.{index}.{each}": make(layer.state_dict(), heads)
                 for index, layer in enumerate(model.layers)
-                for each, make in {**self.layers[name], **of_edges}.items()
+                for each, make in {**layers[name], **of_edges}.items()
             }
         if isinstance(config, options.LayeredModel):
-            before = self.norm(config)
+            before = self.norm(config, weighted)
             for index, norm in enumerate(model.norms):
                 known = norm.state_dict().items()
                 found |= {f"norms.{index}.{before}{key}": each for key, each in known}
@@ -75,6 +94,11 @@ def architecture(config: ModelConfig) -> str:
     if isinstance(config, options.GraphSAGE) and config.aggregator != "mean":
         return f"{config.name} with model.aggregator={config.aggregator}"
     return config.name
+
+
+def reads_weights(config: ModelConfig) -> bool:
+    """Whether layers count edges by their weights: attention and pooling do not."""
+    return not isinstance(config, options.GAT) and architecture(config) != POOLING
 
 
 def renamed(name: str, columns: str = "all") -> Weight:
@@ -135,3 +159,9 @@ NORM_MODULES = {
     "batch": "nn.BatchNorm1d(width)",
     "layer": "nn.LayerNorm(width)",
 }
+
+#: How to get the weights of a run's graph, in the notes of peers.
+WEIGHTS_OF_GRAPH = (
+    "np.array(g.edge_weights) has those of the edges from g.indices to "
+    "np.repeat(np.arange(g.num_vertices), np.diff(g.indptr)), with g = gnnscale.load(DIR).graph"
+)

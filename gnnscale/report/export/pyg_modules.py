@@ -9,6 +9,7 @@ from gnnscale.model import ModelConfig, options
 from gnnscale.report.export.peers import (
     NORM_MODULES,
     POOLING,
+    WEIGHTS_OF_GRAPH,
     Peer,
     Weight,
     architecture,
@@ -68,6 +69,16 @@ EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
     },
 }
 
+#: PyG's SAGEConv and GINConv take no weights: GraphConv and SimpleConv add up weighted messages.
+WEIGHTED: Mapping[str, Mapping[str, Weight]] = {
+    "GraphSAGE": {
+        "lin_root.weight": renamed("linear.weight", "first"),
+        "lin_rel.weight": renamed("linear.weight", "second"),
+        "lin_rel.bias": renamed("linear.bias"),
+    },
+    "GIN": {name: make for name, make in LAYERS["GIN"].items() if name != "eps"},
+}
+
 MODELS: Mapping[str, Mapping[str, Weight]] = {
     "SGC": {"lin.weight": renamed("layers.0.linear.weight"), "lin.bias": last_bias},
     "APPNP": {
@@ -77,14 +88,7 @@ MODELS: Mapping[str, Mapping[str, Weight]] = {
     },
 }
 
-_LOOPS = (
-    "a graph with self loops of its own: add_self_loops=False in the model, and edge_index = "
-    "torch_geometric.utils.add_self_loops(edge_index, num_nodes=len(x))[0]; PyG else replaces them"
-)
-
 NOTES = {
-    "GCN": _LOOPS,
-    **dict.fromkeys(("GAT", "GATv2", "SGC", "APPNP"), _LOOPS),
     "GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours",
 }
 
@@ -112,7 +116,7 @@ from torch.nn import functional
 from torch_geometric.nn import {layer}
 
 
-class {name}(nn.Module):
+{before}class {name}(nn.Module):
     def __init__(self):
         super().__init__()
         self.convs = nn.ModuleList(
@@ -123,6 +127,7 @@ class {name}(nn.Module):
         self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
 {output}
     def forward(self, x, edge_index):
+{prepare}\
         rows = []
         for conv, norm in zip(self.convs, self.norms):
 {hidden}
@@ -151,6 +156,31 @@ _CONVS = {
         "GINConv(nn.Sequential(nn.Linear({a}, {hidden}), nn.ReLU(), nn.Linear({hidden}, {b})))",
     ),
 }
+
+#: As ``_CONVS``, of layers that are others if edges have weights.
+_WEIGHTED_CONVS = {
+    "GraphSAGE": ("GraphConv", "GraphConv({a}, {b})"),
+    "GIN": ("SimpleConv", _CONVS["GIN"][1].replace("GINConv", "Layer")),
+}
+
+#: Sums of these weights are means.
+_MEAN = """\
+        sums = edge_weight.new_zeros(len(x)).index_add(0, edge_index[1], edge_weight)
+        sums = sums.clamp(min=torch.finfo(sums.dtype).tiny)
+        edge_weight = edge_weight / sums[edge_index[1]]
+"""
+
+_WEIGHTED_GIN = """\
+class Layer(nn.Module):
+    def __init__(self, perceptron):
+        super().__init__()
+        self.sum, self.nn = SimpleConv("sum", combine_root="sum"), perceptron
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.nn(self.sum(x, edge_index, edge_weight))
+
+
+"""
 
 _SGC = """\
 from safetensors.torch import load_file
@@ -186,23 +216,31 @@ logits = model.eval()(x, edge_index)
 """
 
 
-def _is_basic(config: options.LayeredModel) -> bool:
+def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
     """Whether one of PyG's basic models is the same, and no module has to be written."""
+    if weighted and architecture(config) in WEIGHTED:
+        return False
     return config.name != "GIN" and not config.residual
 
 
-def _norm_prefix(config: options.LayeredModel) -> str:
+def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
     """PyG's BatchNorm holds torch's."""
-    return "module." if config.norm == "batch" and _is_basic(config) else ""
+    return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
 
 
-def _snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_width: int = 0) -> str:
+def _snippet(
+    config: ModelConfig,
+    widths: tuple[int, ...],
+    file: Path,
+    edge_width: int = 0,
+    weighted: bool = False,
+) -> str:
     known = {"file": json.dumps(str(file)), "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
         text = _SGC if isinstance(config, options.SGC) else _APPNP
-        return text.format(**vars(config), **known)
-    if not _is_basic(config):
-        return _layered(config, widths, file, edge_width)
+        return _given(text.format(**vars(config), **known), 0, weighted)
+    if not _is_basic(config, weighted):
+        return _layered(config, widths, file, edge_width, weighted)
     more = _NORMS[config.norm]
     if isinstance(config, options.GAT):
         more += f", heads={config.num_heads}"
@@ -214,22 +252,34 @@ def _snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_widt
         more += f', jk="{config.jumping}"'
     if edge_width:
         more += f", edge_dim={edge_width}"
+    edges = ", edge_attr=edge_attr" if edge_width else ""
     return _BASIC.format(
         name="GAT" if config.name == "GATv2" else config.name,
         hidden=config.hidden,
         num_layers=config.num_layers,
         dropout=config.dropout,
         more=more,
-        edges=", edge_attr=edge_attr" if edge_width else "",
+        edges=", edge_weight=edge_weight" if weighted else edges,
         **known,
     )
 
 
+def _given(text: str, edge_width: int, weighted: bool) -> str:
+    """Return a program in which all that takes ``edge_index`` is given data of edges as well."""
+    name = "edge_attr" if edge_width else "edge_weight" if weighted else ""
+    return text.replace("edge_index)", f"edge_index, {name})") if name else text
+
+
 def _layered(
-    config: options.LayeredModel, widths: tuple[int, ...], file: Path, edge_width: int
+    config: options.LayeredModel,
+    widths: tuple[int, ...],
+    file: Path,
+    edge_width: int,
+    weighted: bool,
 ) -> str:
     """Return a program with a module of PyG's layers."""
-    layer, conv = _CONVS[architecture(config)]
+    name = architecture(config)
+    layer, conv = (_CONVS | _WEIGHTED_CONVS if weighted else _CONVS)[name]
     if edge_width:
         layer, conv = (each.replace("GINConv", "GINEConv") for each in (layer, conv))
         conv = f"{conv[:-1]}, edge_dim={edge_width})"
@@ -254,16 +304,34 @@ def _layered(
     hidden.append(f"            x = functional.dropout(norm(out).relu(), {dropout})")
     text = _LAYERED.format(
         layer=layer,
+        before=_WEIGHTED_GIN if weighted and name == "GIN" else "",
         name=config.name,
         convs="\n".join(f"                {each}," for each in convs),
         norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
         num_norms=config.num_layers - 1 + joins,
         output=output,
+        prepare=_MEAN if weighted and name == "GraphSAGE" else "",
         hidden="\n".join(hidden),
         last=last,
         file=json.dumps(str(file)),
     )
-    return text.replace("edge_index)", "edge_index, edge_attr)") if edge_width else text
+    return _given(text, edge_width, weighted)
+
+
+def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
+    """Return what has no counterpart; for models that give vertices a loop, about those."""
+    if isinstance(config, options.GIN | options.GraphSAGE):
+        return "" if weighted else NOTES.get(config.name, "")
+    found, edges = "edge_index", "edge_index, num_nodes=len(x))[0]"
+    if weighted:
+        found, edges = "edge_index, edge_weight", "edge_index, edge_weight, num_nodes=len(x))"
+    if edge_width:
+        found = "edge_index, edge_attr"
+        edges = 'edge_index, edge_attr, fill_value="mean", num_nodes=len(x))'
+    return (
+        f"a graph with self loops of its own: add_self_loops=False in the model, and {found} = "
+        f"torch_geometric.utils.add_self_loops({edges}; PyG else replaces them"
+    )
 
 
 PYG = Peer(
@@ -272,6 +340,8 @@ PYG = Peer(
     models=MODELS,
     norm=_norm_prefix,
     snippet=_snippet,
-    note=NOTES,
+    note=_note,
     of_edges=EDGE_WEIGHTS,
+    weighted=WEIGHTED,
+    weights_note=f"edge_weight is [num_edges] in the order of edge_index; {WEIGHTS_OF_GRAPH}",
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 from gnnscale.core import ConfigError, check_choice, shown, write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
 from gnnscale.report.export.dgl_modules import DGL
+from gnnscale.report.export.peers import reads_weights
 from gnnscale.report.export.pyg_modules import PYG
 from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.load import load_run, load_trained
@@ -87,11 +88,18 @@ def export(config: ExportConfig) -> Exported:
         raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
     run = load_run(config.run, config.given, command="export")
     _check_file(config)
-    return export_model(config, run.model, load_trained(config.run, run).model)
+    trained = load_trained(config.run, run)
+    weighted = trained.is_weighted(run, config.run)
+    return export_model(config, run.model, trained.model, weighted=weighted)
 
 
-def export_model(config: ExportConfig, options: ModelConfig, model: TrainableModel) -> Exported:
+def export_model(
+    config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
+) -> Exported:
     """Write the weights of a model that is there.
+
+    Args:
+        weighted: whether edges of the graph that it was trained on have weights.
 
     Raises:
         ConfigError: the model has no counterpart in the library, or the file exists or has another
@@ -100,7 +108,7 @@ def export_model(config: ExportConfig, options: ModelConfig, model: TrainableMod
     """
     _check_file(config)
     file = config.file
-    weights, snippet, note = _named(config, options, model)
+    weights, snippet, note = _named(config, options, model, weighted)
     weights = {
         name: each.clone() for name, each in weights.items() if not name.startswith(_LEARNED)
     }
@@ -121,7 +129,7 @@ def _check_file(config: ExportConfig) -> None:
 
 
 def _named(
-    config: ExportConfig, options: ModelConfig, model: TrainableModel
+    config: ExportConfig, options: ModelConfig, model: TrainableModel, weighted: bool
 ) -> tuple[Mapping[str, Tensor], str, str]:
     """Return weights under the names that are asked for, what loads them, and a note."""
     peer, file = _PEERS.get(config.format), config.file
@@ -131,11 +139,14 @@ def _named(
                 f"format={config.format}: {options.name} is a module of your own, whose weights "
                 "have its own names; format=safetensors writes these"
             )
-        note = peer.note.get(options.name, "")
+        weighted = weighted and reads_weights(options)
+        edge_width = _edge_width(model)
+        weights = peer.weights(options, model, weighted=weighted)
+        notes = [peer.weights_note if weighted else "", peer.note(options, edge_width, weighted)]
         if isinstance(model, links.EdgeGNN):
-            note = "the network over both ends' rows is left out; format=safetensors has it"
-        weights = peer.weights(options, model)
-        return weights, peer.snippet(options, model.widths, file, _edge_width(model)), note
+            notes += ["the network over both ends' rows is left out; format=safetensors has it"]
+        snippet = peer.snippet(options, model.widths, file, edge_width, weighted)
+        return weights, snippet, "; ".join(filter(None, notes))
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
     if not isinstance(model, GNN) or isinstance(model, links.PairGNN):

@@ -57,6 +57,7 @@ class Signature:
         num_edge_features: features of each edge that models read; 0 if they read none.
         edge_columns: these features, in order, with their categories; None without names.
         edge_scaling: what standardized them; None if nothing did.
+        edge_weights: whether edges have weights; None in files of releases that did not say it.
     """
 
     graph: str
@@ -69,6 +70,7 @@ class Signature:
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
     edge_columns: tuple[Column, ...] | None = None
     edge_scaling: Scaling | None = None
+    edge_weights: bool | None = None
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -102,6 +104,7 @@ class Signature:
             num_edge_features=graph.num_edge_features,
             edge_columns=read_edge_columns(graph),
             edge_scaling=read_edge_scaling(graph),
+            edge_weights=graph.edge_weights is not None,
         )
 
     @property

@@ -185,6 +185,21 @@ class Trained:
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: the graph, as ``graph_identity`` returns it
 
+    def is_weighted(self, run: TrainConfig, directory: Path) -> bool:
+        """Whether edges of the graph that the model was trained on have weights.
+
+        Args:
+            run: the run's options, whose graph is opened if the signature does not say it.
+            directory: of the run.
+
+        Raises:
+            ConfigError: that graph is needed, and gone.
+            GraphError: it is not usable.
+        """
+        if self.signature.edge_weights is None:
+            return open_run_task(run, directory).graph.edge_weights is not None
+        return self.signature.edge_weights
+
     def give_rows(self, graph: Graph) -> None:
         """Let ``graph``, on which the model was trained, have the rows that it learned, if any."""
         rows = self.model.vertex_rows

@@ -110,7 +110,7 @@ def test_same_logits_of_hops(
     for each in model.parameters():
         torch.nn.init.normal_(each)
     written = ExportConfig(run=run, format=library, out=tmp_path / "m.safetensors")
-    done = export_model(written, config, model)
+    done = export_model(written, config, model, weighted=False)
     found = ran(done.snippet, **inputs(library, graph))
     logits = LayerwiseInference(model, graph, num_threads=1).logits()
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
@@ -168,7 +168,7 @@ def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
     save_file(PYG.weights(given, model), file)
     snippet, edge_index = PYG.snippet(given, model.widths, file), torch.stack(edges(graph))
-    if "add_self_loops=False" in PYG.note.get(given.name, ""):
+    if "add_self_loops=False" in PYG.note(given, 0, False):
         snippet = snippet.replace("dropout=", "add_self_loops=False, dropout=")
         for option in ("alpha=", "K=3)"):
             snippet = snippet.replace(option, f"add_self_loops=False, {option}")
@@ -192,12 +192,16 @@ def test_layers_that_read_features_of_edges(config: Any, options: Any, tmp_path:
         torch.nn.init.normal_(each)
     logits = LayerwiseInference(model, graph, num_threads=1).logits()
     out = tmp_path / "m.safetensors"
-    done = export_model(ExportConfig(run=tmp_path, format="pyg", out=out), given, model)
+    done = export_model(
+        ExportConfig(run=tmp_path, format="pyg", out=out), given, model, weighted=False
+    )
     assert f"edge_dim={3}" in done.snippet
     tensors = {"x": torch.from_numpy(rows), "edge_attr": torch.from_numpy(attr)}
     found = ran(done.snippet, edge_index=torch.from_numpy(np.stack([src, dst])), **tensors)
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
-    own = export_model(ExportConfig(run=tmp_path, out=tmp_path / "own.safetensors"), given, model)
+    own = export_model(
+        ExportConfig(run=tmp_path, out=tmp_path / "own.safetensors"), given, model, weighted=False
+    )
     program: dict[str, Any] = {}
     exec(own.snippet, program)
     assert program["model"].uses_edge_features
@@ -205,7 +209,7 @@ def test_layers_that_read_features_of_edges(config: Any, options: Any, tmp_path:
         return
     dgl = pytest.importorskip("dgl")
     to_dgl = ExportConfig(run=tmp_path, format="dgl", out=tmp_path / "d.safetensors")
-    done = export_model(to_dgl, given, model)
+    done = export_model(to_dgl, given, model, weighted=False)
     same = dgl.graph((src, dst), num_nodes=6)
     same.ndata["feat"], same.edata["feat"] = tensors["x"], tensors["edge_attr"]
     torch.testing.assert_close(ran(done.snippet, graph=same), logits, rtol=1e-4, atol=1e-4)

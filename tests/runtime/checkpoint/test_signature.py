@@ -171,6 +171,22 @@ def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Pa
     assert read_signature(tmp_path) == TRAINED
 
 
+def test_whether_edges_have_weights(tmp_path: Path) -> None:
+    ends, rows = (np.array([0, 1]), np.array([1, 0])), np.ones((2, 3), np.float32)
+    for weights, expected in ((None, False), ([1.0, 2.0], True)):
+        graph = from_arrays(ends, rows, edge_weights=None if weights is None else np.array(weights))
+        assert Signature.of(graph).edge_weights is expected
+        write_signature(tmp_path, Signature.of(graph))
+        assert read_signature(tmp_path) == Signature.of(graph)
+    file = tmp_path / SIGNATURE
+    entries = json.loads(file.read_text())
+    del entries["edge_weights"]  # as an earlier release wrote it
+    file.write_text(json.dumps(entries))
+    read = read_signature(tmp_path)
+    assert read is not None
+    assert read.edge_weights is None
+
+
 def table_graph(folder: Path, rows: str, **options: object) -> Graph:
     folder.mkdir()
     names = "id,label,split,city,age" if options.get("label", "label") else "id,split,city,age"
