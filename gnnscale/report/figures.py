@@ -60,7 +60,8 @@ def duration(seconds: float) -> str:
     """Return seconds with their unit, in milliseconds if they are less than one."""
     if seconds < 1:
         return f"{milliseconds(seconds)} ms"
-    return f"{seconds:,.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
+    decimals = 0 if seconds >= 99.95 else 1 if seconds >= 9.995 else 2
+    return f"{seconds:,.{decimals}f} s"
 
 
 def percent(share: float | None) -> str:

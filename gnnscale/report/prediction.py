@@ -205,7 +205,7 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     rehearsed = predicted["rehearsed"]
     if absent or rehearsed is not None:
         said.append(
-            "rehearsed: not, the plan goes by rates"
+            "rehearsed: no, the plan was predicted from calibrated rates"
             if rehearsed is None
             else f"rehearsed: {_foretold(rehearsed)}"
         )

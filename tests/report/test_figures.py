@@ -30,8 +30,8 @@ from gnnscale.report.figures import (
         (short, {999_499: "999k", 999_500: "1.00M", 1_234_567: "1.23M", 3 * 10**12: "3.00T"}),
         (percent, {0.284: "28 %", None: "–"}),
         (signed_percent, {-0.121: "-12 %", 0.05: "+5 %"}),
-        (duration, {0.00123: "1.23 ms", 0.5: "500 ms", 1: "1.0 s", 9.94: "9.9 s", 9.96: "10 s"}),
-        (duration, {1234.4: "1,234 s"}),
+        (duration, {0.00123: "1.23 ms", 0.5: "500 ms", 1: "1.00 s", 9.99: "9.99 s"}),
+        (duration, {9.996: "10.0 s", 99.96: "100 s", 1234.4: "1,234 s"}),
     ],
 )
 def test_figures_by_hand(shown: Callable[[Any], str], texts: dict[Any, str]) -> None:

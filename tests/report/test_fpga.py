@@ -75,7 +75,7 @@ def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
     assert cells == ["fpga:0 (csim)", "1,000", "75 %", "25 %", "50 %", "aggregate"]
     assert "2,000,000" in text
     assert lines[-2:] == [
-        "fpga:0 (csim): simulating took 12 s for 20.0 ms of the card",
-        "fpga:2 (csim): simulating took 12 s for 40 s of the card",
+        "fpga:0 (csim): simulating took 12.4 s for 20.0 ms of the card",
+        "fpga:2 (csim): simulating took 12.4 s for 40.0 s of the card",
     ]
     assert printed(device(0, None)) == ""

@@ -143,7 +143,7 @@ def test_what_is_not_known_is_said() -> None:
     assert sentences(PREDICTED | unknown | step) == [
         "step: no two full mini-batches in a row ran under the first plan",
         "by rates (of this machine): 12.3 ms",
-        "rehearsed: not, the plan goes by rates",
+        "rehearsed: no, the plan was predicted from calibrated rates",
         "noise floor: unknown, the run has not two windows of steps as long as a rehearsal",
     ]
     left_out = sentences(PREDICTED | unknown, absent=False)

@@ -42,8 +42,11 @@ def test_a_run_that_stops(tmp_path: Path, hybrid_run: Any, num_steps: int, num_e
     page = (tmp_path / "report.html").read_text()
     assert "worker &lt;1&gt; died: out of memory" in page
     assert page.count("<h2>") == page.count("</section>")
-    # Each of nine parts is a section, or the line that says why it is not.
-    assert page.count("</section>") + page.count('class="soft empty"') == 9
+    # Each of nine parts is a section, or a line in another one that says why it is not; the run's
+    # options are last.
+    shown = page.count("</section>") - page.count("<h2>Not shown</h2>")
+    assert shown + page.count('class="soft empty"') == 9
+    assert page.rindex("<h2>Options and command</h2>") > page.rindex('class="soft empty"')
     assert (tmp_path / "steps.jsonl").exists() == (num_steps > 0)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["epochs"]) == ("failed", num_epochs)
@@ -98,4 +101,4 @@ def test_what_was_simulated_needs_no_prediction(tmp_path: Path, simulated_run: A
     report = observer(tmp_path)
     simulated_run.tell(report)
     shown = on_console(write_outcome, report, simulated_run.predicting(None), status="completed")
-    assert shown.splitlines()[-1] == "fpga:1 (csim): simulating took 6.0 s for 0.30 ms of the card"
+    assert shown.splitlines()[-1] == "fpga:1 (csim): simulating took 6.00 s for 0.30 ms of the card"

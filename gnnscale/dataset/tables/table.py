@@ -37,7 +37,9 @@ class CsvFile:
     def __init__(self, path: Path, delimiter: str) -> None:
         self.path = path
         self._delimiter = delimiter
-        header = head_lines(path, source=path)[0].removeprefix("\ufeff")
+        first = head_lines(path, source=path)[0]
+        self._header_bytes = len(first.encode()) + 1
+        header = first.removeprefix("\ufeff")
         self.names = next(csv.reader([header], delimiter=delimiter), [])
         if next(self._lines(_SAMPLE_BYTES), None) is None:
             raise GraphError(f"{path}: empty, it has a header and no row")
@@ -47,9 +49,10 @@ class CsvFile:
         if self.path.suffix == ".gz":
             return None
         _, text = next(self._lines(_SAMPLE_BYTES))
-        # A text of one line may lack its end, and be empty.
-        row_bytes = max(len(text), 1) / max(text.count(b"\n"), 1)
-        return int(self.path.stat().st_size / row_bytes) + 1
+        # A file's last line may lack its end, and be empty.
+        num_lines = text.count(b"\n") + (not text.endswith(b"\n"))
+        row_bytes = max(len(text), 1) / num_lines
+        return max(1, round((self.path.stat().st_size - self._header_bytes) / row_bytes))
 
     def types(self) -> dict[str, Any]:
         """Return the Arrow type that the first rows of each column suggest."""

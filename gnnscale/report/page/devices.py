@@ -34,6 +34,8 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
     """Shares of the mini-batch and threads over the steps, and what was decided about them."""
     if not len(steps):
         return nothing("No step was finished.")
+    if len(plan.shares) == 1 and not np.ptp(steps.threads, axis=0).any():
+        return _constant_threads(plan, steps)
     shown = _until_settled(steps)
     cards = [_shares(plan, shown)] if len(plan.shares) > 1 else []
     highest = float(shown.threads.sum(axis=2).max()) + 0.5
@@ -58,6 +60,13 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
     if len(shown) == len(steps):
         return plots
     return f'<p class="soft">The first {len(shown):,} steps; nothing changed after them.</p>{plots}'
+
+
+def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
+    """A line for a single worker whose threads never changed."""
+    used = zip(_THREAD_STAGES, steps.threads[0, 0].tolist(), strict=True)
+    words = ", ".join(f"{name} {threads}" for name, threads in used if threads)
+    return f"<p>Threads in every step: {words}. {_TURNS[plan.shares[0].prefetch]}</p>"
 
 
 def _shares(plan: DevicePlan, steps: Steps) -> str:
@@ -296,10 +305,18 @@ def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) ->
     return f'<div class="wide">{table(labels, figures)}</div>{note}'
 
 
+#: Counters of emulated devices in words; what your own backend counts has its own names.
+_COUNTERS = {
+    "late_s": "seconds that the host was slower than the emulated device",
+    "late_stages": "stages for which the host was too slow",
+    "late_steps": "steps with such a stage",
+}
+
+
 def _counters(found: list[dict[str, Any]]) -> str:
-    """Figures that only some kinds of device have, whatever they are called."""
+    """Figures that only some kinds of device have."""
     rows = [
-        (_name(rank, each), escape(name), count(value))
+        (_name(rank, each), escape(_COUNTERS.get(name, name)), count(value))
         for rank, each in enumerate(found)
         for name, value in each["counters"].items()
         if not name.startswith((ROWS_FROM, SIMULATED))

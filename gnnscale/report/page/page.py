@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray, one_line
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
-from gnnscale.report.figures import ABSENT, MEASURED, count, gib
+from gnnscale.report.figures import ABSENT, MEASURED, count, duration, gib
 from gnnscale.report.page import charts
 from gnnscale.report.page.classes import classes
 from gnnscale.report.page.devices import (
@@ -29,6 +29,7 @@ from gnnscale.report.page.parts import (
     device_title,
     grid,
     nothing,
+    table,
 )
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
@@ -58,6 +59,8 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
     measured = [each for each in epochs if each.valid_metric is not None]
     if measured:
         cards.append(_metric(measured, summary))
+    if len(summary["test_metrics"]) > 1:
+        cards.append(_all_metrics(summary))
     return grid(cards) or nothing("No step was finished.")
 
 
@@ -77,6 +80,17 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
     )
     key = charts.legend([("d-0", curve.label), ("mark", f"best epoch, {best}")])
     return card(f"Validation {name}", key + chart)
+
+
+def _all_metrics(summary: dict[str, Any]) -> str:
+    """All metrics that the run measures, under the weights of its best epoch."""
+    valid, test = summary["valid_metrics"], summary["test_metrics"]
+    figures = {
+        "validation": [_score(valid.get(name)) for name in test],
+        "test": [_score(value) for value in test.values()],
+    }
+    shown = table({"metric": [escape(name) for name in test]}, figures)
+    return card(f"Metrics of the best epoch, {summary['best_epoch']}", shown)
 
 
 def stage_times(plan: DevicePlan, steps: Steps) -> str:
@@ -172,16 +186,19 @@ def memory(run: TrainResult) -> str:
     last = [list(found.values())[-1].pss_bytes for found in workers]
     known = [each for each in last if each is not None]
     total = f"<tr><td class='left'>all workers</td><td></td><td>{figures.gib(sum(known))}</td></tr>"
-    table = (
-        '<table><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
+    shown = (
+        '<table class="memory"><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
         "<th>proportional set (PSS) at the end</th></tr>"
         f"{''.join(rows)}{total if len(known) > 1 else ''}</table>"
         '<p class="soft">Pages that workers share, such as the graph, count in the RSS of each, '
         "and once in the sum of their PSS.</p>"
     )
-    lines = '<ul class="legend"><li>solid: PSS</li><li>dashed: peak RSS</li></ul>'
+    lines = (
+        '<ul class="legend"><li>solid: proportional set (PSS)</li>'
+        "<li>dashed: peak resident set (RSS)</li></ul>"
+    )
     return grid(
-        [card("Memory per worker", charts.legend(key) + lines + chart), card("Figures", table)]
+        [card("Memory per worker", charts.legend(key) + lines + chart), card("Figures", shown)]
     )
 
 
@@ -246,7 +263,6 @@ def render(
         "Predicted and measured": prediction(summary["predicted"]),
         "Pipeline": pipeline(run.plan, steps, spans),
         "Memory": memory(run),
-        "Options and command": _options(options, summary),
     }
     empty = {title: part for title, part in parts.items() if part.startswith(NOTHING)}
     body = "".join(
@@ -254,10 +270,13 @@ def render(
         for title, part in parts.items()
         if part and title not in empty
     )
-    # What there is nothing to show of gets a line at the end.
-    body += "".join(
+    absent = "".join(
         part.replace(NOTHING, f"{NOTHING}{title}: ", 1) for title, part in empty.items()
     )
+    if absent:
+        body += f"<section><h2>Not shown</h2>{absent}</section>"
+    options_of_run = _options(options, summary)
+    body += f"<section><h2>Options and command</h2>{options_of_run}</section>"
     title = escape(f"{run.dataset} · {run.model} · gnnscale")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -327,7 +346,7 @@ def _tiles(summary: dict[str, Any]) -> str:
             _score(summary["valid_metric"]),
             f"validation {metric}" + ("" if best is None else f", epoch {best}"),
         ),
-        (ABSENT if median is None else f"{median:.2f} s", "time per epoch, median"),
+        (ABSENT if median is None else duration(median), "time per epoch, median"),
         (count(summary["mteps"]), "million edges traversed per second (MTEPS)"),
         (f"{summary['epochs']}", f"epochs{early}"),
         (gib(summary["peak_rss_bytes"]), "peak memory of one process"),

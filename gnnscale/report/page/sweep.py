@@ -1,5 +1,6 @@
 """``report.html`` of a sweep: what its options did to the metric and to time, and all its jobs."""
 
+import math
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -44,16 +45,66 @@ _OF_DATA = tuple(_COLUMNS)[list(_COLUMNS).index("edge_cut_fraction") :]
 _MAX_COLUMNS = 11
 #: Rows of a plot, and rows or columns of a grid; those of a search could be thousands.
 _MAX_ROWS = 40
-_WIDTH, _LEFT, _RIGHT = 560.0, 12.0, 12.0
+_WIDTH, _MARGIN = 560.0, 12.0
+#: Pixels of a character of a label and of a figure, and those that a plot has at least.
+_CHARACTER, _DIGIT, _NARROWEST = 6.7, 7.0, 60.0
 #: What bars of a plot are of, if rows have several jobs.
 _NOTES = {
     "jobs": "Mean and standard deviation over jobs that differ in their seed; each dot is a job.",
     "option": "Mean and standard deviation over all jobs with this value, whatever their other "
     "options; each dot is a job.",
 }
-#: Characters of a row's label in a line, beside its figures.
-_LABEL = 58
-_LINE, _STRIP = 15, 18
+#: Characters of a row's label in a line, beside its dots.
+_LABEL = 36
+#: Pixels of a line of a label, and of a row beyond its lines.
+_LINE, _GAP = 15, 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Quantity:
+    """What a plot is of."""
+
+    form: Callable[[Any], str]  #: how a value is written
+    low: float = -math.inf  #: the least value that makes sense
+    high: float = math.inf  #: the greatest value that makes sense
+    seconds: bool = False  #: whether it is a time, whose axis begins at 0 and has a unit
+
+    def axis(self, rows: Sequence["_Row"]) -> Axis:
+        """Return the axis of ``rows``: within what makes sense, and with all values."""
+        values = [value for row in rows for value in row.values]
+        ends = [*values, *(end for row in rows for end in _ends(row))]
+        low, high = min(ends), max(ends)
+        if self.seconds:
+            low = min(0.0, low)
+        elif low == high and self.low == 0:
+            # A single value says most on the whole scale.
+            low, high = min(0.0, low), high if self.high == math.inf else max(high, self.high)
+        room = 0.04 * (high - low)
+        return Axis(
+            title="",
+            low=min(min(values), max(self.low, low - room)),
+            high=max(max(values), min(self.high, high + room)),
+        )
+
+    def words(self, row: "_Row") -> str:
+        """Return a row's mean and deviation, both in the unit of the mean."""
+        if not self.seconds or row.deviation is None:
+            return row.words(self.form)
+        mean, unit = self.form(row.mean).split(" ")
+        decimals = len(mean.partition(".")[2])
+        deviation = row.deviation * (1e3 if unit == "ms" else 1.0)
+        return f"{mean} ± {deviation:,.{decimals}f} {unit}"
+
+    def ticks(self, axis: Axis) -> list[tuple[float, str]]:
+        """Return values on the axis with their labels."""
+        if not self.seconds:
+            return ticks(axis.low, axis.high, 5)
+        unit, factor = ("ms", 1e3) if axis.high < 1 else ("s", 1.0)
+        found = ticks(axis.low * factor, axis.high * factor, 4)
+        return [(value / factor, f"{label} {unit}") for value, label in found]
+
+
+_TIME = _Quantity(form=duration, low=0.0, seconds=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +220,11 @@ def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
     name = escape(_plain(metric))
     tiles = [(best.words(form), f"best validation {name}{_mean_of(best)}")]
     if tests:
-        tiles.append((_Row(label="", values=tests).words(form), f"test {name} of the same jobs"))
+        same = "job" if len(tests) == 1 else "jobs"
+        tiles.append((_Row(label="", values=tests).words(form), f"test {name} of the same {same}"))
     items = "".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)
     choice = f"<p>Best by validation: <b>{escape(label)}</b></p>" if label else ""
-    return f'<div class="tiles">{items}</div>{choice}'
+    return f'<div class="tiles pairs">{items}</div>{choice}'
 
 
 def _mean_of(row: _Row) -> str:
@@ -181,6 +233,14 @@ def _mean_of(row: _Row) -> str:
 
 def _lower_is_better(metric: str) -> bool:
     return metric in QUALITY and QUALITY[metric].lower_is_better
+
+
+def _quality(metric: str, form: Callable[[Any], str]) -> _Quantity:
+    """What a metric may be: a share of 1, an error of at least 0, or whatever your own gives."""
+    if _lower_is_better(metric):
+        return _Quantity(form=form, low=0.0)
+    is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
+    return _Quantity(form=form, low=0.0, high=1.0) if is_share else _Quantity(form=form)
 
 
 def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
@@ -194,7 +254,12 @@ def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
         )
     better = "lower" if _lower_is_better(metric) else "higher"
     columns = [
-        _of_options(jobs, figure, f"{word.capitalize()} {_plain(metric)}, {better} is better", form)
+        _of_options(
+            jobs,
+            figure,
+            f"{word.capitalize()} {_plain(metric)}, {better} is better",
+            _quality(metric, form),
+        )
         for figure, (word, form) in _SCORES.items()
     ]
     beside = zip_longest(*(each for each in columns if each), fillvalue="")
@@ -209,8 +274,8 @@ def _time(jobs: Sequence[Mapping[str, Any]], alone: bool) -> str:
             "The jobs ran at the same time and shared the machine, so that their times are not "
             "compared."
         )
-    heading = "Median time per epoch in seconds, lower is better"
-    cards = _of_options(jobs, "epoch_time_s", heading, count, from_zero=True, lower=True)
+    heading = "Median time per epoch, lower is better"
+    cards = _of_options(jobs, "epoch_time_s", heading, _TIME, lower=True)
     return grid(cards) + _kinds(jobs)
 
 
@@ -228,9 +293,8 @@ def _of_options(
     jobs: Sequence[Mapping[str, Any]],
     figure: str,
     heading: str,
-    form: Callable[[Any], str],
+    quantity: _Quantity,
     *,
-    from_zero: bool = False,
     lower: bool | None = None,
 ) -> list[str]:
     """A figure as boxes: over all choices, over each option, and as a grid of two options.
@@ -244,7 +308,7 @@ def _of_options(
         return []
     if lower is None:
         lower = _lower_is_better(str(_metric_name(jobs)))
-    draw = partial(_plot_card, form=form, from_zero=from_zero, lower=lower)
+    draw = partial(_plot_card, quantity=quantity, lower=lower)
     if len(names) < 2:
         return [draw(heading, rows, note=_NOTES["jobs"])]
     cards = [draw(heading, rows, note=_NOTES["jobs"])]
@@ -253,7 +317,7 @@ def _of_options(
         for name in names
     ]
     if len(names) == 2:
-        cards.append(_heat_card(heading, jobs, figure, (names[0], names[1]), form, lower))
+        cards.append(_heat_card(heading, jobs, figure, (names[0], names[1]), quantity.form, lower))
     return cards
 
 
@@ -262,8 +326,7 @@ def _plot_card(
     rows: Sequence[_Row],
     *,
     note: str,
-    form: Callable[[Any], str],
-    from_zero: bool,
+    quantity: _Quantity,
     lower: bool,
 ) -> str:
     if all(len(row.values) == 1 for row in rows):
@@ -272,51 +335,60 @@ def _plot_card(
     if more > 0:
         rows = sorted(rows, key=lambda row: row.mean, reverse=not lower)[:_MAX_ROWS]
         note += f" The best {_MAX_ROWS} of {_MAX_ROWS + more} rows."
-    plot = dot_plot(heading, rows, form, from_zero=from_zero)
+    plot = dot_plot(heading, rows, quantity)
     below = f'<p class="soft">{escape(note.strip())}</p>' if note else ""
     return card(escape(_plain(heading)), plot + below)
 
 
-def dot_plot(
-    title: str, rows: Sequence[_Row], form: Callable[[Any], str], *, from_zero: bool = False
-) -> str:
+def dot_plot(title: str, rows: Sequence[_Row], quantity: _Quantity) -> str:
     """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
 
-    Its label says the same in words.
-
-    Args:
-        from_zero: whether the axis begins at 0; it begins near the least value otherwise.
+    A row's label is left of its dots, and its figures are right of them. The element's label says
+    the same in words.
     """
-    axis = _axis(rows, from_zero)
-    scale = _WIDTH - _RIGHT - _LEFT - 8
-    wrapped = [textwrap.wrap(row.label, _LABEL) or [""] for row in rows]
-    floor = sum(len(lines) * _LINE + _STRIP for lines in wrapped) + 4
+    axis = quantity.axis(rows)
+    wrapped = [_lines(row.label) for row in rows]
+    figures = [quantity.words(row) for row in rows]
+    longest = max((len(line) for lines in wrapped for line in lines), default=0)
+    left = _MARGIN + _CHARACTER * longest + 8
+    right = max(_WIDTH - _MARGIN - _DIGIT * max(map(len, figures)) - 12, left + _NARROWEST)
+    heights = [_LINE * max(1, len(lines)) + _GAP for lines in wrapped]
+    floor = sum(heights) + 4
+
+    def across(value: float) -> float:
+        return left + axis.part(value) * (right - left)
+
     parts = []
-    for value, label in ticks(axis.low, axis.high, 6):
-        at = _LEFT + 4 + axis.part(value) * scale
-        parts.append(f'<path class="grid" d="M{number(at)} 4V{floor}"/>')
-        parts.append(svg.text(at, floor + 16, label, anchor="middle"))
-    top = 0.0
-    for row, lines in zip(rows, wrapped, strict=True):
+    for value, label in quantity.ticks(axis):
+        parts.append(f'<path class="grid" d="M{number(across(value))} 4V{floor}"/>')
+        parts.append(svg.text(across(value), floor + 16, label, anchor="middle"))
+    top = 2.0
+    for row, lines, words, height in zip(rows, wrapped, figures, heights, strict=True):
+        middle = top + height / 2
+        first = middle + 4 - _LINE * (len(lines) - 1) / 2
         for i, line in enumerate(lines):
-            parts.append(svg.text(_LEFT, top + _LINE * (i + 1) - 2, line, css="title"))
-        top += _LINE * len(lines)
-        right = row.words(form)
-        parts.append(svg.text(_WIDTH - _RIGHT, top - 2, right, anchor="end", css="strong"))
-        parts += _marks(row, axis, top + _STRIP / 2, scale)
-        top += _STRIP
-    words = "; ".join(f"{row.label} {row.words(form)} ({len(row.values)} jobs)" for row in rows)
+            parts.append(svg.text(_MARGIN, first + _LINE * i, line, css="title"))
+        parts.append(svg.text(_WIDTH - _MARGIN, middle + 4, words, anchor="end", css="strong"))
+        parts += _marks(row, axis, middle, across)
+        top += height
+    told = "; ".join(
+        f"{row.label} {words} ({_num_jobs(len(row.values))})"
+        for row, words in zip(rows, figures, strict=True)
+    )
     return (
         f'<svg class="dots" viewBox="0 0 {_WIDTH:g} {floor + 24}" role="img" '
-        f'aria-label="{escape(_plain(title))}: {escape(words)}">{"".join(parts)}</svg>'
+        f'aria-label="{escape(_plain(title))}: {escape(told)}">{"".join(parts)}</svg>'
     )
 
 
-def _axis(rows: Sequence[_Row], from_zero: bool) -> Axis:
-    ends = [each for row in rows for each in (*row.values, *_ends(row))]
-    low, high = min(ends), max(ends)
-    room = 0.04 * (high - low)
-    return Axis(title="", low=min(0.0, low) if from_zero else low - room, high=high + room)
+def _lines(label: str) -> list[str]:
+    """The lines of a label: an option is broken only if it is longer than a line."""
+    whole = textwrap.wrap(label, _LABEL, break_long_words=False, break_on_hyphens=False)
+    return [piece for line in whole for piece in textwrap.wrap(line, _LABEL)]
+
+
+def _num_jobs(num_jobs: int) -> str:
+    return "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
 
 
 def _ends(row: _Row) -> tuple[float, float]:
@@ -324,20 +396,26 @@ def _ends(row: _Row) -> tuple[float, float]:
     return row.mean - deviation, row.mean + deviation
 
 
-def _marks(row: _Row, axis: Axis, middle: float, scale: float) -> list[str]:
-    """A dot for each job, and a bar for mean and deviation if there are several."""
+def _marks(row: _Row, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
+    """A dot for each job, and a bar for mean and deviation if there are several.
 
-    def across(value: float) -> str:
-        return number(_LEFT + 4 + axis.part(value) * scale)
-
+    A bar that leaves the axis is cut off, without a mark at its end.
+    """
     y = number(middle)
     drawn = []
     if row.deviation is not None:
-        low, high = map(across, _ends(row))
-        drawn.append(f'<path class="spread d-0" d="M{low} {y}H{high}M{low} {middle - 4:g}v8"/>')
-        drawn.append(f'<path class="spread d-0" d="M{high} {middle - 4:g}v8"/>')
-        drawn.append(f'<path class="mean d-0" d="M{across(row.mean)} {middle - 7:g}v14"/>')
-    dots = (f'<circle class="point d-0" cx="{across(v)}" cy="{y}" r="3.5"/>' for v in row.values)
+        ends = _ends(row)
+        low, high = (number(across(min(max(end, axis.low), axis.high))) for end in ends)
+        drawn.append(f'<path class="spread d-0" d="M{low} {y}H{high}"/>')
+        drawn += [
+            f'<path class="spread d-0" d="M{number(across(end))} {middle - 4:g}v8"/>'
+            for end in ends
+            if axis.low <= end <= axis.high
+        ]
+        drawn.append(f'<path class="mean d-0" d="M{number(across(row.mean))} {middle - 7:g}v14"/>')
+    dots = (
+        f'<circle class="point d-0" cx="{number(across(v))}" cy="{y}" r="3.5"/>' for v in row.values
+    )
     return [*drawn, *dots]
 
 

@@ -35,9 +35,13 @@ def test_devices_by_hand(cached_run: Any) -> None:
     assert column(found, "over its link") == ["–", f"{110 * seeds / 2**20:.1f} MiB"]
 
 
-def test_counters_are_shown_by_their_own_names(hybrid_run: Any, cpu_run: Any) -> None:
+def test_counters_are_shown_in_words(hybrid_run: Any, cpu_run: Any) -> None:
     found = rows(devices(summarise(hybrid_run.result, status="completed")))
-    late = {"late_s": "0.003", "late_stages": "6", "late_steps": "3"}
+    late = {
+        "seconds that the host was slower than the emulated device": "0.003",
+        "stages for which the host was too slow": "6",
+        "steps with such a stage": "3",
+    }
     counters = [["emulated:1", name, value] for name, value in late.items()]
     assert found[-4:] == [["device", "counter", "whole run"], *counters]
     assert "counter" not in devices(summarise(cpu_run.result, status="completed"))
@@ -56,7 +60,7 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
         ["device", "kind", "routing conflicts"],
         ["fpga:1", "fpga csim", "3"],
     ]
-    assert "fpga:1: simulating took 6.0 s for 0.30 ms of the card." in shown
+    assert "fpga:1: simulating took 6.00 s for 0.30 ms of the card." in shown
 
 
 def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path) -> None:

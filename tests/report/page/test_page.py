@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import look_at
+from step_files import written_steps
 
 from gnnscale.core.metrics import count_classes
 from gnnscale.core.stages import STAGES
+from gnnscale.plan import Threads
+from gnnscale.report.page.page import learning
+from gnnscale.report.summary import summarise
 from gnnscale.runtime.telemetry.records import GraphFigures
 
 SECTIONS = [
@@ -125,6 +129,43 @@ def test_traffic_of_a_cache(tmp_path: Path, cached_run: Any, cpu_run: Any, write
     assert "requests" not in section(page, "Devices")
 
 
+def test_what_is_not_shown_is_above_the_options(tmp_path, cpu_run, write_run) -> None:
+    page, _ = write_run(tmp_path, cpu_run)
+    assert "Traffic: No device has a link" in section(page, "Not shown")
+    assert page.index("<h2>Not shown</h2>") < page.index("<h2>Options and command</h2>")
+
+
+def test_all_metrics_are_in_a_table(tmp_path: Path, cpu_run: Any) -> None:
+    """A run of links has the mean reciprocal rank, and the share of ranks up to ten."""
+    steps = written_steps(tmp_path, cpu_run.steps)
+    one = summarise(cpu_run.result, status="completed")
+    assert "Metrics" not in learning(cpu_run.epochs, steps, one)
+    last = replace(cpu_run.epochs[-1], valid_metric=0.8, valid_metrics={"mrr": 0.8, "hits@10": 0.9})
+    history = (*cpu_run.epochs[:-1], last)
+    test = {"mrr": 0.7, "hits@10": None}
+    run = replace(cpu_run.started, measures=("mrr", "hits@10"), history=history, test_metrics=test)
+    shown = learning(history, steps, summarise(run, status="completed"))
+    table = shown.split("<h3>Metrics of the best epoch, 3</h3>")[1]
+    assert re.findall("<t[dh].*?>(.*?)</t[dh]>", table) == [
+        *("metric", "validation", "test"),
+        *("mrr", "0.8000", "0.7000", "hits@10", "0.9000", "–"),
+    ]
+
+
+def test_threads_of_one_worker_that_never_change_are_a_line(
+    tmp_path: Path, cpu_run: Any, write_run: Any
+) -> None:
+    page, _ = write_run(tmp_path, cpu_run)
+    found = section(page, "Batch shares and threads")
+    assert "Threads in every step: sample 2, load 2, propagate 2. Prefetch none:" in found
+    assert "<svg" not in found
+    steps = list(cpu_run.steps)
+    changed = replace(steps[9].devices[0], threads=Threads(sample=1, load=3, propagate=2))
+    steps[9] = replace(steps[9], devices=(changed,))
+    page, _ = write_run(tmp_path / "changed", replace(cpu_run, steps=tuple(steps)))
+    assert "<svg" in section(page, "Batch shares and threads")
+
+
 def test_names_cannot_run_code(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
     evil = "<script>alert(1)</script>"
     steps = tuple(replace(step, decision=evil) for step in hybrid_run.steps)
@@ -195,6 +236,30 @@ def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> 
     assert shown.keys() == _TOLD.keys()
     for plot, text in shown.items():
         assert re.fullmatch(_TOLD[plot], text), f"{plot}: {text}"
+
+
+#: Leaves in the title which tables and lines are wider than their cards.
+_OUTSIDE = """<script>
+addEventListener("load", () => {
+  const out = [...document.querySelectorAll(".card table, .card th, pre")].filter((each) => {
+    const box = each.closest(".card").getBoundingClientRect();
+    const cut = each.scrollWidth > each.clientWidth + 1;
+    return cut || each.getBoundingClientRect().right > box.right;
+  });
+  document.title = out.map((each) => each.innerText).join(" | ");
+});
+</script></body>"""
+
+
+@pytest.mark.parametrize("width", [1200, 900, 600])
+def test_memory_and_the_command_stay_inside_their_cards(
+    tmp_path: Path, hybrid_run: Any, write_run: Any, width: int
+) -> None:
+    command = f"gnnscale train dataset.raw={'a_long_folder/' * 30} " + "model.hidden=16 " * 20
+    page, _ = write_run(tmp_path, hybrid_run, command=command)
+    # Wide tables have their own test.
+    page = page.replace('class="card wide"', 'class="card" hidden')
+    assert look_at(page, _OUTSIDE, tmp_path, width=width)[1] == ""
 
 
 @pytest.mark.parametrize("run", ["hybrid_run", "cached_run", "exchange_run"])

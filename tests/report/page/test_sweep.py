@@ -62,17 +62,60 @@ def test_means_and_deviations_over_seeds_by_hand() -> None:
         "partitioner=metis 0.8500 ± 0.0707 (2 jobs)"
     )
     assert "partitioner=hash 0.5000 ± 0.0000 (2 jobs)" in str(valid.get("aria-label"))
-    assert str(seconds.get("aria-label")).startswith("Median time per epoch in seconds")
+    assert str(seconds.get("aria-label")).endswith("partitioner=metis 1.50 ± 0.00 s (2 jobs)")
     dots = [float(each.get("cx", 0)) for each in test.iter("circle")]
     # The axis is linear: 0.5, 0.7, 0.8 and 0.9.
     gap = (dots[3] - dots[0]) / 4
     assert dots == pytest.approx([dots[0] + gap * each for each in (0, 2, 3, 4)], abs=0.11)
     # A bar reaches from mean - deviation to mean + deviation.
-    low, high = float(ends(test)[0]), float(ends(test)[1])
+    low, high = float(ends(test)[1]), float(ends(test)[2])
     middle = dots[0] + gap
     assert [low, high] == pytest.approx([middle - 1.414 * gap, middle + 1.414 * gap], abs=0.2)
     means = [float(re.findall(r"M([\d.]+)", each)[0]) for each in marks(test, "mean")]
     assert means == pytest.approx([(a + b) / 2 for a, b in (dots[:2], dots[2:])], abs=0.11)
+
+
+def test_a_share_has_an_axis_from_0_to_1() -> None:
+    """A single value is on the whole scale; the bar of 0.7 and 1 ends at 1."""
+    _, test, _ = plots(page_of(jobs(({}, {"test_metric": 0.25}))))
+    assert labels(test) == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "0.2500"]
+    _, test, _ = plots(
+        page_of(jobs(({"seed": "0"}, {"test_metric": 0.7}), ({"seed": "1"}, {"test_metric": 1})))
+    )
+    shown = [float(each) for each in labels(test)[:-1]]
+    assert shown[0] >= 0.6
+    assert shown[-1] == 1
+    # The bar has one end.
+    assert len(marks(test, "spread")) == 2
+    _, error, _ = plots(page_of(jobs(({}, {"test_metric": 2.5, "metric": "rmse"}))))
+    assert labels(error) == ["0", "1", "2", "2.5000"]
+
+
+def test_a_table_and_a_plot_have_the_same_units() -> None:
+    found = jobs(({"a": "1"}, {"epoch_time_s": 0.034}), ({"a": "2"}, {"epoch_time_s": 0.0051}))
+    *_, seconds = plots(page_of(found))
+    assert labels(seconds)[-4:] == ["a=1", "34.0 ms", "a=2", "5.10 ms"]
+    assert labels(seconds)[:2] == ["0 ms", "10 ms"]
+    assert "<td>34.0 ms</td>" in page_of(found)
+
+
+def test_a_row_has_its_label_dots_and_figures_beside_each_other() -> None:
+    long = {"partitioner": "of_a_long_name", "planner": "of_another_long_name"}
+    short = {"partitioner": "b", "planner": "c"}
+    found = [({**each, "seed": seed}, {}) for each in (long, short) for seed in "012"]
+    _, test, *_ = plots(page_of(jobs(*found)))
+    first, second, third = [
+        float(each.get("y", 0)) for each in test.iter("text") if each.get("class") == "title"
+    ]
+    strong = [each for each in test.iter("text") if each.get("class") == "strong"]
+    middles = [(first + second) / 2 - 4, third - 4]
+    assert [float(each.get("y", 0)) - 4 for each in strong] == pytest.approx(middles, abs=0.1)
+    dots = [float(each.get("cy", 0)) for each in test.iter("circle")]
+    assert dots == pytest.approx([middles[0]] * 3 + [middles[1]] * 3, abs=0.1)
+
+
+def labels(plot: ElementTree.Element) -> list[str]:
+    return [str(each.text) for each in plot.iter("text")]
 
 
 def marks(plot: ElementTree.Element, css: str) -> list[str]:
@@ -91,7 +134,7 @@ def test_the_best_is_chosen_by_validation() -> None:
         ({"lr": "0.2"}, {"valid_metric": 0.6, "test_metric": 0.75}),
     )
     assert "Best by validation: <b>lr=0.1</b>" in page_of(found)
-    assert "<b>0.2500</b><span>test accuracy of the same jobs</span>" in page_of(found)
+    assert "<b>0.2500</b><span>test accuracy of the same job</span>" in page_of(found)
     errors = [{**job, "metric": "rmse"} for job in found]
     assert "Best by validation: <b>lr=0.2</b>" in page_of(errors)
     assert "Test rmse, lower is better" in page_of(errors)
@@ -233,3 +276,39 @@ def test_a_browser_has_room_for_every_column(tmp_path: Path) -> None:
     # The page's own policy allows no script, so the one that measures it needs another.
     page = page_of(jobs(*found)).replace("default-src 'none'", "script-src 'unsafe-inline'")
     assert look_at(page, _MEASURE, tmp_path)[1] == "5 tables, 0 cut"
+
+
+#: Leaves in the title which texts of plots touch a dot or a bar, and what breaks in a headline.
+_TOUCH = """<script>
+addEventListener("load", () => {
+  const found = [];
+  for (const plot of document.querySelectorAll("svg.dots")) {
+    const marks = [...plot.querySelectorAll("circle, .spread")];
+    const drawn = marks.map((each) => each.getBoundingClientRect());
+    for (const text of plot.querySelectorAll(".title, .strong")) {
+      const box = text.getBoundingClientRect();
+      const beside = (e) => e.right < box.left || e.left > box.right;
+      const free = (e) => beside(e) || e.bottom < box.top || e.top > box.bottom;
+      if (!drawn.every(free)) found.push(text.textContent);
+    }
+  }
+  for (const tile of document.querySelectorAll(".tile b"))
+    if (tile.getBoundingClientRect().height > 30) found.push(tile.textContent);
+  document.title = found.join(" | ");
+});
+</script></body>"""
+
+
+@pytest.mark.parametrize("width", [1280, 900, 600])
+def test_in_a_browser_no_text_touches_a_dot(tmp_path: Path, width: int) -> None:
+    found = [
+        (
+            {"partitioner": part, "cache_planner": planner, "seed": seed},
+            {"test_metric": 0.7 + int(seed) / 8, "epoch_time_s": 12.5 + int(seed)},
+        )
+        for part in ("hash", "metis")
+        for planner in ("none", "a_planner_of_a_very_long_name_without_spaces")
+        for seed in "012"
+    ]
+    page = page_of(jobs(*found)).replace("default-src 'none'", "script-src 'unsafe-inline'")
+    assert look_at(page, _TOUCH, tmp_path, width=width)[1] == ""
