@@ -175,12 +175,17 @@ class Result:
             classes, they are ``[n, num_classes]`` uint8 zeros and ones.
 
         Raises:
-            ConfigError: an id is no vertex, an option is not one of those above, or the
-                features of ``graph`` are others.
+            ConfigError: an id is no vertex, an option is not one of those above, the features
+                of ``graph`` are others, or the run predicts edges or their labels.
             GraphError: the graph, or a file of ids, is not usable.
         """
         if isinstance(self._trained.model, EdgeGNN):
             raise ConfigError("predict: the run predicts labels of edges; use predict_edges")
+        if isinstance(self._trained.model, LinkGNN):
+            raise ConfigError(
+                "predict: the run predicts edges; use scores for pairs and partners for the best "
+                "of a vertex, or embeddings(layer=-1) for the rows that they compare"
+            )
         what = self._answer(what)
         return self._rows(vertices, graph, layer=-1, what=what, inference=inference)
 
@@ -278,17 +283,17 @@ class Result:
             Ids ``[n, k]``, best first, and their scores ``[n, k]`` float32.
 
         Raises:
-            ConfigError: the run predicts vertices, an id is no vertex, or there are fewer
-                candidates.
+            ConfigError: the run predicts vertices, an id is no vertex, or a vertex has fewer
+                candidates besides itself.
             GraphError: as ``predict`` does.
         """
         check_range("k", k, 1, 1 << 16)
         graph, scorer = self._scorer("partners", graph)
         own = read_ids(graph)
         wanted = find_vertices(vertices, graph, own)
-        others = find_candidates(candidates, graph, own, top=k)
         if wanted is None:
             wanted = np.arange(graph.num_vertices)
+        others = find_candidates(candidates, graph, own, wanted, k, option="k")
         parts, scores = zip(*scorer.partners(wanted, others, k), strict=True)
         flat = answers.RowIds(vertices=np.concatenate(parts).reshape(-1), own=own)
         return flat.array(0, len(wanted) * k).reshape(-1, k), np.concatenate(scores)
@@ -398,14 +403,16 @@ def train(
         num_threads: threads that compute on the host.
         options: any others, by their names on the command line, as in
             ``{"optimizer": "sgd", "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
-        directory: the run directory; None for one of its own in ``outputs/train``.
+        directory: the run directory, which holds no run yet; None for one of its own in
+            ``outputs/train``.
         resume: run directory to continue.
         observers: follow the run, and are told of every step and epoch.
         progress: show on standard error what the command shows there: notes and epochs. If your
             program has handlers of ``logging``, they get these lines.
 
     Raises:
-        ConfigError: an option is not allowed, or does not fit another one or the graph.
+        ConfigError: an option is not allowed, or does not fit another one or the graph; or
+            ``directory`` holds a run.
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
     """

@@ -340,6 +340,13 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     assert np.allclose(done.scores(pairs), scores[:, 0], atol=1e-5)
     few, _ = done.partners([4], 1, candidates=[4, 5], graph=planted)
     assert few.tolist() == [[5]]
+    with pytest.raises(ConfigError, match="k=2: there are 2 candidates, allowed is up to 1, as a"):
+        done.partners([4, 2], 2, candidates=[4, 5])
+    both, _ = done.partners([2], 2, candidates=[4, 5])
+    assert sorted(both[0]) == [4, 5]
+    for what in (None, "classes", "logits"):
+        with pytest.raises(ConfigError, match=r"predict: the run predicts edges; use scores for"):
+            done.predict([4], what=what)
     with pytest.raises(ConfigError, match="k=0"):
         done.partners([4], 0)
     with pytest.raises(ConfigError, match="no pair"):
