@@ -22,12 +22,13 @@ from gnnscale.model import ModelConfig, user_module
 from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.model.options import CustomModel
 from gnnscale.options.file import read_regular
-from gnnscale.options.user_code import name_of_code
+from gnnscale.options.user_code import importable_name
 from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import EDGES, find_candidates, find_edges
 from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
+from gnnscale.runtime.checkpoint.file import BEST
 from gnnscale.runtime.checkpoint.saved_run import read_history
 from gnnscale.runtime.evaluation.evaluate import Evaluation
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
@@ -472,16 +473,16 @@ def load(
 
     Raises:
         ConfigError: it is no run directory, names code or a path that is not named again, or holds
-            what no run wrote.
+            what no run wrote; or ``module`` takes other arguments, or has other weights.
     """
     folder = Path(run_directory).absolute()
     given = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
-        given["model.module"] = module if isinstance(module, str) else name_of_code(module)
+        given["model.module"] = module if isinstance(module, str) else importable_name(module)
     named = {f"model.arguments.{name}": each for name, each in (arguments or {}).items()}
     # Others than plain values have no place among options, and are put in afterwards.
     given |= {option: _plain(each) for option, each in named.items() if _is_plain(each)}
-    config = load_run(folder, given, command="evaluate")
+    config = load_run(folder, given, in_program=True)
     if module is not None:
         config = replace(config, model=_with_module(config.model, module, arguments or {}))
     summary = _test_metric(folder)
@@ -489,13 +490,16 @@ def load(
     if summary is None:
         summary = open_run_task(config, folder).measures[0], None
     metric, found = summary
-    return Result(
+    result = Result(
         directory=folder,
         config=config,
         history=tuple(read_history(folder)),
         test_metric=found,
         metric=metric,
     )
+    if module is not None and (folder / BEST).exists():
+        _ = result.model  # refused here if its weights or arguments are others
+    return result
 
 
 def _with_module(
@@ -511,17 +515,22 @@ def _with_module(
 
 
 def evaluate(
-    run: Result | str | Path, *, inference: str | None = None, num_threads: int | None = None
+    run: Result | str | Path,
+    *,
+    inference: str | None = None,
+    metrics: Sequence[str] | None = None,
+    num_threads: int | None = None,
 ) -> Evaluation:
     """Measure the best weights of a run on each split, as ``gnnscale evaluate`` does.
 
     Args:
         run: a result, or the run directory.
         inference: ``exact`` or ``sampled``; None as the run itself did.
+        metrics: what is measured, as the option ``metrics``; None for what the run measured.
         num_threads: threads to use; None for as many as the run's.
 
     Raises:
-        ConfigError: it is no run, or has no checkpoint.
+        ConfigError: it is no run, has no checkpoint, or ``metrics`` are others than its task's.
         GraphError: its graph store is not usable.
     """
     found = run if isinstance(run, Result) else load(run)
@@ -529,10 +538,11 @@ def evaluate(
     config = command_options.EvaluateConfig(
         run=found.directory, num_threads=threads, inference=inference
     )
+    options = found.config if metrics is None else replace(found.config, metrics=list(metrics))
     before = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=[]):
-            return evaluate_run(config, found.config)
+            return evaluate_run(config, options)
     finally:
         torch.set_num_threads(before)
 

@@ -140,7 +140,7 @@ def predict(config: PredictConfig) -> Path:
     """
     check_file(config.out, force=config.force)
     own_graph = config.graph is None
-    run = load_run(config.run, config.given, command="predict", own_graph=own_graph)
+    run = load_run(config.run, config.given, own_graph=own_graph)
     run = replace(
         run,
         num_threads=config.num_threads,

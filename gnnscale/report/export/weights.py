@@ -85,7 +85,7 @@ def export(config: ExportConfig) -> Exported:
     """
     if config.file.suffix != ".safetensors":
         raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
-    run = load_run(config.run, config.given, command="export")
+    run = load_run(config.run, config.given)
     _check_file(config)
     return export_model(config, run.model, load_trained(config.run, run).model)
 
