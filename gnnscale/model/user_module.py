@@ -303,8 +303,7 @@ def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str) -> Non
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for name in sorted(arguments.keys() - taken.keys()):
             raise ConfigError(
-                f"model.arguments.{name}: {label} takes no such argument{nearest(name, taken)}; it "
-                f"takes {', '.join(taken)}"
+                f"model.arguments.{name}: {label} takes {', '.join(taken)}{nearest(name, taken)}"
             )
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, each in taken.items():

@@ -313,7 +313,7 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
         gnnscale.load(done.directory, module=OwnBlocks(8, 9, 4, 2))
     for arguments, message in (
         ({"hidden": 16}, "not weights of this model"),
-        ({"hiden": 8, "hidden": 8}, r"model\.arguments\.hiden: .*no such argument, did you mean"),
+        ({"hiden": 8, "hidden": 8}, r"model\.arguments\.hiden: .*, did you mean 'hidden'"),
     ):
         with pytest.raises(ConfigError, match=message):
             gnnscale.load(done.directory, module=OwnBlocks, arguments=arguments)

@@ -93,7 +93,7 @@ def build(module: Any, **options: Any) -> Any:
         (
             Small,
             {"arguments": {"in_chanels": 3}},
-            r"^model.arguments.in_chanels: .*Small takes no such argument, did you mean 'in_",
+            r"^model.arguments.in_chanels: .*Small takes in_channels, out.*, did you mean 'in_",
         ),
         (
             FailsInside,
