@@ -16,7 +16,7 @@ from gnnscale.model.custom import Custom, ScatterGatherUpdate
 from gnnscale.model.options import CustomModel, LayeredModel
 from gnnscale.options.compose import compose, config_groups, store_code
 from gnnscale.options.config import typed
-from gnnscale.options.user_code import GROUPS, is_name, name_of_code
+from gnnscale.options.user_code import GROUPS, importable_name, is_name
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
 
@@ -305,10 +305,11 @@ def own_module(
         options: others of ``model=custom``, by their dotted names.
 
     Raises:
-        ConfigError: there is no such option, or a value is not allowed.
+        ConfigError: there is no such option, a value is not allowed, or a function defines the
+            class.
     """
     own = {name.removeprefix("model."): value for name, value in options.items()}
-    own |= {"module": name_of_code(module), "arguments": dict(arguments)}
+    own |= {"module": importable_name(module), "arguments": dict(arguments)}
     chosen = choose("model", "custom", ModelConfig, own)
     config = chosen.config
     assert isinstance(config, CustomModel)

@@ -22,12 +22,13 @@ from gnnscale.model import ModelConfig, user_module
 from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.model.options import CustomModel
 from gnnscale.options.file import read_regular
-from gnnscale.options.user_code import name_of_code
+from gnnscale.options.user_code import importable_name
 from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import EDGES, find_candidates, find_edges
 from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
+from gnnscale.runtime.checkpoint.file import BEST
 from gnnscale.runtime.checkpoint.saved_run import read_history
 from gnnscale.runtime.evaluation.evaluate import Evaluation
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
@@ -175,12 +176,17 @@ class Result:
             classes, they are ``[n, num_classes]`` uint8 zeros and ones.
 
         Raises:
-            ConfigError: an id is no vertex, an option is not one of those above, or the
-                features of ``graph`` are others.
+            ConfigError: an id is no vertex, an option is not one of those above, the features
+                of ``graph`` are others, or the run predicts edges or their labels.
             GraphError: the graph, or a file of ids, is not usable.
         """
         if isinstance(self._trained.model, EdgeGNN):
             raise ConfigError("predict: the run predicts labels of edges; use predict_edges")
+        if isinstance(self._trained.model, LinkGNN):
+            raise ConfigError(
+                "predict: the run predicts edges; use scores for pairs and partners for the best "
+                "of a vertex, or embeddings(layer=-1) for the rows that they compare"
+            )
         what = self._answer(what)
         return self._rows(vertices, graph, layer=-1, what=what, inference=inference)
 
@@ -278,17 +284,17 @@ class Result:
             Ids ``[n, k]``, best first, and their scores ``[n, k]`` float32.
 
         Raises:
-            ConfigError: the run predicts vertices, an id is no vertex, or there are fewer
-                candidates.
+            ConfigError: the run predicts vertices, an id is no vertex, or a vertex has fewer
+                candidates besides itself.
             GraphError: as ``predict`` does.
         """
         check_range("k", k, 1, 1 << 16)
         graph, scorer = self._scorer("partners", graph)
         own = read_ids(graph)
         wanted = find_vertices(vertices, graph, own)
-        others = find_candidates(candidates, graph, own, top=k)
         if wanted is None:
             wanted = np.arange(graph.num_vertices)
+        others = find_candidates(candidates, graph, own, wanted, k, option="k")
         parts, scores = zip(*scorer.partners(wanted, others, k), strict=True)
         flat = answers.RowIds(vertices=np.concatenate(parts).reshape(-1), own=own)
         return flat.array(0, len(wanted) * k).reshape(-1, k), np.concatenate(scores)
@@ -400,14 +406,16 @@ def train(
         num_threads: threads that compute on the host.
         options: any others, by their names on the command line, as in
             ``{"optimizer": "sgd", "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
-        directory: the run directory; None for one of its own in ``outputs/train``.
+        directory: the run directory, which holds no run yet; None for one of its own in
+            ``outputs/train``.
         resume: run directory to continue.
         observers: follow the run, and are told of every step and epoch.
         progress: show on standard error what the command shows there: notes and epochs. If your
             program has handlers of ``logging``, they get these lines.
 
     Raises:
-        ConfigError: an option is not allowed, or does not fit another one or the graph.
+        ConfigError: an option is not allowed, or does not fit another one or the graph; or
+            ``directory`` holds a run.
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
     """
@@ -467,16 +475,16 @@ def load(
 
     Raises:
         ConfigError: it is no run directory, names code or a path that is not named again, or holds
-            what no run wrote.
+            what no run wrote; or ``module`` takes other arguments, or has other weights.
     """
     folder = Path(run_directory).absolute()
     given = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
-        given["model.module"] = module if isinstance(module, str) else name_of_code(module)
+        given["model.module"] = module if isinstance(module, str) else importable_name(module)
     named = {f"model.arguments.{name}": each for name, each in (arguments or {}).items()}
     # Others than plain values have no place among options, and are put in afterwards.
     given |= {option: _plain(each) for option, each in named.items() if _is_plain(each)}
-    config = load_run(folder, given, command="evaluate")
+    config = load_run(folder, given, in_program=True)
     if module is not None:
         config = replace(config, model=_with_module(config.model, module, arguments or {}))
     summary = _test_metric(folder)
@@ -484,13 +492,16 @@ def load(
     if summary is None:
         summary = open_run_task(config, folder).measures[0], None
     metric, found = summary
-    return Result(
+    result = Result(
         directory=folder,
         config=config,
         history=tuple(read_history(folder)),
         test_metric=found,
         metric=metric,
     )
+    if module is not None and (folder / BEST).exists():
+        _ = result.model  # refused here if its weights or arguments are others
+    return result
 
 
 def _with_module(
@@ -506,17 +517,22 @@ def _with_module(
 
 
 def evaluate(
-    run: Result | str | Path, *, inference: str | None = None, num_threads: int | None = None
+    run: Result | str | Path,
+    *,
+    inference: str | None = None,
+    metrics: Sequence[str] | None = None,
+    num_threads: int | None = None,
 ) -> Evaluation:
     """Measure the best weights of a run on each split, as ``gnnscale evaluate`` does.
 
     Args:
         run: a result, or the run directory.
         inference: ``exact`` or ``sampled``; None as the run itself did.
+        metrics: what is measured, as the option ``metrics``; None for what the run measured.
         num_threads: threads to use; None for as many as the run's.
 
     Raises:
-        ConfigError: it is no run, or has no checkpoint.
+        ConfigError: it is no run, has no checkpoint, or ``metrics`` are others than its task's.
         GraphError: its graph store is not usable.
     """
     found = run if isinstance(run, Result) else load(run)
@@ -524,10 +540,11 @@ def evaluate(
     config = command_options.EvaluateConfig(
         run=found.directory, num_threads=threads, inference=inference
     )
+    options = found.config if metrics is None else replace(found.config, metrics=list(metrics))
     before = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=[]):
-            return evaluate_run(config, found.config)
+            return evaluate_run(config, options)
     finally:
         torch.set_num_threads(before)
 

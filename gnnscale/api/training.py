@@ -251,12 +251,14 @@ def start_training(
         epochs: passes over the training vertices; None for the default.
         options: other options by their names on the command line, as in
             ``{"optimizer": "sgd", "optimizer.lr": 0.1}``.
-        directory: the run directory; None for one of its own in ``outputs/train``.
+        directory: the run directory, which holds no run yet; None for one of its own in
+            ``outputs/train``.
         resume: run directory to continue.
         observers: follow the run, and are told of every step and epoch.
 
     Raises:
-        ConfigError: an option is not allowed, or does not fit another one or the graph.
+        ConfigError: an option is not allowed, or does not fit another one or the graph; or
+            ``directory`` holds a run.
         GraphError: the graph cannot be read.
         WorkerError: a worker failed or died; the message says which and why.
     """
@@ -328,7 +330,7 @@ def run(
     values: Any = OmegaConf.to_container(node, resolve=True)
     values |= {each.group: each.values for each in chosen if each.values} | {"resume": None}
     place = resume or directory or hydra.run.dir
-    with made_directory(place, node, hydra, fresh=False) as folder:
+    with made_directory(place, node, hydra, fresh=resume is None, option="directory") as folder:
         result = train_and_report(
             config, folder, options=values, run_training=launch, observers=observers
         )

@@ -6,7 +6,6 @@ configurations, which the processes of a launcher get too.
 
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -281,7 +280,6 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
         TrainConfig,
         directory=directory,
         given=given,
-        command=f"gnnscale train {shlex.quote(f'resume={directory}')}",
     )
 
 

@@ -240,9 +240,14 @@ def from_pyg(
         metric: None for accuracy, micro-F1 if labels are multi-label.
 
     Raises:
-        GraphError: as ``from_arrays`` does; the data have no edges, no features, or no weights or
-            features of edges of that name.
+        GraphError: as ``from_arrays`` does; the data are heterogeneous, or have no edges, no
+            features, or no weights or features of edges of that name.
     """
+    if callable(getattr(data, "metadata", None)):  # of HeteroData: its types
+        raise GraphError(
+            f"{name}: is a {type(data).__name__}; graphs of several types of vertices or edges are "
+            "not supported"
+        )
     fields = data.to_dict()
     if fields.get("edge_index") is None:
         raise GraphError(f"{name}: has no edge_index")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, nearest
 from gnnscale.feature import FeatureStore
 from gnnscale.model import trainable, trial
 from gnnscale.model.activation import Activation
@@ -226,12 +226,13 @@ def _built(
         # Whoever gave it keeps its own.
         return copy.deepcopy(code)
     arguments = _arguments(code, arguments, known, said)
+    label = f"{said}: {named.rpartition(':')[2]}"
+    _check_arguments(code, arguments, label)
     try:
         module = code(**arguments)
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        name = named.rpartition(":")[2]
-        raise failed(f"{said}: {name}({given})", error) from error
+        raise failed(f"{label}({given})", error) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
     return module
@@ -290,6 +291,24 @@ def _arguments(
                 f"({', '.join(_ARGUMENTS[what])}); model.{what}=null leaves it"
             )
     return {**filled, **given}
+
+
+def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str) -> None:
+    """Refuse arguments that a constructor does not take, and one that it needs and is not given."""
+    try:
+        taken = inspect.signature(code).parameters
+    except ValueError:  # of a class without one, such as some of C
+        return
+    kinds = {each.kind for each in taken.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        for name in sorted(arguments.keys() - taken.keys()):
+            raise ConfigError(
+                f"model.arguments.{name}: {label} takes {', '.join(taken)}{nearest(name, taken)}"
+            )
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, each in taken.items():
+        if name not in arguments and _is_required(each) and each.kind not in several:
+            raise ConfigError(f"{label} needs {name}; give model.arguments.{name}=VALUE")
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

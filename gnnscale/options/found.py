@@ -34,6 +34,8 @@ _OWN = "runs"
 _TRUSTED = (_OWN, "csim")
 _DIGEST_BYTES = 64
 _METADATA = "gnnscale.names"
+#: The name of a module of the user's, and the arguments of its constructor.
+_MODULE, _ARGUMENTS = "model.module", "model.arguments."
 #: Values that Hydra reads without quotes.
 _PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
 _LOG = logging.getLogger(__name__)
@@ -140,14 +142,14 @@ def check_found(
     *,
     directory: Path,
     given: Mapping[str, Any],
-    command: str,
+    in_program: bool = False,
     used: tuple[str, ...] = ("",),
 ) -> None:
     """Check the options of a run directory, plain ``values``, by the rule for what was found.
 
     A place that is neither allowed nor needed becomes None. ``given`` are options that the user
-    named again, by dotted name; ``command`` is as typed, up to the options; ``used`` are prefixes
-    of the options that it uses.
+    named again, by dotted name; ``in_program`` means that ``gnnscale.load`` was called, and no
+    command; ``used`` are prefixes of the options that are used.
 
     Raises:
         ConfigError: the run names what it may not, with what to type; or a group's class is
@@ -169,11 +171,8 @@ def check_found(
             asked.setdefault(each.option, each)
     missing = [each for option, each in asked.items() if option not in given]
     if missing:
-        again = " ".join(
-            shlex.quote(f"{each.option}={_written(each.value, quotes=each.what != 'code')}")
-            for each in asked.values()
-        )
-        raise ConfigError(f"{source}: {_reason(missing)}; if you trust it: {command} {again}")
+        again = (_given_again if in_program else _typed_again)([*asked.values()])
+        raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {again}")
 
 
 def remember_own(directory: Path) -> None:
@@ -296,6 +295,31 @@ def _reason(missing: list[Named]) -> str:
         return f"{named_option}: no card is programmed because a file that was found says so"
     where = "an address" if any(map(is_address, first.texts)) else "outside of the run directory"
     return f"{named_option}: {where}, and not used because a file that was found says so"
+
+
+def _typed_again(asked: list[Named]) -> str:
+    """Return what a command is to be given in addition."""
+    typed = " ".join(
+        shlex.quote(f"{each.option}={_written(each.value, quotes=each.what != 'code')}")
+        for each in asked
+    )
+    # The arguments of a module that a program has built are in no file.
+    own = any(each.option == _MODULE for each in asked)
+    more = f" (and {_ARGUMENTS}NAME=VALUE if the class needs more arguments)" if own else ""
+    return f"add {typed}{more}"
+
+
+def _given_again(asked: list[Named]) -> str:
+    """Return what ``gnnscale.load`` is to be given in addition."""
+    values = {each.option: one_line(repr(each.value), 400) for each in asked}
+    module = values.pop(_MODULE, None)
+    given = [] if module is None else [f"module={module}"]
+    for keyword, prefix in (("arguments", _ARGUMENTS), ("options", "")):
+        some = [each for each in values if each.startswith(prefix)]
+        pairs = ", ".join(f"{each.removeprefix(prefix)!r}: {values.pop(each)}" for each in some)
+        given += [f"{keyword}={{{pairs}}}"] if pairs else []
+    more = " (and arguments={'NAME': VALUE} if the class needs more)" if module else ""
+    return f"call load(..., {', '.join(given)}){more}"
 
 
 def _written(value: Any, *, quotes: bool) -> str:

@@ -42,24 +42,26 @@ def made_directory(
     *,
     fresh: bool = True,
     log: bool = True,
+    option: str = "output",
 ) -> Iterator[Path]:
     """Make a run directory, with ``.hydra`` and the log file in it, and yield its absolute path.
 
     If the ``with`` block raises before anything else is in there, all that is removed again.
-    ``hydra`` are Hydra's own options, as ``compose`` returns them; ``log`` writes ``train.log``.
+    ``hydra`` are Hydra's own options, as ``compose`` returns them; ``log`` writes ``train.log``;
+    ``option`` names the folder in errors.
 
     Raises:
         ConfigError: it holds a run, which ``fresh`` refuses, or cannot be made.
     """
     directory = Path(os.path.abspath(folder))
     if fresh:
-        check_unused(directory)
+        check_unused(directory, option=option)
     with taken_back(directory) as mine:
         try:
             # Of two commands at a time, one makes it.
             (directory / _COMPOSED).mkdir(exist_ok=not fresh)
         except FileExistsError:
-            check_unused(directory)
+            check_unused(directory, option=option)
             raise
         mine.update((_COMPOSED, _LOG_FILE))
         _write_composed(directory, options, hydra)
@@ -136,18 +138,19 @@ class _Onwards(logging.Handler):
             root.handle(record)
 
 
-def check_unused(directory: Path, *, jobs: bool = False) -> None:
+def check_unused(directory: Path, *, option: str = "output", jobs: bool = False) -> None:
     """Raise ConfigError if ``directory``, which may be missing, holds a run.
 
-    ``jobs`` means that it is for a sweep, whose jobs have a folder each in there.
+    ``option`` names it in errors; ``jobs`` means that it is for a sweep, whose jobs
+    have a folder each in there.
     """
     if any(os.path.lexists(directory / name) for name in _OF_RUN):
         raise ConfigError(
-            f"output={directory}: holds a run; resume={directory} goes on with it, or name "
+            f"{option}={directory}: holds a run; resume={directory} goes on with it, or name "
             "another folder"
         )
     if jobs and any(os.path.lexists(directory / name) for name in (*_OF_SWEEP, "0")):
-        raise ConfigError(f"output={directory}: holds a sweep, name another folder")
+        raise ConfigError(f"{option}={directory}: holds a sweep, name another folder")
 
 
 def resume_command() -> str | None:

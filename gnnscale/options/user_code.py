@@ -27,6 +27,8 @@ T = TypeVar("T")
 #: Groups of options that take a class of the user's.
 GROUPS = ("partitioner", "cache_planner", "sampler", "features")
 
+_PACKAGE = Path(__file__).parents[1]
+
 #: Names of classes that the user has given this process.
 _allowed: set[str] = set()
 #: What modules were loaded by, a file or a module's name, for another process.
@@ -199,6 +201,22 @@ def name_of_code(code: Any) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
+def importable_name(code: Any) -> str:
+    """Return ``name_of_code`` of a module, or of its class.
+
+    Raises:
+        ConfigError: a function defines it, so that no process imports it by this name.
+    """
+    name = name_of_code(code)
+    if "<" in name:
+        short = name.rpartition(".")[2]
+        raise ConfigError(
+            f"{shown(short)}: is defined in a function, and workers import it by its name; move it "
+            "to a file, or to the top level of the program"
+        )
+    return name
+
+
 def _from_path(name: str, given: str) -> ModuleType:
     _search(Path.cwd())
     try:
@@ -255,6 +273,7 @@ def _failed(given: str, error: BaseException) -> ConfigError:
 def failed(what: str, error: BaseException) -> ConfigError:
     """Return one line about an exception in the user's code, with the place that raised it."""
     source = traceback.extract_tb(error.__traceback__)[-1]
-    place = f" ({source.filename}:{source.lineno})" if source.lineno else ""
+    ours = Path(source.filename).is_relative_to(_PACKAGE)  # the call itself failed
+    place = f" ({source.filename}:{source.lineno})" if source.lineno and not ours else ""
     reason = one_line(str(error).partition("\n")[0], 200)
     return ConfigError(f"{what} fails with {type(error).__name__}: {reason}{place}")

@@ -121,6 +121,11 @@ def test_what_a_result_says(planted: Graph) -> None:
     assert loaded.history == done.history
     assert (loaded.test_metric, loaded.best_epoch) == (done.test_metric, done.best_epoch)
     assert (loaded.embeddings() == done.embeddings()).all()
+    measured = gnnscale.evaluate(loaded, metrics=["macro_f1", "accuracy"])
+    assert measured.metric == "macro_f1"
+    assert measured.metrics["test"]["accuracy"] == done.test_metric
+    with pytest.raises(ConfigError, match="metrics=macro_f2: allowed are"):
+        gnnscale.evaluate(loaded, metrics=["macro_f2"])
     more = gnnscale.train(planted, **SMALL | {"epochs": 3}, resume=done.directory)
     assert len(more.history) == 3
 
@@ -290,7 +295,7 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
     exported = done.export(tmp_path / "own.safetensors")
     own.load_state_dict(load_file(exported.file))
     # A directory that was found imports nothing.
-    with pytest.raises(ConfigError, match=r"model\.module: names code"):
+    with pytest.raises(ConfigError, match=r"names code.* load\(\.\.\., module='own_mod"):
         gnnscale.load(done.directory)
     again: list[dict[str, Any]] = [
         {"module": OwnBlocks(8, 8, 4, 2)},
@@ -301,11 +306,26 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
         again += [{"module": OwnBlocks}, {"module": "own_modules:OwnBlocks"}]
     else:
         with pytest.raises(ConfigError, match=r"model\.hidden: is needed, .* takes hidden"):
-            gnnscale.load(done.directory, module=OwnBlocks).predict()
+            gnnscale.load(done.directory, module=OwnBlocks)
     for each in again:
         assert np.array_equal(gnnscale.load(done.directory, **each).predict(), done.predict())
     with pytest.raises(ConfigError, match="not weights of this model"):
-        gnnscale.load(done.directory, module=OwnBlocks(8, 9, 4, 2)).predict()
+        gnnscale.load(done.directory, module=OwnBlocks(8, 9, 4, 2))
+    for arguments, message in (
+        ({"hidden": 16}, "not weights of this model"),
+        ({"hiden": 8, "hidden": 8}, r"model\.arguments\.hiden: .*, did you mean 'hidden'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            gnnscale.load(done.directory, module=OwnBlocks, arguments=arguments)
+
+
+def test_a_class_of_a_function_is_no_module(planted: Graph) -> None:
+    class Local(OwnBlocks):
+        pass
+
+    for given in (Local, Local(8, 8, 4, 2)):
+        with pytest.raises(ConfigError, match=r"^Local: is defined in a function, .* to a file"):
+            gnnscale.train(planted, given, **FEW)
 
 
 def test_a_module_that_its_name_does_not_build_again(
@@ -340,6 +360,13 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     assert np.allclose(done.scores(pairs), scores[:, 0], atol=1e-5)
     few, _ = done.partners([4], 1, candidates=[4, 5], graph=planted)
     assert few.tolist() == [[5]]
+    with pytest.raises(ConfigError, match="k=2: there are 2 candidates, allowed is up to 1, as a"):
+        done.partners([4, 2], 2, candidates=[4, 5])
+    both, _ = done.partners([2], 2, candidates=[4, 5])
+    assert sorted(both[0]) == [4, 5]
+    for what in (None, "classes", "logits"):
+        with pytest.raises(ConfigError, match=r"predict: the run predicts edges; use scores for"):
+            done.predict([4], what=what)
     with pytest.raises(ConfigError, match="k=0"):
         done.partners([4], 0)
     with pytest.raises(ConfigError, match="no pair"):

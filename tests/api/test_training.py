@@ -12,6 +12,7 @@ import torch
 from held_rows import HoldEvenVertices
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from one_line import one_line
 from tiny_runs import TINY
 
 from gnnscale import api
@@ -83,6 +84,10 @@ def test_a_resumed_training_ends_as_one_never_stopped(train: Train, tmp_path: Pa
     given: dict[str, Any] = {"computation": computation, "options": options}
     whole = train(epochs=3, directory=tmp_path / "whole", **given)
     train(epochs=1, directory=tmp_path / "part", **given)
+    files = contents(tmp_path / "part")
+    with one_line(f"directory={tmp_path}/part: holds a run; resume={tmp_path}/part "):
+        train(epochs=1, directory=tmp_path / "part", **given)
+    assert contents(tmp_path / "part") == files
     resumed = train(epochs=3, resume=tmp_path / "part", **given)
     assert resumed.directory == tmp_path / "part"
     assert resumed.losses == whole.losses
@@ -92,6 +97,10 @@ def test_a_resumed_training_ends_as_one_never_stopped(train: Train, tmp_path: Pa
         evaluate(EvaluateConfig(run=resumed.directory, num_threads=1))
     with pytest.raises(ConfigError, match=r"resume: model\._target_ is .*GraphSAGE, but"):
         train(epochs=3, resume=tmp_path / "part", options=options)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
 def halves(graph: Graph, num_parts: int) -> Any:

@@ -152,10 +152,13 @@ def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
         translate("train", [f"resume={run}"])
     assert str(error.value) == (
         f"{run}/config.yaml: model.module: names code, and nothing is imported because a file that "
-        f"was found says so; if you trust it: gnnscale train 'resume={run}' model.module=mine:Net"
+        "was found says so; if you trust it, add model.module=mine:Net (and model.arguments."
+        "NAME=VALUE if the class needs more arguments)"
     )
-    with pytest.raises(ConfigError, match=rf"gnnscale evaluate 'run={run}' model.module=mine:Net$"):
+    with pytest.raises(ConfigError, match=r"if you trust it, add model.module=mine:Net \("):
         load_run(run)
+    with pytest.raises(ConfigError, match=r"load\(\.\.\., module='mine:Net'\) \(and arguments="):
+        load_run(run, in_program=True)
     again = ["model.module=mine:Net", f"resume={run}"]
     assert f"resume='{run}'" in translate("train", again).arguments
     # It is what is taken, and what is refused next.
@@ -167,7 +170,7 @@ def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
     """To go on, it is named again; to evaluate, nobody needs it."""
     loss = {"_target_": "gnnscale.model.losses.CustomLoss", "function": "mine:loss"}
     found_run(tmp_path, loss=loss)
-    line = f"gnnscale train resume={tmp_path} loss.function=mine:loss$"
+    line = "if you trust it, add loss.function=mine:loss$"
     with pytest.raises(ConfigError, match=rf"config\.yaml: loss\.function: names code, .*{line}"):
         translate("train", [f"resume={tmp_path}"])
     translate("train", [f"resume={tmp_path}", "loss.function=mine:loss"])
@@ -195,7 +198,7 @@ def test_what_a_found_run_names_is_never_imported(run_lines: Any, tmp_path: Path
     for answer in run_lines(lines, code_of):
         assert answer.status == 1
         (line,) = answer.stderr.splitlines()
-        assert "if you trust it: gnnscale" in line or "class" in line
+        assert "if you trust it, add" in line or "class" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "runs"]
 
 
@@ -229,10 +232,9 @@ def test_a_run_on_files_of_ones_own_goes_on_in_one_line(run_lines: Any, tmp_path
     refused, not_resumed, *done = run_lines(lines, tmp_path)
     reason = (
         "copy/config.yaml: dataset.raw=mine.npz: outside of the run directory, and not used "
-        "because a file that was found says so; if you trust it: gnnscale"
+        "because a file that was found says so; if you trust it, add dataset.raw=mine.npz"
     )
-    assert refused.stderr == f"{reason} evaluate run=copy dataset.raw=mine.npz\n"
-    assert not_resumed.stderr == f"{reason} train resume=copy dataset.raw=mine.npz\n"
+    assert refused.stderr == not_resumed.stderr == f"{reason}\n"
     for answer in done:
         assert answer.status == 0, answer.stderr
     assert (np.load(tmp_path / "p.npy") == np.load(tmp_path / "q.npy")).all()

@@ -172,6 +172,8 @@ def test_from_pyg():
     assert graph.features.__array_interface__["data"][0] == x.data_ptr()
     with pytest.raises(GraphError, match="graph: has no edge_index"):
         from_pyg(geometric.Data(x=x))
+    with pytest.raises(GraphError, match=r"HeteroData; graphs of several types .* not supported"):
+        from_pyg(geometric.HeteroData(a={"x": x}))
     with pytest.raises(GraphError, match="graph: has no features 'x'"):
         from_pyg(geometric.Data(edge_index=data.edge_index))
     featureless = from_pyg(geometric.Data(edge_index=data.edge_index, y=data.y, num_nodes=3))

@@ -41,6 +41,11 @@ class Fails(Small):
         super().__init__(in_channels, out_channels)
 
 
+class FailsInside(Small):
+    def __init__(self, width: int = 4, **others: int) -> None:
+        raise ValueError("no such width")
+
+
 class NoParameters(Small):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels)
@@ -84,8 +89,17 @@ def build(module: Any, **options: Any) -> Any:
     ("module", "options", "said"),
     [
         (NotBuilt, {}, "makes a NotBuilt, must be a torch.nn.Module"),
-        (Fails, {}, r"Fails\(in_channels=5, out_channels=3\) fails with TypeError: .* 'heads'"),
-        (Small, {"arguments": {"heads": 3}}, r"fails with TypeError: .*'heads'"),
+        (Fails, {}, r"Fails needs heads; give model.arguments.heads=VALUE$"),
+        (
+            Small,
+            {"arguments": {"in_chanels": 3}},
+            r"^model.arguments.in_chanels: .*Small takes in_channels, out.*, did you mean 'in_",
+        ),
+        (
+            FailsInside,
+            {},
+            r"FailsInside\(\) fails with ValueError: no such width \(/.*:4\d\)",
+        ),
         (Small, {"hidden": 8}, r"model.hidden=8: .*Small takes no argument of such a name"),
         (Frozen, {}, r"model.hidden: is needed, .*Frozen takes hidden$"),
         (Small, {"dropout": 0.5}, r"model.dropout=0.5: .*Small takes no argument"),

@@ -98,8 +98,7 @@ def found(values: dict[str, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def check(values: dict[str, Any], **given: Any) -> dict[str, Any]:
     given = {name.replace("__", "."): each for name, each in given.items()}
-    command = "gnnscale train resume=run"
-    check_found(values, Top, directory=Path("run"), given=given, command=command)
+    check_found(values, Top, directory=Path("run"), given=given)
     return values
 
 
@@ -149,7 +148,7 @@ def test_code_is_named_again(home: Path) -> None:
     check(values(), data__module="other:SAGE", observers="[a:B]")
     assert refusal(values(), data__module="other:SAGE") == (
         "run/config.yaml: observers: names code, and nothing is imported because a file that was "
-        "found says so; if you trust it: gnnscale train resume=run 'data.module=my pkg:SAGE' "
+        "found says so; if you trust it, add 'data.module=my pkg:SAGE' "
         "'observers=[a:B,c:D]'"
     )
 
@@ -181,7 +180,7 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("text", OUTSIDE)
 def test_a_place_outside_is_named_again(run: Path, text: str) -> None:
     said = refusal({"data": {"store": text}})
-    assert re.match(r"run/config\.yaml: data\.store=.* gnnscale train ", said)
+    assert re.match(r"run/config\.yaml: data\.store=.*; if you trust it, add ", said)
     assert check({"data": {"store": text}}, data__store="x") == {"data": {"store": text}}
 
 
@@ -198,7 +197,7 @@ def test_what_is_typed_again_is_what_the_run_says(run: Path) -> None:
     values = {"data": {"raw": "/my data/it's", "store": "run/plain"}}
     assert refusal(values) == (
         "run/config.yaml: data.raw=/my data/it's: outside of the run directory, and not used "
-        "because a file that was found says so; if you trust it: gnnscale train resume=run "
+        "because a file that was found says so; if you trust it, add "
         """'data.raw='"'"'/my data/it\\'"'"'s'"'"''"""
     )
     said = refusal({"data": {"raw": "http://x"}})
@@ -215,8 +214,8 @@ def test_with_a_store_the_files_that_it_was_made_of_are_not_needed(run: Path) ->
 def test_a_card_is_programmed_by_no_file_of_the_directory(run: Path, home: Path) -> None:
     device = {"image": "run/plain/deep/x.npy", "column": None, "module": None}
     assert refusal({"listed": [device, {"width": 2}]}).endswith(
-        "no card is programmed because a file that was found says so; if you trust it: gnnscale "
-        "train resume=run 'listed=[{image:run/plain/deep/x.npy,column:null,module:null},{width:2}]'"
+        "no card is programmed because a file that was found says so; if you trust it, add "
+        "'listed=[{image:run/plain/deep/x.npy,column:null,module:null},{width:2}]'"
     )
     assert "no card is programmed" in refusal({"listed": [{"image": "home/graphs/x"}]})
     check({"listed": [device]}, listed="[cpu]")
@@ -224,7 +223,7 @@ def test_a_card_is_programmed_by_no_file_of_the_directory(run: Path, home: Path)
 
 def test_options_that_a_command_has_no_use_for_are_left(run: Path) -> None:
     values = {"data": {"store": "/x"}, "observers": ["a:B"]}
-    check_found(values, Top, directory=run, given={}, command="", used=("base.",))
+    check_found(values, Top, directory=run, given={}, used=("base.",))
 
 
 def own_run(run: Path) -> dict[str, Any]:
@@ -471,17 +470,16 @@ def test_no_option_is_followed(
     with pytest.raises(ConfigError, match=f"^{run}/config.yaml: .*{option}") as error:
         watch(outside, lambda: translate("train", [f"resume={run}"]))
     said = str(error.value)
-    again = said.partition("if you trust it: gnnscale train ")[2]
+    again = said.partition("if you trust it, add ")[2].partition(" (and model.arguments.")[0]
     assert len(said) < 2000
     # What it says is what is to be typed.
-    line = shlex.split(again)
-    assert line[0] == f"resume={run}"
+    line = [f"resume={run}", *shlex.split(again)]
     assert len(line) > 1
     assert any(each.startswith(option) for each in line[1:])
     watch(outside, lambda: translate("train", line))
     user_code._allowed.clear()
     if option.startswith(("dataset.", "model.")):
-        with pytest.raises(ConfigError, match=r"if you trust it: gnnscale evaluate run="):
+        with pytest.raises(ConfigError, match=r"if you trust it, add [a-z']"):
             watch(outside, lambda: load_run(run))
     else:
         watch(outside, lambda: load_run(run))
@@ -548,6 +546,8 @@ def test_what_is_given_again_in_python(home: Path, run: Path, monkeypatch: Any) 
     values = hostile("dataset.store", "/elsewhere/x")
     (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
     with pytest.raises(ConfigError, match=r"dataset\.store=/elsewhere/x: outside of the run"):
+        gnnscale.load(run)
+    with pytest.raises(ConfigError, match=r"call load\(\.\.\., options={'dataset\.store': '/elsew"):
         gnnscale.load(run)
     with pytest.raises(ConfigError, match=r"dataset\.store=/elsewhere/y: no such graph store"):
         gnnscale.load(run, options={"dataset.store": Path("/elsewhere/y")})

@@ -84,8 +84,10 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path, name: str) -> None
     check_unused(tmp_path)
     check_unused(tmp_path / "missing")
     (tmp_path / name).mkdir()
-    with pytest.raises(ConfigError, match=f"^output={tmp_path}: holds a run; resume={tmp_path} "):
-        check_unused(tmp_path)
+    for option in ("output", "directory"):
+        message = f"^{option}={tmp_path}: holds a run; resume={tmp_path} "
+        with pytest.raises(ConfigError, match=message):
+            check_unused(tmp_path, option=option)
 
 
 @pytest.mark.parametrize("name", ["multirun.yaml", "results.json", "0"])

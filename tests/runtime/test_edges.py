@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import gnnscale
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
+from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 
@@ -101,6 +102,9 @@ def test_predictions_are_what_was_measured() -> None:
         done.predict_edges(pairs=[[0, 1]])
     with one_line("predict: the run predicts labels of edges"):
         done.predict()
+    asked = PredictConfig(run=done.directory, out=Path("x.npy"), num_threads=1, vertices="test")
+    with one_line("vertices=test: the run predicts labels of edges; edges=test names those"):
+        predict(asked)
     with one_line("features of each edge"):
         done.predict_edges(graph=labelled(with_features=False))
 

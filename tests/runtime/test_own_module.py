@@ -92,7 +92,7 @@ def test_deterministic_over_two_devices(launched: Any, tmp_path: Path) -> None:
 def test_a_run_is_evaluated_by_the_code_that_is_named_again(launched, options, tmp_path) -> None:
     run = launched(tmp_path, *custom("OwnBlocks"))
     OmegaConf.save(options(*custom("OwnBlocks")), tmp_path / "config.yaml", resolve=True)
-    with pytest.raises(ConfigError, match=r"gnnscale evaluate run=.* model.module=own_modules:Own"):
+    with pytest.raises(ConfigError, match=r"if you trust it, add model.module=own_modules:Own"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
 
     def evaluated(name: str) -> Any:

@@ -140,7 +140,7 @@ def predict(config: PredictConfig) -> Path:
     """
     check_file(config.out, force=config.force)
     own_graph = config.graph is None
-    run = load_run(config.run, config.given, command="predict", own_graph=own_graph)
+    run = load_run(config.run, config.given, own_graph=own_graph)
     run = replace(
         run,
         num_threads=config.num_threads,
@@ -149,9 +149,15 @@ def predict(config: PredictConfig) -> Path:
     torch.set_num_threads(config.num_threads)
     graph, trained = _opened(config, run)
     model, signature = trained.model, trained.signature
-    if isinstance(model, EdgeGNN) and config.layer == -1 and config.vertices == "all":
-        _predict_edges(config, run, graph, trained)
-        return config.out
+    if isinstance(model, EdgeGNN) and config.layer == -1:
+        if config.vertices == "all":
+            _predict_edges(config, run, graph, trained)
+            return config.out
+        if isinstance(config.vertices, str) and config.vertices in EDGES:
+            raise ConfigError(
+                f"vertices={config.vertices}: the run predicts labels of edges; edges="
+                f"{config.vertices} names those"
+            )
     if config.edges != "all":
         raise ConfigError(f"edges={config.edges}: the run does not predict labels of edges")
     if config.compares:
@@ -261,24 +267,38 @@ def _compare(
         write_scores(config.out, pairs, scorer.scores(pairs), own)
         return
     vertices = find_vertices(config.vertices, graph, own)
-    candidates = find_candidates(config.candidates, graph, own, top=config.top)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
+    candidates = find_candidates(config.candidates, graph, own, vertices, config.top)
     found = scorer.partners(vertices, candidates, config.top)
     write_partners(config.out, vertices, found, config.top, own)
 
 
-def find_candidates(given: Any, graph: Graph, own: Any, *, top: int) -> IntArray | None:
+def find_candidates(
+    given: Any, graph: Graph, own: Any, vertices: IntArray, top: int, *, option: str = "top"
+) -> IntArray | None:
     """Return the vertices that may be partners, ascending; None for all.
 
+    Args:
+        given: as in ``find_vertices``.
+        own: likewise.
+        vertices: ``[n]``, whose partners are asked for. One that is itself a candidate has one
+            fewer.
+        top: how many partners each has to have.
+        option: names ``top`` in errors.
+
     Raises:
-        ConfigError: as ``find_vertices``; or they are not more than ``top``.
+        ConfigError: as ``find_vertices``; or one of ``vertices`` has fewer candidates.
         GraphError: as ``find_vertices``.
     """
     found = find_vertices(given, graph, own, option="candidates")
     count = graph.num_vertices if found is None else len(found)
-    if count <= top:
-        raise ConfigError(f"top={top}: there are {count} candidates, allowed is up to {count - 1}")
+    among = found is None or bool(np.isin(vertices, found).any())
+    if top > count - among:
+        fewer = ", as a vertex that is one of them is not its own partner" if among else ""
+        raise ConfigError(
+            f"{option}={top}: there are {count} candidates, allowed is up to {count - among}{fewer}"
+        )
     return None if found is None else np.sort(found)
 
 

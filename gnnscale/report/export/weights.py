@@ -86,7 +86,7 @@ def export(config: ExportConfig) -> Exported:
     """
     if config.file.suffix != ".safetensors":
         raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
-    run = load_run(config.run, config.given, command="export")
+    run = load_run(config.run, config.given)
     _check_file(config)
     trained = load_trained(config.run, run)
     weighted = trained.is_weighted(run, config.run)

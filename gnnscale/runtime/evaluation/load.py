@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
@@ -43,7 +42,7 @@ def load_run(
     run: Path,
     given: Mapping[str, Any] | None = None,
     *,
-    command: str = "evaluate",
+    in_program: bool = False,
     own_graph: bool = True,
     measures: bool = False,
 ) -> TrainConfig:
@@ -51,7 +50,7 @@ def load_run(
 
     Args:
         given: options that the user named again, by their dotted names.
-        command: of ``gnnscale``, by which the user gave ``run``, for errors.
+        in_program: whether ``gnnscale.load`` was given ``run``, and no command, for errors.
         own_graph: whether the run's own graph may be opened, so that its places are checked.
         measures: whether what the run measures is measured. Otherwise metrics of the user's, which
             are code, are left out unless ``given`` names them.
@@ -72,7 +71,7 @@ def load_run(
         TrainConfig,
         directory=run,
         given=given,
-        command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
+        in_program=in_program,
         used=(*(_USED if own_graph else _USED[:-1]), *(("metrics",) if measures else ())),
     )
     sampler = _leave_out_code(values, given)

@@ -54,7 +54,8 @@ class PairScorer:
         Every candidate is compared, but a vertex with itself. Of equal scores, any comes first.
 
         Args:
-            candidates: ``[m]`` ascending, more than ``k``; None for all vertices.
+            candidates: ``[m]`` ascending, at least ``k`` besides the vertex itself; None for all
+                vertices.
 
         Returns:
             Partners ``[s, k]``, best first, and their scores ``[s, k]``.

@@ -68,8 +68,16 @@ def test_scores_and_partners_of_a_run(trained: Trained, tmp_path: Path, decoder:
     predict(PredictConfig(out=tmp_path / "few.npy", **some, **given))
     assert set(np.load(tmp_path / "few.ids.npy").reshape(-1)) == {1, 2, 3}
     assert len(np.load(tmp_path / "few.npy")) == graph.num_vertices
-    with one_line("top=3: there are 3 candidates, allowed is up to 2"):
+    with one_line("top=3: there are 3 candidates, allowed is up to 2, as a vertex that is one of"):
         predict(PredictConfig(out=tmp_path / "x.npy", **some | {"top": 3}, **given))
+    # None of those that are asked for is a candidate itself.
+    asked = some | {"top": 3, "vertices": [0, 9]}
+    predict(PredictConfig(out=tmp_path / "all.npy", **asked, **given))
+    every = np.load(tmp_path / "all.ids.npy")
+    assert np.sort(every, axis=1).tolist() == [[1, 2, 3], [1, 2, 3]]
+    assert np.isfinite(np.load(tmp_path / "all.npy")).all()
+    with one_line("top=4: there are 3 candidates, allowed is up to 3"):
+        predict(PredictConfig(out=tmp_path / "x.npy", **asked | {"top": 4}, **given))
 
 
 def test_options_that_do_not_go_together(trained: Trained, tmp_path: Path) -> None:
