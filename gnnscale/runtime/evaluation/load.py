@@ -144,7 +144,8 @@ def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
 
     Raises:
         ConfigError: the model learned rows of the vertices that it was trained on; or features are
-            not those of the run.
+            not those of the run; or edges
+            have weights that the run had not, or the other way round, and the model uses them.
         GraphError: the graph has no features, and the run makes none.
     """
     if run.features.learns:
@@ -153,6 +154,8 @@ def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
             f"knows no vertex of {graph.name}; train with features=degrees or with features of "
             "the vertices to predict other graphs"
         )
+    if trained.model.uses_edge_weights:
+        trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
     return graph_read(run, trained.signature.fitted(graph))
 
