@@ -36,13 +36,14 @@ class StoreWriter:
 
     A context manager, which removes its temporary files at the end. The number of vertices comes
     first. Everything is checked as it arrives, and errors name the ``source`` given with it.
-    ``path`` is an empty directory.
+    ``path`` is an empty directory. ``advises`` says whether a model will be trained.
     """
 
-    def __init__(self, path: Path, options: StoreOptions) -> None:
+    def __init__(self, path: Path, options: StoreOptions, *, advises: bool = True) -> None:
         self.path = path
         self.notes: dict[str, Any] = {}  # further entries of meta.json
         self._options = options
+        self._advises = advises
         self._spool: edge_spool.EdgeSpool | None = None
         #: whether the store lists its edges as they come, for their labels; set before the first
         self.lists_edges = False
@@ -169,7 +170,7 @@ class StoreWriter:
 
     def _warn_of(self, spread: Spread, source: object, columns: str) -> None:
         """Warn of a column of features that is far larger than others; ``columns`` are a note."""
-        if spread.widest is None:
+        if spread.widest is None or not self._advises:
             return
         column, largest, usual = spread.widest
         name = self._name_of(column, columns)
