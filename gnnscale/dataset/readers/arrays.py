@@ -90,6 +90,7 @@ class Arrays(base.Dataset):
             others = sorted(set(arrays.names) - _NAMES)
             if others:
                 _LOG.info("%s: not read: %s", arrays.path, ", ".join(others))
+            writer.counts_repeated = True
             writer.lists_edges = _found(arrays, _EDGE_LABELS) is not None
             features = _found(arrays, _FEATURES)
             if features is None:

@@ -198,7 +198,7 @@ class Tables(base.Dataset):
         ids = self._read_vertices(vertices, writer)
         if expected is None:
             self._check_memory(vertices, writer.num_vertices, writer.path)
-        writer.lists_edges = self.edge_label is not None
+        writer.lists_edges, writer.counts_repeated = self.edge_label is not None, True
         for each in edges.mapped(ids):
             writer.add_edges(
                 *(each.src, each.dst),

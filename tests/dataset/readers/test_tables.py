@@ -937,3 +937,23 @@ def test_a_table_of_another_encoding(tables, tmp_path):
     for features in (None, ["city"]):
         with one_line("column 'city' is not UTF-8", error=GraphError):
             replace(source, features=features).prepare()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "2 of 4 edges, reverses included, have the ends of another, and are stored once; the"),
+        ({"self_loops": "add"}, "2 of 4 edges"),
+        ({"weight": None, "edge_features": None}, "are stored once; dataset.drop_duplicates=false"),
+        ({"drop_duplicates": False}, None),
+    ],
+)
+def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
+    caplog.set_level(logging.INFO)
+    edges = "source,target,weight,amount\n1,2,1,5\n1,2,1,6\n1,2,1,7\n2,3,1,8\n"
+    graph = tables(BARE, edges, **{"label": None, "edge_features": ["amount"], **options}).open()
+    assert (words is None) == ("ends of another" not in caplog.text)
+    assert (words or "") in caplog.text
+    if options == {}:
+        assert "the first are kept; their weights are added up" in caplog.text
+        assert graph.edge_weights.tolist() == [3, 1]
