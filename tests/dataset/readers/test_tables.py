@@ -957,3 +957,11 @@ def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
     if options == {}:
         assert "the first are kept; their weights are added up" in caplog.text
         assert graph.edge_weights.tolist() == [3, 1]
+
+
+def test_edges_to_predict_are_listed_without_labels(tables):
+    edges = "source,target,y\n1,2,\n2,3,\n"
+    source = tables(BARE, edges, label=None, edge_label="y")
+    graph = source.to_predict(None, None, splits=False).open()
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2]]
+    assert graph.edge_labels is None
