@@ -4,6 +4,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from gnnscale.core.arrays import Array, Int64Array
 from gnnscale.dataset.storage import raw_files, remote
 from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.dataset.tables.categories import Column
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 
@@ -45,6 +47,22 @@ class GraphSource(ABC):
             GraphError: as ``prepare`` does, or the store is damaged.
         """
         return Graph.open(self.prepare())
+
+    def to_predict(
+        self,
+        columns: Sequence[Column] | None,
+        edge_columns: Sequence[Column] | None,
+        *,
+        splits: bool,
+    ) -> "GraphSource":
+        """Return the source of this graph for predictions: with no more than these need.
+
+        Args:
+            columns: of the features that the run reads; None if they have no names.
+            edge_columns: likewise, of the features of edges.
+            splits: whether parts of the split are named.
+        """
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +94,11 @@ class Dataset(StoreOptions, GraphSource):
     has_split: ClassVar[bool] = True
     #: Whether the graph is drawn, so that there are no published files.
     generated: ClassVar[bool] = False
+    #: Whether users bring the graph, which may have neither labels nor a split for predictions.
+    _is_users: ClassVar[bool] = False
+    #: Whether the store is for training, so that it gets labels, and the user advice.
+    _has_labels: ClassVar[bool] = True
+    _advises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,6 +160,33 @@ class Dataset(StoreOptions, GraphSource):
         if folder is None and not self.generated and "made" in read_meta(path).entries:
             _LOG.warning("%s: features and labels are made, not published", self.name)
         return path
+
+    def to_predict(
+        self,
+        columns: Sequence[Column] | None,
+        edge_columns: Sequence[Column] | None,
+        *,
+        splits: bool,
+    ) -> "Dataset":
+        """Return this dataset without advice for training and, if users bring it, without labels.
+
+        A store that ``store`` names stays what it is, if these options made it.
+        """
+        found = copy(self)
+        object.__setattr__(found, "_advises", False)
+        if self._is_users and not splits and not self._is_prepared():
+            object.__setattr__(found, "_has_labels", False)
+        return found
+
+    def _is_prepared(self) -> bool:
+        """Whether ``store`` names a store that these options made."""
+        if self.store is None or not (path := self.store_path()).exists():
+            return False
+        try:
+            raw_files.check_options(path, read_meta(path), self._identity())
+        except GraphError:
+            return False
+        return True
 
     def _outdated(self, path: Path, force: bool) -> str:
         """Return why the store at ``path`` must be made anew; empty if it need not."""
@@ -215,7 +265,7 @@ class Dataset(StoreOptions, GraphSource):
         root = self.raw_path() if files else folder
         before = [file.stat().st_mtime_ns for file in files]
         with (
-            StoreWriter(folder, self) as writer,
+            StoreWriter(folder, self, advises=self._advises) as writer,
             progress.track(f"preparing {self.name}"),
             raw_files.raw_records(files, root) as records,
         ):
@@ -239,7 +289,8 @@ class Dataset(StoreOptions, GraphSource):
         """Everything that changes the content of the store, except the raw files."""
         skip = ("raw", "store", "memory_bytes")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"layout": type(self).__name__} | {
+        labels = {} if self._has_labels else {"labels": "unread"}
+        return {"layout": type(self).__name__, **labels} | {
             name: value
             for name, value in values.items()
             if name not in skip and _LATER.get(name, _NONE) != value

@@ -207,6 +207,8 @@ class PyGModel(_WrappedModel):
     computes only the rows that are needed.
     """
 
+    uses_edge_weights: bool = False
+
     def __init__(self, module: nn.Module, *, bipartite: bool = False) -> None:
         """Wrap ``module``; ``bipartite`` selects its form."""
         super().__init__(module)

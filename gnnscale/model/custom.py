@@ -53,6 +53,8 @@ class ScatterGatherUpdate(nn.Module):
 class CustomLayer(GraphLayer):
     """A layer that computes a ``ScatterGatherUpdate``."""
 
+    uses_edge_weights: bool = False
+
     def __init__(self, functions: ScatterGatherUpdate, num_in: int, num_out: int) -> None:
         """Build the layer around ``functions``, from ``num_in`` to ``num_out`` features."""
         super().__init__()

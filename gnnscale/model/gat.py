@@ -211,6 +211,7 @@ class AttentionLayer(GraphLayer):
     then has the mean of the features of v's in-edges.
     """
 
+    uses_edge_weights: bool = False
     named: ClassVar[str]  #: how an option chooses it, in messages
     #: Of LeakyReLU.
     slope: ClassVar[float] = 0.2

@@ -142,6 +142,11 @@ class GNN(trainable.TrainableModel):
         """Whether ``Inputs.edge_attr`` is needed."""
         return any(self.layer(index).uses_edge_features for index in range(len(self.layers)))
 
+    @property
+    def uses_edge_weights(self) -> bool:  # type: ignore[override]
+        """Whether weights of edges change what it computes."""
+        return any(self.layer(index).uses_edge_weights for index in range(len(self.layers)))
+
     def load(
         self,
         store: FeatureStore,

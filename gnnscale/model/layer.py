@@ -32,6 +32,8 @@ class GraphLayer(nn.Module):
     uses_degrees: bool = False
     #: Whether ``Block.edge_attr`` is needed.
     uses_edge_features: bool = False
+    #: Whether weights of edges change what it computes.
+    uses_edge_weights: bool = True
     #: Whether ``load`` aggregates, so that only the rows of destinations are left.
     aggregates_on_load: ClassVar[bool] = False
     #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:

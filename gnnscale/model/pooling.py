@@ -17,6 +17,8 @@ class PoolingLayer(GraphLayer):
     are not used.
     """
 
+    uses_edge_weights: bool = False
+
     def __init__(self, num_in: int, num_out: int) -> None:
         """Build a layer from ``num_in`` to ``num_out`` features."""
         super().__init__()

@@ -68,6 +68,8 @@ class TrainableModel(nn.Module):
     uses_degrees: bool = False
     #: Whether ``Inputs.edge_attr`` is needed.
     uses_edge_features: bool = False
+    #: Whether weights of edges may change what it computes.
+    uses_edge_weights: bool = True
     #: The layers, inputs first, if the model ``infers_by_layer``.
     layers: Sequence[nn.Module] | nn.ModuleList
     #: f^0 .. f^L, features of each layer's rows, inputs first; if there are ``layers``.

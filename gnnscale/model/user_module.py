@@ -78,6 +78,7 @@ class UserModel(trainable.TrainableModel):
         """Wrap ``module``, which reads ``edge_width`` features of each edge."""
         super().__init__()
         self.uses_edge_features = edge_width > 0
+        self.uses_edge_weights = trial.CALLS[form].weighs_edges
         self.module = module  #: the user's
         self.form = form  #: how it is called
         self._num_classes = widths[1]

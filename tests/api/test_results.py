@@ -283,6 +283,22 @@ def test_vertices_of_another_graph(planted: Graph) -> None:
         done.predict([50], graph=other)
 
 
+@pytest.mark.parametrize(("model", "uses"), [("sage", True), ("gat", False)])
+def test_weights_of_another_graph_are_as_those_of_the_run(
+    planted: Graph, model: str, uses: bool
+) -> None:
+    done = gnnscale.train(planted, model, **SMALL | {"epochs": 1})
+    rows, edges = np.ones((3, 8), np.float32), ([0, 1], [1, 2])
+    plain = gnnscale.from_arrays(edges, rows)
+    weighted = gnnscale.from_arrays(edges, rows, edge_weights=[1.0, 9.0])
+    expected = done.predict(graph=plain, what="logits")
+    if uses:
+        with pytest.raises(ConfigError, match="have weights, and the run was trained on planted w"):
+            done.predict(graph=weighted)
+    else:
+        assert (done.predict(graph=weighted, what="logits") == expected).all()
+
+
 @pytest.mark.parametrize("built", [False, True])
 def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> None:
     own = OwnBlocks(8, 8, 4, 2)

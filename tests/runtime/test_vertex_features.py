@@ -12,9 +12,11 @@ from learnt import same, weights
 from gnnscale.api import results as api
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import find_memory
+from gnnscale.dataset import ExistingStore
 from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.plan.simulator.task import measured_task
+from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.runtime import vertex_features
 from gnnscale.runtime.cache.task import plan_caches
 from gnnscale.runtime.checkpoint.artefacts import make_artefacts
@@ -190,6 +192,11 @@ def test_exported_weights_load_into_the_model(run: Any, tmp_path: Path) -> None:
     assert result.predict([3, 5]).shape == (2,)
     with pytest.raises(ConfigError, match=r"^dataset: the run has learned a row for each vertex"):
         result.predict(graph=result.graph)
+    # Before the other graph is read, which may have other faults.
+    gone = ExistingStore(store=str(tmp_path / "gone"))
+    config = PredictConfig(run=tmp_path / "run", out=tmp_path / "p.npy", num_threads=1, graph=gone)
+    with pytest.raises(ConfigError, match=r"^dataset: the run has learned a row for each vertex"):
+        predict(config)
 
 
 def write_config(directory: Path, overrides: Any) -> None:

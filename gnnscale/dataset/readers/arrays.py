@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -68,6 +68,8 @@ class Arrays(base.Dataset):
     lists: str = "csc"
     metric: str | None = None
 
+    _is_users: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("dataset.lists", self.lists, _LISTS)
@@ -88,6 +90,7 @@ class Arrays(base.Dataset):
             others = sorted(set(arrays.names) - _NAMES)
             if others:
                 _LOG.info("%s: not read: %s", arrays.path, ", ".join(others))
+            writer.counts_repeated = True
             writer.lists_edges = _found(arrays, _EDGE_LABELS) is not None
             features = _found(arrays, _FEATURES)
             if features is None:
@@ -98,8 +101,11 @@ class Arrays(base.Dataset):
                 writer.set_featureless(source=arrays.path)
             else:
                 self._read_with_features(arrays, writer, features)
-            self._read_labels(arrays, writer)
-            self._read_edge_labels(arrays, writer)
+            if self._has_labels:
+                self._read_labels(arrays, writer)
+                self._read_edge_labels(arrays, writer)
+            else:
+                writer.set_unlabelled()
 
     def _read_with_features(
         self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter, features: str

@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
+from typing import Any, ClassVar
 
 from gnnscale.artifact import files
 from gnnscale.core import ConfigError, GraphError, check_choice, shown
 from gnnscale.core.arrays import Array
-from gnnscale.dataset.base import Dataset
+from gnnscale.dataset import base
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import table_files, usual_names
-from gnnscale.dataset.tables.categories import holds_texts
+from gnnscale.dataset.tables.categories import Column, holds_texts
 from gnnscale.dataset.tables.columns import FeatureColumns
 from gnnscale.dataset.tables.edges import EdgeLabelColumns, EdgeTable
 from gnnscale.dataset.tables.ids import ID_TYPES
@@ -39,7 +40,7 @@ _EDGE_ROW_BYTES, _EDGE_LABEL_BYTES = 28, 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tables(Dataset):
+class Tables(base.Dataset):
     """A folder with a table of vertices and a table of edges.
 
     A table is ``vertices.parquet``, ``vertices.csv`` or ``vertices.csv.gz``, or a folder
@@ -96,6 +97,8 @@ class Tables(Dataset):
     edge_split_column: str = field(default="split", metadata=names("text"))
     delimiter: str = ","
 
+    _is_users: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for option, name in (("vertices", self.vertices), ("edges", self.edges)):
@@ -134,6 +137,33 @@ class Tables(Dataset):
                     f"dataset.edge_categories: {shown(column)} is no column of edge_features"
                 )
 
+    def to_predict(
+        self,
+        columns: Sequence[Column] | None,
+        edge_columns: Sequence[Column] | None,
+        *,
+        splits: bool,
+    ) -> base.Dataset:
+        """Return the tables without labels, and with the columns of the run unless they are given.
+
+        Raises:
+            ConfigError: such a column has another role by the options.
+        """
+        given: dict[str, Any] = {}
+        if not self._is_prepared():
+            if columns and self.features is None:
+                names, given["features"] = _named_alike(columns)
+                given["categories"] = self.categories or names
+            if edge_columns and self.edge_features is None:
+                names, given["edge_features"] = _named_alike(edge_columns)
+                given["edge_categories"] = self.edge_categories or names
+            if self.label in given.get("features", ()) and not splits:
+                given["label"] = None
+            if self.weight == _WEIGHT and _WEIGHT in given.get("edge_features", ()):
+                given["weight"] = None
+        found = replace(self, **given) if given else self
+        return super(Tables, found).to_predict(columns, edge_columns, splits=splits)
+
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""
         return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
@@ -168,7 +198,7 @@ class Tables(Dataset):
         ids = self._read_vertices(vertices, writer)
         if expected is None:
             self._check_memory(vertices, writer.num_vertices, writer.path)
-        writer.lists_edges = edges.labels is not None
+        writer.lists_edges, writer.counts_repeated = self.edge_label is not None, True
         for each in edges.mapped(ids):
             writer.add_edges(
                 *(each.src, each.dst),
@@ -230,7 +260,7 @@ class Tables(Dataset):
         )
 
     def _edge_labels(self, table: Table) -> EdgeLabelColumns | None:
-        if self.edge_label is None:
+        if self.edge_label is None or not self._has_labels:
             return None
         name = table.require("edge_label", self.edge_label)
         split = None
@@ -279,11 +309,11 @@ class Tables(Dataset):
         ids = id_columns.IdColumn(table.require("id", self.id), self.id_type, max_bytes)
         types = {self.id: id_columns.csv_id_type(self.id_type, table.types[self.id])}
         labels = split = None
-        if self.label is not None:
+        if self.label is not None and self._has_labels:
             _require_or(table, "label", self.label, "dataset.label=null")
             labels = LabelColumn(self.label, self.label_kind)
             types[self.label] = csv_label_type(table.types[self.label])
-        if self.label is not None and self.split == "published":
+        if labels is not None and self.split == "published":
             _require_or(table, "split_column", self.split_column, "dataset.split=random")
             split = SplitColumn(self.split_column)
             types[self.split_column] = pyarrow.string()
@@ -324,6 +354,12 @@ def _categories(table: Table, names: Sequence[str], given: list[str] | None) -> 
     return {
         name: name in asked for name in names if name in asked or holds_texts(table.types[name])
     }
+
+
+def _named_alike(columns: Sequence[Column]) -> tuple[list[str] | None, list[str]]:
+    """Return the names of those with categories, None without, and the names of all."""
+    categories = [each.name for each in columns if each.categories is not None]
+    return categories or None, [each.name for each in columns]
 
 
 def _check_named(option: str, columns: list[str] | None, taken: Sequence[str | None]) -> None:

@@ -36,16 +36,19 @@ class StoreWriter:
 
     A context manager, which removes its temporary files at the end. The number of vertices comes
     first. Everything is checked as it arrives, and errors name the ``source`` given with it.
-    ``path`` is an empty directory.
+    ``path`` is an empty directory. ``advises`` says whether a model will be trained.
     """
 
-    def __init__(self, path: Path, options: StoreOptions) -> None:
+    def __init__(self, path: Path, options: StoreOptions, *, advises: bool = True) -> None:
         self.path = path
         self.notes: dict[str, Any] = {}  # further entries of meta.json
         self._options = options
+        self._advises = advises
         self._spool: edge_spool.EdgeSpool | None = None
         #: whether the store lists its edges as they come, for their labels; set before the first
         self.lists_edges = False
+        #: whether to log how many edges repeat others, of a graph that the user brings
+        self.counts_repeated = False
         self._published: PublishedEdges | None = None
         self._edge_labels: tuple[Array, int] | None = None
         self._edge_split: tuple[dict[str, Array], object] | None = None
@@ -137,8 +140,24 @@ class StoreWriter:
                 self._arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
                 if not self._options.standardize:
                     self._warn_of(self._published.spread, self._published.source, "edge_columns")
+            if self.counts_repeated:
+                self._report_repeated(spool)
             spool.close()
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
+
+    def _report_repeated(self, spool: edge_spool.EdgeSpool) -> None:
+        """Log how many edges are not stored, as others have the same ends."""
+        loops = spool.num_vertices * spool.adds_loops
+        num_stored = self._arrays["indices"].shape[0] - loops
+        repeated = spool.num_edges - num_stored
+        if repeated:
+            kept = "; the features of the first are kept" if spool.has_rows else ""
+            kept += "; their weights are added up" if spool.weighted else ""
+            _LOG.info(
+                "%s of %s edges, reverses included, have the ends of another, and are stored once%s"
+                "; dataset.drop_duplicates=false stores all",
+                *(f"{repeated:,}", f"{spool.num_edges:,}", kept),
+            )
 
     def write_features(
         self, chunks: Iterable[Array], *, num_features: int, dtype: str, source: object
@@ -169,7 +188,7 @@ class StoreWriter:
 
     def _warn_of(self, spread: Spread, source: object, columns: str) -> None:
         """Warn of a column of features that is far larger than others; ``columns`` are a note."""
-        if spread.widest is None:
+        if spread.widest is None or not self._advises:
             return
         column, largest, usual = spread.widest
         name = self._name_of(column, columns)

@@ -130,6 +130,13 @@ def is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
 
 
+def is_binary(kind: Any) -> bool:
+    """Whether an Arrow type is one of bytes, as CSV has if it is not UTF-8."""
+    from pyarrow import types
+
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
 def with_texts(batch: Batch) -> Batch:
     """Return the batch with its texts as large_string arrays without a dictionary.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,6 +72,7 @@ def find_categories(
         for column, values in found.items():
             values.update(_texts(batch, column).unique().drop_null().to_pylist())
             if len(values) > MAX_CATEGORIES:
+                _refuse_text(table, column, values)
                 raise GraphError(
                     f"{batch.file}: column {shown(repr(column))} has over {MAX_CATEGORIES} "
                     "different values, which is too many for categories; free text is not read: "
@@ -84,6 +85,21 @@ def find_categories(
                 f"leave it out by dataset.{option}=[...]"
             )
     return {column: tuple(sorted(values)) for column, values in found.items()}
+
+
+def _refuse_text(table: Table, column: str, values: Collection[str]) -> None:
+    """Raise GraphError for the first text in a column of numbers, if most of ``values`` are."""
+    import pyarrow
+
+    if 2 * sum(_NUMBER.fullmatch(each) is not None for each in values) <= len(values):
+        return
+    for batch in table.batches([column], {column: pyarrow.string()}, 64):
+        for index, value in enumerate(_texts(batch, column).to_pylist()):
+            if value is not None and not _NUMBER.fullmatch(value):
+                raise GraphError(
+                    f"{batch.place(index)}: {shown(column)} is {shown(repr(value))}, and most "
+                    "values of the column are numbers"
+                )
 
 
 def mixed_up(categories: Sequence[str]) -> str | None:

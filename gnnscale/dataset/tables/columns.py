@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnscale.artifact.graph_store import GRAPH_STORE, read_meta
 from gnnscale.core import Array, Float32Array, GraphError, shown
-from gnnscale.dataset.tables.batch import Batch, first_null, floats, refuse_nulls
+from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_binary, refuse_nulls
 from gnnscale.dataset.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.dataset.tables.table import Table
 from gnnscale.graph import Graph
@@ -88,6 +88,11 @@ class FeatureColumns:
         for column, kind in zip(columns, kinds, strict=True):
             if column in self._categories:
                 continue
+            if table.is_csv and is_binary(kind):
+                raise GraphError(
+                    f"{table.path}: column {shown(repr(column))} is not UTF-8; save the table as "
+                    "UTF-8"
+                )
             if not _holds_numbers(kind) and not (named and table.is_csv):
                 raise GraphError(
                     f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
@@ -187,7 +192,8 @@ class FeatureColumns:
             if is_list:
                 rows[:, place] = _list_values(batch, column, width)
             else:
-                rows[:, place.start] = floats(batch, column, np.float32)
+                rows[:, place.start] = values = floats(batch, column, np.float32)
+                _refuse_infinite(batch, column, values)
         return rows
 
     def _measured(self) -> list[int]:
@@ -255,6 +261,20 @@ def _list_values(batch: Batch, column: str, width: int) -> Array:
         raise GraphError(
             f"{batch.place(empty // width)}: number {empty % width + 1} of {shown(column)} is empty"
         )
-    return floats(Batch(batch.file, batch.row, {column: flat}), column, np.float32).reshape(
-        -1, width
+    values = floats(Batch(batch.file, batch.row, {column: flat}), column, np.float32)
+    _refuse_infinite(batch, column, values.reshape(-1, width))
+    return values.reshape(-1, width)
+
+
+def _refuse_infinite(batch: Batch, column: str, values: Array) -> None:
+    """Raise GraphError if ``values``, ``[rows]`` or ``[rows, width]``, are not finite."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    place = tuple(np.argwhere(~finite)[0])
+    which = shown(column)
+    if len(place) == 2:
+        which = f"number {place[1] + 1} of {which}"
+    raise GraphError(
+        f"{batch.place(place[0])}: {which} is {values[place]}, features must be finite"
     )

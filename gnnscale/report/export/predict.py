@@ -35,6 +35,7 @@ from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.signature import Signature
 from gnnscale.runtime.evaluation.load import (
     Trained,
+    check_predicts_others,
     load_run,
     load_trained,
     open_other,
@@ -313,4 +314,10 @@ def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Tr
         graph = open_run_task(run, config.run).graph
         return graph, load_trained(config.run, run, graph)
     trained = load_trained(config.run, run)
-    return open_other(run, trained, config.graph.open()), trained
+    signature = trained.signature
+    check_predicts_others(run, signature)
+    parts = (config.vertices, config.candidates, config.edges)
+    splits = any(isinstance(each, str) and each in EDGES[1:] for each in parts)
+    columns, of_edges = signature.columns, signature.edge_columns
+    other = config.graph.to_predict(columns, of_edges, splits=splits)
+    return open_other(run, trained, other.open()), trained

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, cast
 
 from msgspec import Meta
 
-from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
-from gnnscale.core import ConfigError, Int64Array, decode, shown, write_atomically
+from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, read_meta
+from gnnscale.core import ConfigError, Int64Array, decode, one_line, shown, write_atomically
 from gnnscale.dataset.storage.scaling import (
     Scaling,
     read_edge_scaling,
@@ -38,6 +38,8 @@ SIGNATURE = Path("checkpoints", "signature.json")
 _LABELS = Literal["classes", "multilabel", "regression"]
 #: Names of columns and of classes take at most 1 MiB each.
 _MAX_BYTES = 16 << 20
+#: Characters of a path in an error.
+_MAX_PLACE = 200
 #: Columns that an error lists.
 _MAX_LISTED = 12
 
@@ -138,6 +140,25 @@ class Signature:
             return scaled_graph(arranged, self.scaling)
         return arranged
 
+    def check_weights(self, graph: Graph) -> None:
+        """Refuse ``graph`` unless its edges have weights if and only if those of the run have.
+
+        Raises:
+            ConfigError: weights are missing, or the run had no weights.
+        """
+        weighted = graph.edge_weights is not None
+        if self.edge_weights is None or self.edge_weights == weighted:
+            return
+        if weighted:
+            raise ConfigError(
+                f"dataset: edges of {_placed(graph)} have weights, and the run was trained on "
+                f"{self.graph} without; dataset.weight=null reads none of a table"
+            )
+        raise ConfigError(
+            f"dataset: edges of {_placed(graph)} have no weights, and the run was trained on "
+            f"those of {self.graph}; name their column in a table by dataset.weight=COLUMN"
+        )
+
     def _fitted_edges(self, graph: Graph) -> Graph:
         """Return ``graph`` with the features of edges as the model reads them, none if it does not.
 
@@ -162,7 +183,7 @@ class Signature:
         num_features = graph.num_features if places is None else len(places)
         if num_features != self.num_features:
             raise ConfigError(
-                f"dataset: {graph.name} has {num_features} features, and the run was trained "
+                f"dataset: {_placed(graph)} has {num_features} features, and the run was trained "
                 f"on {self.num_features} of {self.graph}"
             )
         return places
@@ -175,11 +196,21 @@ class Signature:
             places = places_of(graph.name, columns, self.edge_columns)
         num_features = graph.num_edge_features if places is None else len(places)
         if num_features != self.num_edge_features:
+            own = [each.name for each in self.edge_columns or ()]
+            advice = f"; set dataset.edge_features=[{_listed(own)}]" if own else ""
             raise ConfigError(
-                f"dataset: {graph.name} has {num_features} features of each edge, and "
-                f"the run was trained on {self.num_edge_features} of {self.graph}"
+                f"dataset: {_placed(graph)} has {num_features} features of each edge, and "
+                f"the run was trained on {self.num_edge_features} of {self.graph}{advice}"
             )
         return places
+
+
+def _placed(graph: Graph) -> str:
+    """Return the name of a graph, and what it was made of, as others may have this name."""
+    if graph.path is None:
+        return f"the given {graph.name}"
+    made_of = read_meta(graph.path).entries.get("source") or graph.path
+    return f"{graph.name} ({one_line(made_of, _MAX_PLACE)})"
 
 
 def _check_scaling(name: str, found: Scaling | None, own: Scaling | None, arranged: bool) -> None:

@@ -143,17 +143,25 @@ def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
 
     Raises:
         ConfigError: the model learned rows of the vertices that it was trained on; or features are
-            not those of the run.
+            not those of the run; or edges
+            have weights that the run had not, or the other way round, and the model uses them.
         GraphError: the graph has no features, and the run makes none.
     """
-    if run.features.learns:
-        raise ConfigError(
-            f"dataset: the run has learned a row for each vertex of {trained.signature.graph}, and "
-            f"knows no vertex of {graph.name}; train with features=degrees or with features of "
-            "the vertices to predict other graphs"
-        )
+    check_predicts_others(run, trained.signature)
+    if trained.model.uses_edge_weights:
+        trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
     return graph_read(run, trained.signature.fitted(graph))
+
+
+def check_predicts_others(run: TrainConfig, signature: Signature) -> None:
+    """Raise ConfigError if the model learned rows of the vertices that it was trained on."""
+    if run.features.learns:
+        raise ConfigError(
+            f"dataset: the run has learned a row for each vertex of {signature.graph}, and "
+            "knows no vertex of another graph; train with features=degrees or with features of "
+            "the vertices to predict other graphs"
+        )
 
 
 def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:

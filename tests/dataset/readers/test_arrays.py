@@ -450,3 +450,15 @@ def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(NoSpaceError, match=r"^raw: preparing: needs 1.2 MiB of disk, and 1.0 MiB"):
         replace(NEEDS, memory_bytes=1000).check("raw", tmp_path)
+
+
+def test_predictions_need_neither_labels_nor_a_split(tmp_path: Path) -> None:
+    bare = {name: WHOLE[name] for name in ("edge_index", "features", "labels")}
+    raw = put(tmp_path / "mine", "folder", bare | {"labels": np.full(4, -1)})
+    source = Arrays(name="mine", raw=str(raw), store=str(tmp_path / "store"))
+    for _ in range(2):  # made, and found again
+        graph = source.to_predict(None, None, splits=False).open()
+        assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
+        np.testing.assert_array_equal(graph.features, X)
+    with pytest.raises(GraphError, match="no vertex has a label"):
+        replace(source, store=None).to_predict(None, None, splits=True).open()

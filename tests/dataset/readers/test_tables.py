@@ -296,7 +296,7 @@ def test_edges_have_no_features_unless_they_are_named(tables):
         (
             EDGES_WITH.replace(",2,5,", ",nan,5,"),
             ["amount"],
-            "csv: feature 0 of edge 1 is nan, fea",
+            "csv: row 2: amount is nan, features must be",
         ),
         (
             PARQUET_EDGES | {"x": pa.array([1, 2, 3, 4], pa.timestamp("ms"))},
@@ -872,3 +872,96 @@ def test_names_of_classes_of_a_found_store(tables):
     change_meta(graph, lambda meta: meta.update(classes=["a", "\ud800"]))
     with pytest.raises(GraphError, match="classes are not the names of 2 classes"):
         read_classes(graph)
+
+
+def test_predictions_need_neither_labels_nor_a_split(tables, caplog):
+    """Columns are those of the run, in its order; a model is not advised how to be trained."""
+    run = tables("id,label,split,a,city\n1,0,train,1,x\n2,1,val,2,y\n3,1,test,2,y\n", THREE)
+    known = read_columns(run.open())
+    vertices = "id,label,extra,city,a\n1,,9,x,90000\n2,,9,y,2\n3,,9,x,1\n"
+    caplog.clear()
+    found = tables(vertices, THREE).to_predict(known, None, splits=False).open()
+    assert read_columns(found) == known
+    assert found.features[:, 0].tolist() == [90000, 2, 1]
+    assert (found.num_classes, len(found.train_idx)) == (0, 0)
+    assert "standardize" not in caplog.text
+    with one_line("has no column 'split' (dataset.split_column)", error=GraphError):
+        tables(vertices, THREE).to_predict(known, None, splits=True).open()
+
+
+def test_a_feature_that_is_named_as_labels_are_by_default_is_one(tables):
+    known = (Column(name="label", width=1),)
+    found = tables("id,label,a\n1,7,5\n2,8,5\n3,9,5\n", THREE).to_predict(known, None, splits=False)
+    assert found.open().features.tolist() == [[7], [8], [9]]
+
+
+def test_edges_to_predict_have_the_columns_of_the_run(tables):
+    known = (Column(name="weight", width=1), Column(name="kind", width=2, categories=("1", "2")))
+    edges = "source,target,kind,weight\n1,2,2,5\n2,3,1,6\n"
+    graph = tables(BARE, edges).to_predict(None, known, splits=False).open()
+    assert graph.edge_features.tolist() == [[5, 0, 1], [6, 1, 0]]
+    assert read_edge_columns(graph) == known
+    assert graph.edge_weights is None
+
+
+def test_a_store_that_the_user_has_prepared_is_predicted_as_it_is(tables, tmp_path):
+    source = tables(store=str(tmp_path / "own"))
+    path = source.prepare()
+    assert source.to_predict((Column(name="a", width=1),), None, splits=False).open().path == path
+
+
+BARE = "id,a\n1,5\n2,5\n3,5\n"
+THREE = "source,target\n1,2\n2,3\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_numbers_that_are_not_finite_are_named_by_row(tables, kind):
+    edges = "source,target,amount\n1,2,1\n2,3,nan\n3,1,2\n"
+    if kind == "parquet":
+        edges = {"source": [1, 2], "target": [2, 3], "amount": [[1.0, 2.0], [1.0, np.inf]]}
+    wanted = "row 2: amount is nan" if kind == "csv" else "row 2: number 2 of amount is inf"
+    with one_line(wanted, "features must be finite", error=GraphError):
+        tables(BARE, edges, label=None, edge_features=["amount"]).prepare()
+
+
+def test_a_text_in_a_column_of_numbers_is_named(tables):
+    rows = "".join(f"{vertex},{vertex}\n" for vertex in range(1, 400))
+    with one_line("row 400: a is '12.5 EUR', and most", error=GraphError):
+        tables(f"id,a\n{rows}400,12.5 EUR\n", THREE, label=None).prepare()
+
+
+def test_a_table_of_another_encoding(tables, tmp_path):
+    source = tables("id,city\n1,a\n2,b\n3,c\n", THREE, label=None)
+    latin = "id,city\n1,Zürich\n2,b\n3,c\n".encode("latin-1")
+    (tmp_path / "raw" / "vertices.csv").write_bytes(latin)
+    for features in (None, ["city"]):
+        with one_line("column 'city' is not UTF-8", error=GraphError):
+            replace(source, features=features).prepare()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "2 of 4 edges, reverses included, have the ends of another, and are stored once; the"),
+        ({"self_loops": "add"}, "2 of 4 edges"),
+        ({"weight": None, "edge_features": None}, "are stored once; dataset.drop_duplicates=false"),
+        ({"drop_duplicates": False}, None),
+    ],
+)
+def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
+    caplog.set_level(logging.INFO)
+    edges = "source,target,weight,amount\n1,2,1,5\n1,2,1,6\n1,2,1,7\n2,3,1,8\n"
+    graph = tables(BARE, edges, **{"label": None, "edge_features": ["amount"], **options}).open()
+    assert (words is None) == ("ends of another" not in caplog.text)
+    assert (words or "") in caplog.text
+    if options == {}:
+        assert "the first are kept; their weights are added up" in caplog.text
+        assert graph.edge_weights.tolist() == [3, 1]
+
+
+def test_edges_to_predict_are_listed_without_labels(tables):
+    edges = "source,target,y\n1,2,\n2,3,\n"
+    source = tables(BARE, edges, label=None, edge_label="y")
+    graph = source.to_predict(None, None, splits=False).open()
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2]]
+    assert graph.edge_labels is None

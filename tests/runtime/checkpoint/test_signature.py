@@ -141,6 +141,30 @@ def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
     replace(run, num_edge_features=0).fitted(with_edge_features(3))
 
 
+def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None:
+    run = Signature.of(edge_graph(tmp_path / "a", PAID))
+    graph = edge_graph(tmp_path / "b", PAID, edge_features=None)
+    with one_line(
+        f"new ({tmp_path / 'b'}) has 0 features of each edge, and the run was trained on 4 of new; "
+        "set dataset.edge_features=[amount,kind]"
+    ):
+        run.fitted(graph)
+
+
+def test_weights_are_those_of_a_run_or_missing_in_both(tmp_path: Path) -> None:
+    plain = graph_of(4, np.zeros(3, np.int64))
+    weighted = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_weights=[1, 2])
+    with_weights, without = Signature.of(weighted), Signature.of(plain)
+    with_weights.check_weights(weighted)
+    without.check_weights(plain)
+    with one_line("the given graph have no weights, and the run was", "dataset.weight=COLUMN"):
+        with_weights.check_weights(plain)
+    with one_line("have weights, and the run was trained on graph without; dataset.weight=null"):
+        without.check_weights(weighted)
+    # An earlier release kept no word of weights.
+    TRAINED.check_weights(weighted)
+
+
 def test_columns_of_edges_of_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     run = replace(TRAINED, num_edge_features=2, edge_columns=OF_EDGES)
     read = "gnnscale.runtime.checkpoint.signature.read_edge_columns"
