@@ -167,19 +167,22 @@ __device__ inline int64_t* drawn_of(const SamplePlan& plan, int64_t edge) {
 // missing in the end is -1. Returns how many there are.
 template <typename Vertex>
 __device__ inline int64_t take_drawn(const SamplePlan& plan, SampleState& state, int hop,
-                                     const WeightedDraws& draws, int64_t dst, int64_t k) {
+                                     int64_t dst, int64_t k) {
   const int64_t first = plan.hops[hop].indptr[dst];
   int64_t* drawn = drawn_of(plan, first);
-  const unsigned lane = threadIdx.x & 31, earlier = (1U << lane) - 1;
-  const int64_t most = max_draws(draws.degree(), k);
-  int64_t count = 0;
-  for (int64_t begin = 0; begin < most && count < k; begin += 32) {
-    const int64_t place = begin + lane < most ? draws.place(begin + lane) : -1;
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const unsigned earlier = (1U << lane) - 1;
+  const auto most = static_cast<int>(max_draws(plan.degrees[dst], k));  // below 2^30
+  int count = 0;
+  for (int begin = 0; begin < most && count < k; begin += 32) {
+    const int64_t place = begin + lane < most ? weighted_draws_of<Vertex>(plan, state, hop, dst)
+                                                    .place(static_cast<uint64_t>(begin + lane))
+                                              : -1;
     const unsigned equal = __match_any_sync(kAllLanes, place);
     bool is_new = place >= 0 && (equal & earlier) == 0;
-    for (int64_t each = 0; each < count; ++each) is_new = is_new && drawn[each] != place;
+    for (int each = 0; each < count; ++each) is_new = is_new && drawn[each] != place;
     const unsigned taken = __ballot_sync(kAllLanes, is_new ? 1 : 0);
-    const int64_t number = count + __popc(taken & earlier);
+    const int number = count + __popc(taken & earlier);
     if (is_new && number < k) {
       drawn[number] = place;
       take<Vertex>(plan, state, hop, first + number, dst, place);
@@ -211,17 +214,18 @@ __device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state,
   for (int64_t dst = group; dst < state.num_vertices[hop]; dst += num_groups) {
     const int64_t k = indptr[dst + 1] - indptr[dst], n = plan.degrees[dst];
     if (k == 0 || (kWarps > 1 && n <= kLong)) continue;
-    const WeightedDraws draws = weighted_draws_of<Vertex>(plan, state, hop, dst);
-    Race race{times_key(draws.key), plan.weights + draws.list.begin, n};
-    if (draws_from_slots(n, k)) {
-      race.drawn = drawn_of(plan, indptr[dst]);
-      if (kWarps == 1) {
-        race.num_drawn = take_drawn<Vertex>(plan, state, hop, draws, dst, k);
-      } else {
-        race.num_drawn = race.drawn[k - 1] >= 0 ? k : num_drawn(race.drawn);
-      }
+    const bool draws = draws_from_slots(n, k);
+    int64_t count = 0;
+    if (draws && kWarps == 1) {
+      count = take_drawn<Vertex>(plan, state, hop, dst, k);
+    } else if (draws) {
+      const int64_t* drawn = drawn_of(plan, indptr[dst]);
+      count = drawn[k - 1] >= 0 ? k : num_drawn(drawn);
     }
-    if (race.num_drawn == k || (n > kLong) != (kWarps > 1)) continue;
+    if (count == k || (n > kLong) != (kWarps > 1)) continue;
+    const WeightedDraws list = weighted_draws_of<Vertex>(plan, state, hop, dst);
+    const Race race{times_key(list.key), plan.weights + list.list.begin, n,
+                    drawn_of(plan, indptr[dst]), count};
     // Where all are kept, even one of no weight is: it was counted.
     const Finish finish =
         k == n ? Finish{~uint64_t{0}, 0} : finish_of<kWarps>(race, k - race.num_drawn);

@@ -19,6 +19,13 @@
 
 #include "gnnscale/random.hpp"
 
+// For GPUs, whose compiler unrolls loops until it has no registers left.
+#if defined(__CUDACC__)
+#define GNNSCALE_UNROLLED_ONCE _Pragma("unroll 1")
+#else
+#define GNNSCALE_UNROLLED_ONCE
+#endif
+
 namespace gnnscale {
 
 inline constexpr int kWeightBlockBits = 4;
@@ -31,6 +38,7 @@ struct alignas(32) WeightSlot {
   uint64_t alias;
   uint8_t parts[kWeightBlock];  // of each edge; 0 of those of other lists
   float largest;                // weight of its block
+  int32_t num_parts;            // of all edges
 };
 static_assert(sizeof(WeightSlot) == 32);
 
@@ -66,8 +74,8 @@ constexpr uint64_t block_random(uint64_t key, uint64_t i) { return draw(key, 2 *
 constexpr uint64_t edge_random(uint64_t key, uint64_t i) { return draw(key, 2 * i + 1); }
 
 // The part of a draw, below their number.
-constexpr int64_t part_at(uint64_t random, int64_t num_parts) {
-  return static_cast<int64_t>((random >> 32) * static_cast<uint64_t>(num_parts) >> 32);
+constexpr int part_at(uint64_t random, int num_parts) {
+  return static_cast<int>((random >> 32) * static_cast<uint64_t>(num_parts) >> 32);
 }
 
 // Whether a draw of the last part of an edge is kept. It is, by the share of the part that the
@@ -118,12 +126,13 @@ struct WeightedList {
   constexpr int64_t edge_in(int64_t slot, uint64_t random) const {
     const int64_t first = (first_block() + slot) << kWeightBlockBits;
     const uint8_t* parts = slots[slot].parts;
-    int64_t num_parts = 0;
-    for (int64_t lane = 0; lane < kWeightBlock; ++lane) num_parts += parts[lane];
+    const int num_parts = slots[slot].num_parts;
     if (num_parts == 0) return -1;
+    GNNSCALE_UNROLLED_ONCE
     for (int i = 0; i < kMaxTries; ++i, random = next_random(random)) {
-      int64_t left = part_at(random, num_parts), lane = 0;
-      while (left >= parts[lane]) left -= parts[lane++];
+      int left = part_at(random, num_parts), lane = 0;
+      GNNSCALE_UNROLLED_ONCE
+      while (left >= parts[lane] && lane < kWeightBlock - 1) left -= parts[lane++];
       const int64_t edge = first + lane;
       if (edge < begin || edge >= end) return -1;
       const bool is_last = left + 1 == parts[lane];
@@ -188,12 +197,14 @@ class SlotFiller {
       if (list.weights[edge] > largest) largest = list.weights[edge];
     }
     slots_[i].largest = largest;
+    slots_[i].num_parts = 0;
     double sum = 0;
     for (int64_t edge = list.begin_of(i); edge < end; ++edge) {
       const float weight = list.weights[edge];
       if (!(weight > 0)) continue;  // never drawn: 0, and what only a damaged store has
       sum += static_cast<double>(weight);
       parts[edge & (kWeightBlock - 1)] = parts_of(weight, largest);
+      slots_[i].num_parts += parts_of(weight, largest);
     }
     return sum;
   }

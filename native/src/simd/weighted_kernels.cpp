@@ -25,8 +25,8 @@ class Parts {
     const __m256i lower = _mm256_permute2x128_si256(sums, sums, 0x08);
     sums_ = _mm256_add_epi16(sums, _mm256_shuffle_epi8(lower, _mm256_set1_epi16(0x0f0e)));
   }
-  int64_t size() const { return _mm256_extract_epi16(sums_, kWeightBlock - 1); }
-  Part at(int64_t part) const {
+  int size() const { return _mm256_extract_epi16(sums_, kWeightBlock - 1); }
+  Part at(int part) const {
     const __m256i parts = _mm256_set1_epi16(static_cast<int16_t>(part));
     const __m256i next = _mm256_set1_epi16(static_cast<int16_t>(part + 1));
     const auto above =
@@ -51,8 +51,8 @@ class Parts {
       sums_[lane] = sum;
     }
   }
-  int64_t size() const { return sums_[kWeightBlock - 1]; }
-  Part at(int64_t part) const {
+  int size() const { return sums_[kWeightBlock - 1]; }
+  Part at(int part) const {
     int64_t lane = 0;
     for (int64_t i = 0; i < kWeightBlock; ++i) lane += sums_[i] <= part;
     return {lane, sums_[lane] == part + 1};
