@@ -83,7 +83,7 @@ def test_own_parts_after_the_run(run: Run, tmp_path: Path) -> None:
     code.rename(tmp_path / "mine.py")
 
     refused = run("evaluate", "run=r")
-    assert refused.stderr.endswith("gnnscale evaluate run=r 'metrics=[mine.py:worst_recall]'\n")
+    assert refused.stderr.endswith("if you trust it, add 'metrics=[mine.py:worst_recall]'\n")
     again = run("evaluate", "run=r", "metrics=[mine.py:worst_recall]")
     assert f"test worst_recall {summary(tmp_path / 'r')['test_metric']:.4f}" in again.stdout
     sampled = ("evaluate", "run=r", "metrics=[accuracy]", "inference=sampled")

@@ -35,7 +35,7 @@ def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> No
     assert refused.returncode == 1
     assert "loss.function, observers: names code" in refused.stderr
     again = " ".join(f"'{each}'" if "[" in each else each for each in sorted(mine))
-    assert refused.stderr.endswith(f"gnnscale train resume=run {again}\n")
+    assert refused.stderr.endswith(f"if you trust it, add {again}\n")
     resumed = gnnscale("train", "resume=run", "epochs=3", *mine)
     assert resumed.returncode == 0, resumed.stderr
     assert (run / "slowest.txt").exists()
