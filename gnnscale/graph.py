@@ -327,13 +327,20 @@ class Graph:
         a vertex are kept. One part of a graph knows those of the lists that it has; others are NaN.
 
         Raises:
-            GraphError: a weight is damaged: the sum is no number, or below 0.
+            GraphError: a weight is damaged: the sum is no number, or below 0; or the lists do not
+                lie within the weights.
         """
         if self.edge_weights is None:
             return None
         sums = np.empty(self.num_vertices, np.float32)
         for first in range(0, self.num_vertices, _LISTS):
             ends = np.asarray(self.indptr[first : first + _LISTS + 1])
+            if ends[0] < 0 or ends[-1] > len(self.edge_weights) or (np.diff(ends) < 0).any():
+                raise GraphError(
+                    f"{self.path or self.name}: damaged, indptr: lists between vertices {first} "
+                    f"and {first + len(ends) - 1} do not lie in order within the "
+                    f"{len(self.edge_weights)} weights; gnnscale doctor store=DIR shows more"
+                )
             weights = np.asarray(self.edge_weights[ends[0] : ends[-1]])
             part = list_sums(ends - ends[0], weights)
             wrong = ~((part >= 0) & np.isfinite(part))

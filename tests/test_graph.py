@@ -315,3 +315,7 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         )
         with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
             _ = wrong.weight_sums
+    for ends in ([0, 0, 2, 2, 6, 6], [0, 0, 2, 1, 5, 5], [-1, 0, 2, 2, 5, 5]):
+        wrong = replace(graph, indptr=np.array(ends))
+        with pytest.raises(GraphError, match=r"graph: damaged, indptr: lists between vertices"):
+            _ = wrong.weight_sums
