@@ -1,5 +1,6 @@
 """What native code refuses: every call here wrote, read or computed something wrong once."""
 
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +43,17 @@ def arrange_block(**given: Any) -> tuple[Any, ...]:
     made = ops.arrange_block(**given)
     return made.sources, made.forward.edges, made.forward.tiles
 
+
+def rows_of_file(rows: Any, pool: Any, slots: Any, **opened: Any) -> Any:
+    reader = ops.RowReader(**opened)
+    reader.wait(reader.submit(rows, pool, slots))
+    assert reader.take_counters()["bytes_copied"] == 16
+
+
+#: Ten rows of 8 bytes after 4 others.
+FILE = tempfile.NamedTemporaryFile()  # noqa: SIM115 (as long as the tests)
+FILE.write(bytes(84))
+FILE.flush()
 
 # Tables have several values a line.
 # fmt: off
@@ -488,6 +500,41 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
         ],
         "num_threads": THREADS,
     }),
+    (rows_of_file, {
+        "path": FILE.name, "offset": 4, "num_rows": 10, "row_bytes": 8, "depth": 4,
+        "max_gap_bytes": 0, "max_request_bytes": 4096, "engine": "auto", "direct": True,
+        "rows": np.array([9, 0]), "pool": rows(), "slots": np.int32([3, 0]),
+    }, {
+        "path": [
+            None, 3, FILE.name.encode(), FILE.name + "\0", "\ud800", FILE, "/", "/dev/null",
+        ],
+        "offset": [-1, 5, 2**62, 2**62 + 1, 2**64, 1.5, None],
+        "num_rows": [-1, 11, 2**33, 2**33 + 1, 2**64, 1.5, None],
+        "row_bytes": [0, -1, 9, 2**20, 2**20 + 1, 2**64, 1.5, None],
+        "depth": [0, -1, 1025, 2**64, 1.5, None], "max_gap_bytes": [-1, 2**24 + 1, 2**64, None],
+        "max_request_bytes": [0, -1, 2**24 + 1, 2**64, None],
+        "engine": ["", "uring", None, 3, b"auto", ["auto"]], "direct": [1, None, "yes"],
+        "rows": [
+            *(np.array([0, bad]) for bad in (10, -1, 2**33, 2**62, -(2**63))),
+            *(np.array([0, 1], kind) for kind in ("i2", "u4", "f8", "?", "O", ">i4")),
+            np.array([0]), np.array([[0], [1]]), [0, 1], None, aligned_badly(2, "i8"),
+        ],
+        "slots": [
+            *(np.int32([0, bad]) for bad in (4, -1, MOST, -MOST - 1)), np.array([0, 1]),
+            np.int32([0]), np.int32([[0], [1]]), np.zeros(4, "i4")[::2], [0, 1], None,
+            aligned_badly(2, "i4"),
+        ],
+        "pool": [
+            rows(4, 3), rows(4, 1), rows(8, 4)[:, ::2], rows(1).expand(4, 2), rows(0), rows(3),
+            rows().T, rows()[0], rows().to_sparse(), rows().to("meta"), rows().double(), None,
+            (read_only(np.empty((4, 2), "f4")), "float32"), np.empty((4, 2), "f4"),
+            (aligned_badly(8, "f4").reshape(4, 2), "float32"), (rows().numpy(), "uint8"),
+        ],
+    }),
+    (rows_of_file, {
+        "path": FILE.name, "offset": 0, "num_rows": 10, "row_bytes": 8, "depth": 1024,
+        "max_gap_bytes": 0, "rows": np.array([9, 0]), "pool": rows(), "slots": np.int32([3, 0]),
+    }, {"max_request_bytes": [2**18 + 1]}),
 ]
 REFUSED = [
     (function, valid, name, value)
@@ -496,6 +543,7 @@ REFUSED = [
 UNTHREADED = {
     ops.expand_edges, ops.transpose_block, ops.count_in_degrees, ops.csc_fill, ops.csc_scatter,
     ops.rmat_numbering, ops.planted_partition_edges, ranked_slots, arrange_block,
+    rows_of_file,
 }
 #: Arguments that have to agree with each other may be blamed in each other's place.
 BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
@@ -521,6 +569,9 @@ BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
     (ops.count_uses, "counts"): ("vertices",), (ops.gather_cached, "host"): ("caches[0]", "slots"),
     (ops.gather_cached, "caches"): ("caches[1]",), (ops.copy_rows, "target"): ("slots_of_target",),
     (ops.copy_rows, "source"): ("target", "vertices"),
+    (rows_of_file, "offset"): ("num_rows",), (rows_of_file, "row_bytes"): ("num_rows", "pool"),
+    (rows_of_file, "rows"): ("slots",), (rows_of_file, "pool"): ("slots",),
+    (rows_of_file, "max_request_bytes"): ("depth",),
 }
 # fmt: on
 

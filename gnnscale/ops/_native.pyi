@@ -1365,3 +1365,103 @@ class TextIds:
 
     def find(self, offsets: Int64s, data: Bytes, *, num_threads: int) -> tuple[Array, int]:
         """As in ``IntegerIds``; the texts are as there at the beginning."""
+
+# Files that are larger than memory.
+
+class RowReader:
+    """Reads rows of a file in the background, past the page cache if the file system can.
+
+    The rows of a submission are sorted by their place in the file, a row that it names several
+    times is read once, and neighbours become one request. Submissions are read in order: while the
+    last rows of one are in flight, those of the next follow. A row that has arrived is copied to
+    its slot, so that ``depth`` requests take all the memory that is needed beside the pools.
+
+    The engine ``io_uring`` has one thread, which leaves ``depth`` reads to the kernel; ``threads``
+    has up to 32, with a read each. Containers and hardened kernels may forbid io_uring.
+
+    It may be called from several threads. A child of fork must open the file again.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        offset: int,
+        num_rows: int,
+        row_bytes: int,
+        depth: int = 64,
+        max_gap_bytes: int,
+        max_request_bytes: int = 262144,
+        engine: Literal["auto", "io_uring", "threads"] = "auto",
+        direct: bool = True,
+    ) -> None:
+        """Open the file.
+
+        Args:
+            path: a regular file.
+            offset: bytes before the first row; the rows follow, one after the other.
+            num_rows: at most 2^33.
+            row_bytes: at most 2^20.
+            depth: reads in flight at most, 1 to 1024.
+            max_gap_bytes: what is read in vain rather than with a request of its own, at most 2^24.
+                A disk's bytes per second, divided by its requests per second, are the best choice
+                (``disk_rates`` of ``gnnscale.plan.calibration.disk``). Counted between the blocks
+                that are read; rows in the same or in adjacent blocks are always one request.
+            max_request_bytes: at most 2^24; a longer row is a request by itself. Requests in flight
+                may take 256 MiB together.
+            engine: ``auto`` is io_uring if this process may use it, else threads.
+            direct: whether reads go past the page cache if the file system can; else the page cache
+                drops what was read.
+
+        Raises:
+            OSError: the file cannot be opened, or ``engine="io_uring"`` cannot be used.
+            ValueError: the file is shorter than its rows.
+        """
+
+    @property
+    def engine(self) -> Literal["io_uring", "threads"]:
+        """What is in use."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads go past the page cache."""
+
+    def submit(self, rows: Array, pool: Rows, slots: Int32s) -> int:
+        """Begin to read row ``rows[i]`` of the file into row ``slots[i]`` of ``pool``.
+
+        Returns at once. ``rows`` and ``slots`` are copied, and ``pool`` is kept until its rows are
+        written; nobody else may use those meanwhile.
+
+        Args:
+            rows: ``[n]`` ids inside ``[0, num_rows)``, in any order; they may repeat.
+            pool: ``[num_slots, f]``, each row of ``row_bytes`` bytes.
+            slots: ``[n]`` int32 inside ``[0, num_slots)``. Two rows of one slot leave either of
+                them, or parts of both.
+
+        Returns:
+            A ticket.
+        """
+
+    def wait(self, ticket: int) -> None:
+        """Wait until all rows of a submission are written, and forget the ticket.
+
+        Raises:
+            OSError: a read failed, the file has become too short, or the reader was closed before.
+                Other submissions are not affected.
+            ValueError: there is no such ticket, or it was waited for.
+        """
+
+    def is_done(self, ticket: int) -> bool:
+        """Return whether ``wait`` would return, or raise, at once."""
+
+    def take_counters(self) -> dict[str, float]:
+        """Return what was read since the last call.
+
+        Returns:
+            ``requests``; ``bytes_read``, with gaps and what alignment adds; ``bytes_wanted`` of the
+            distinct rows of each submission; ``bytes_copied`` to slots; ``busy_s``, seconds with at
+            least one read in flight.
+        """
+
+    def close(self) -> None:
+        """Wait for the reads in flight, and drop those that are still to be made."""

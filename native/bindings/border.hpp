@@ -133,6 +133,9 @@ Matrix matrix(py::handle value, const char* name);
 MutableMatrix mutable_matrix(py::handle value, const char* name);
 // Any element type.
 MutableMatrix mutable_storage(py::handle value, const char* name);
+// The same, and what keeps its memory after the call: not `value` itself, which can be given
+// another.
+std::pair<MutableMatrix, py::object> kept_storage(py::handle value, const char* name);
 // The same of a contiguous array of any number of axes.
 Elements elements(py::handle value, const char* name);
 // Contiguous rows of two axes, and how many; `width` is their length, if that is known.
@@ -227,5 +230,6 @@ void bind_hotness(py::module_& m);
 void bind_prefix_sums(py::module_& m);
 void bind_arrange(py::module_& m);
 void bind_id_table(py::module_& m);
+void bind_row_reader(py::module_& m);
 
 }  // namespace gnnscale

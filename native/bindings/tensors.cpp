@@ -153,6 +153,14 @@ MutableMatrix mutable_storage(py::handle value, const char* name) {
   return written_to(typed(value, name), name);
 }
 
+std::pair<MutableMatrix, py::object> kept_storage(py::handle value, const char* name) {
+  auto kept = py::reinterpret_borrow<py::object>(value);
+  if (is_tensor(value)) kept = called(value, torch()->detach);
+  Typed rows = typed(kept, name);
+  const MutableMatrix found = written_to(rows, name);
+  return {found, std::move(rows.array)};
+}
+
 Elements elements(py::handle value, const char* name) {
   const Typed found = typed(value, name);
   check_computed(name, found.dtype);

@@ -2,8 +2,10 @@
 
 # ruff: noqa: C408
 
+import atexit
 import os
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -451,6 +453,21 @@ class Calls:
         first, second = (self.ids(n, 1 << 31, np.int64) for _ in range(2))
         return dict(first=first, second=second, seed=self.size(0, 99))
 
+    def row_reader(self) -> Args:
+        row_bytes, offset = 4 * self.size(1, 300), self.size(0, 600)
+        num_rows = self.size(0, min((_FILE_BYTES - offset) // row_bytes, 99))
+        made = dict(path=_file(), offset=offset, num_rows=num_rows, row_bytes=row_bytes)
+        made |= dict(depth=self.size(1, 9), max_gap_bytes=self.pick((0, 1000, 9999)))
+        made |= dict(max_request_bytes=self.pick((1, 4096, 50_000)), direct=self.half())
+        return dict(**made, engine=self.pick(("auto", "threads")))
+
+    def read_rows(self) -> Args:
+        made = self.row_reader()
+        num_slots = self.size(1, 9)
+        slots = self.distinct(num_slots).astype(np.int32) if made["num_rows"] else np.int32([])
+        made |= dict(rows=self.ids(len(slots), made["num_rows"]), slots=slots)
+        return dict(**made, pool=torch.zeros(num_slots, made["row_bytes"] // 4))
+
     def integers(self) -> Any:
         return self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64)
 
@@ -513,6 +530,25 @@ def _sink() -> int:
     return os.open(os.devnull, os.O_WRONLY)
 
 
+#: What rows are read from: the bytes of its numbers, no NaN among them.
+_FILE_BYTES = 40_000
+
+
+@cache
+def _file() -> str:
+    file, path = tempfile.mkstemp(prefix="gnnscale-fuzz-rows-")
+    with os.fdopen(file, "wb") as to:
+        to.write(file_bytes().tobytes())
+    atexit.register(os.unlink, path)
+    return path
+
+
+@cache
+def file_bytes() -> Any:
+    """Return what is in the file of rows."""
+    return (np.arange(_FILE_BYTES) % 100).astype(np.uint8)
+
+
 def _call_method(method: str, graph: Graph, **others: Any) -> Any:
     return getattr(ops.NativeSampler(graph), method)(**others)
 
@@ -544,6 +580,15 @@ def _call_ranked(num_vertices: Any, members: Any, vertices: Any, num_threads: An
     return out[:, 0]
 
 
+def _call_rows(rows: Any, pool: Any, slots: Any, **opened: Any) -> Any:
+    reader = ops.RowReader(**opened)
+    ticket = reader.submit(rows, pool, slots)
+    reader.is_done(ticket)
+    reader.wait(ticket)
+    reader.close()
+    return reader.take_counters()["bytes_copied"]
+
+
 def _call_texts(offsets: Any, data: Any, num_threads: Any) -> Any:
     known = ops.TextIds(np.array([0, 1, 3, 3]), np.array([2, 0, 1], np.uint8))
     return known.find(offsets, data, num_threads=num_threads)
@@ -558,12 +603,14 @@ _ALONE = {
     *("empty", "expand_edges", "transpose_block", "count_in_degrees", "csc_fill", "arrange_block"),
     *("rmat_numbering", "planted_partition_edges", "find_clusters", "NativeReplacement"),
     *("RankedSlots", "IntegerIds", "TextIds", "NativeSampler", "NativeSampler.sample_layers"),
+    *("RowReader", "RowReader.submit"),
     *("LayerSampler.sample", "simd_level", "supported_simd_level", "keep_freed_memory"),
 }
 _CALLS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
     "IntegerIds.find": lambda ids, wanted, **more: ops.IntegerIds(ids).find(wanted, **more),
     **{"TextIds.find": _call_texts, "RankedSlots.gather_cached": _call_ranked},
+    "RowReader.submit": _call_rows,
     **{f"NativeSampler.{name}": partial(_call_method, name) for name in _METHODS},
     **{f"{each.__name__}.sample": partial(_sample, each) for each in _SAMPLERS},
 }
@@ -583,6 +630,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     **{"gather_from_disk": Calls.gather, "NativeSampler": lambda c: dict(graph=c.graph())},
     **{"NativeReplacement": Calls.native_replacement, "RankedSlots": Calls.ranked_slots},
     **{"IntegerIds": lambda c: dict(ids=c.integers()), "TextIds": Calls.text_ids},
+    **{"RowReader": Calls.row_reader, "RowReader.submit": Calls.read_rows},
     "NativeReplacement.advance": Calls.serve_batches,
     "RankedSlots.gather_cached": Calls.gather_ranked,
     "IntegerIds.find": lambda c: dict(ids=c.integers(), wanted=c.ids(c.size(0, 99), 200, np.int64)),

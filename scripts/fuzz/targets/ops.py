@@ -52,6 +52,8 @@ _FREE = ("seed", "step", "key", "first_dst")
 _OPTIONAL = ("max_bytes", "self_term", "backward_tile_rows", "num_columns_words")
 #: They read some of the lists only; a lie that they do not come across does no harm.
 _READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
+#: They name what the system refuses in their own words.
+_OF_FILES = ("write_metis", "RowReader", "RowReader.submit")
 _IN_RANGE = ("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows")
 #: Arguments whose values are held against what they count or number.
 _CHECKED_OF = {
@@ -59,6 +61,7 @@ _CHECKED_OF = {
     **dict.fromkeys(("edge_dot", "transpose_block", "arrange_block"), ("indices",)),
     **dict.fromkeys(("aggregate_max", "aggregate_max_backward"), ("indices",)),
     **dict.fromkeys(("pair_scores", "pair_scores_backward"), ("indices",)),
+    "RowReader.submit": ("rows", "slots"),
     **{"count_in_degrees": ("dst",), "NativeReplacement.advance": ("vertices", "then")},
 }
 _CHECKED = ("ids", "self_ids", "out_ids", "seeds", "community", "slots_of_target", "destinations")
@@ -337,7 +340,7 @@ def _judged(call: Call) -> Outcome:
     except _REFUSALS as error:
         return _refused(call, error, cause)
     except BaseException as error:
-        refused = isinstance(error, OSError) and call.function == "write_metis"
+        refused = isinstance(error, OSError) and call.function in _OF_FILES
         return Outcome(REFUSED) if refused else failure(error)
     if BAD in kinds and ANY not in kinds:  # another odd argument may keep it from being read
         return Outcome("accepted", f"{call.function}: {cause}", f"returned {answer!r:.300}")

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .calls import file_bytes
+
 
 class Given:
     """Arguments by name, as copies in the widest type: int64 if all values are whole, or float64.
@@ -84,6 +86,17 @@ def copy_rows(a: Given) -> Any:
     target = 1.0 * a.target
     target[a.slots_of_target] = a.source[a.vertices]
     return target
+
+
+def read_rows(a: Given) -> Any:
+    pool = np.zeros((len(a.pool), a.row_bytes), np.int64)
+    table = file_bytes()[a.offset :][: a.num_rows * a.row_bytes].reshape(-1, a.row_bytes)
+    pool[a.slots] = table[a.rows]
+    return pool
+
+
+def _bytes_of_pool(args: dict[str, Any], _: Any) -> Any:
+    return args["pool"].detach().contiguous().view(torch.uint8).numpy().astype(np.int64)
 
 
 def aggregate(a: Given) -> Any:
@@ -310,6 +323,7 @@ REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] =
     **dict.fromkeys(("gather", "gather_from_disk"), (lambda a: a.x[a.ids], "out")),
     "gather_cached": (gather_cached, lambda args, counts: np.append(_wide(args["out"]), counts)),
     "RankedSlots.gather_cached": (gather_ranked, ""),
+    "RowReader.submit": (read_rows, _bytes_of_pool),
     "arrange_block": (arrange_block, _sums_of_rows),
     "transpose_block": (
         lambda a: np.bincount(a.indices, minlength=a.num_src),

@@ -1,0 +1,179 @@
+#include "gnnscale/row_reader.hpp"
+
+#include <list>
+#include <mutex>
+
+#include "border.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kMaxSlots = int64_t{1} << 31;
+
+std::string path_of(py::handle value) {
+  if (!py::isinstance<py::str>(value)) refuse_type("path", type_name(value), "a string");
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(value.ptr()));
+  if (!bytes) {
+    PyErr_Clear();
+    refuse_value("path", "characters that names of files cannot have", "others");
+  }
+  std::string path = bytes;
+  if (path.find('\0') != std::string::npos) refuse_value("path", "a null character", "others");
+  return path;
+}
+
+ReadEngine engine_of(py::handle value) {
+  const auto text = py::isinstance<py::str>(value) ? std::string(py::str(value)) : type_name(value);
+  if (text == "auto") return ReadEngine::any;
+  if (text == "io_uring") return ReadEngine::io_uring;
+  if (text == "threads") return ReadEngine::threads;
+  refuse_value("engine", text, "auto, io_uring and threads");
+}
+
+// Raises OSError, or what Python makes of it for this errno.
+[[noreturn]] void raise(const FileError& error, const std::string& path) {
+  const auto name = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size())));
+  const py::object made = py::handle(PyExc_OSError)(error.code, error.what(), name);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  throw py::error_already_set();
+}
+
+// Keeps pools until their tickets are done.
+class BoundReader {
+ public:
+  BoundReader(RowFile file, const ReaderOptions& options) : reader_(std::move(file), options) {}
+  ~BoundReader() {
+    // Reads end before the pools go.
+    NoGil released;
+    reader_.close();
+  }
+
+  int64_t submit(const py::object& rows, const py::object& pool, const py::object& slots) {
+    const RowFile& file = reader_.file();
+    const Ids wanted = ids(rows, "rows");
+    auto [matrix, kept] = kept_storage(pool, "pool");
+    const int64_t itemsize = element_bytes(matrix.rows.dtype);
+    if (matrix.rows.length * itemsize != file.row_bytes) {
+      refuse_value("pool", "rows of " + std::to_string(matrix.rows.length * itemsize) + " bytes",
+                   std::to_string(file.row_bytes));
+    }
+    if (matrix.num_rows > kMaxSlots) refuse_value("pool", "more than 2^31 rows", "fewer");
+    const auto places = vector<int32_t>(slots, "slots", wanted.size);
+    const RowPool to{static_cast<uint8_t*>(matrix.rows.data), matrix.rows.stride * itemsize,
+                     matrix.num_rows};
+    std::list<Kept> made(1);
+    made.front().pool = std::move(kept);
+    const int64_t ticket = [&] {
+      NoGil released;
+      return reader_.submit(wanted.ids, places.data, wanted.size, to);
+    }();
+    made.front().ticket = ticket;
+    {
+      const std::lock_guard lock(mutex_);
+      kept_.splice(kept_.end(), made);  // which cannot fail
+    }
+    drop_ended();
+    return ticket;
+  }
+
+  void wait(const py::object& ticket) {
+    const int64_t number = ticket_of(ticket);
+    Signals signals;
+    try {
+      NoGil released;
+      while (!reader_.wait(number, std::chrono::milliseconds(50))) signals();
+    } catch (const FileError& error) {
+      drop_ended();
+      raise(error, reader_.file().path);
+    }
+    drop_ended();
+  }
+
+  bool is_done(const py::object& ticket) const { return reader_.is_done(ticket_of(ticket)); }
+
+  py::dict take_counters() {
+    const ReadCounters of = reader_.take_counters();
+    return py::dict("requests"_a = of.requests, "bytes_read"_a = of.bytes_read,
+                    "bytes_wanted"_a = of.bytes_wanted, "bytes_copied"_a = of.bytes_copied,
+                    "busy_s"_a = of.busy_s);
+  }
+
+  void close() {
+    {
+      NoGil released;
+      reader_.close();
+    }
+    drop_ended();
+  }
+
+  const char* engine() const {
+    return reader_.engine() == ReadEngine::io_uring ? "io_uring" : "threads";
+  }
+  bool direct() const { return reader_.direct(); }
+
+ private:
+  struct Kept {
+    int64_t ticket = 0;
+    py::object pool;
+  };
+
+  static int64_t ticket_of(const py::object& ticket) {
+    return integer(ticket, "ticket", 0, INT64_MAX);
+  }
+
+  // Lets go of the pools of tickets that are done, up to the oldest one that is not.
+  void drop_ended() {
+    std::list<Kept> ended;  // which goes after the lock: it may run Python code
+    const std::lock_guard lock(mutex_);
+    while (!kept_.empty() && !reader_.holds(kept_.front().ticket)) {
+      ended.splice(ended.end(), kept_, kept_.begin());
+    }
+  }
+
+  RowReader reader_;
+  std::mutex mutex_;
+  std::list<Kept> kept_;
+};
+
+std::unique_ptr<BoundReader> opened(const py::object& path, const py::object& offset,
+                                    const py::object& num_rows, const py::object& row_bytes,
+                                    const py::object& depth, const py::object& max_gap_bytes,
+                                    const py::object& max_request_bytes, const py::object& engine,
+                                    const py::object& direct) {
+  RowFile file{path_of(path), integer(offset, "offset", 0, kMaxReadOffset),
+               integer(num_rows, "num_rows", 0, kMaxFileRows),
+               integer(row_bytes, "row_bytes", 1, kMaxRowBytes)};
+  ReaderOptions options;
+  options.depth = static_cast<int>(integer(depth, "depth", 1, kMaxReadDepth));
+  options.max_gap_bytes = integer(max_gap_bytes, "max_gap_bytes", 0, kMaxRequestBytes);
+  options.max_request_bytes = integer(max_request_bytes, "max_request_bytes", 1, kMaxRequestBytes);
+  options.engine = engine_of(engine);
+  options.direct = flag(direct, "direct");
+  const std::string name = file.path;
+  try {
+    NoGil released;
+    return std::make_unique<BoundReader>(std::move(file), options);
+  } catch (const FileError& error) {
+    raise(error, name);
+  }
+}
+
+}  // namespace
+
+void bind_row_reader(py::module_& m) {
+  using Bound = BoundReader;
+  py::class_<Bound>(m, "RowReader", py::module_local())
+      .def(py::init(naming<4>("depth", &opened)), "path"_a, py::kw_only(), "offset"_a, "num_rows"_a,
+           "row_bytes"_a, "depth"_a = 64, "max_gap_bytes"_a, "max_request_bytes"_a = 1 << 18,
+           "engine"_a = "auto", "direct"_a = true)
+      .def("submit", &Bound::submit, "rows"_a, "pool"_a, "slots"_a)
+      .def("wait", &Bound::wait, "ticket"_a)
+      .def("is_done", &Bound::is_done, "ticket"_a)
+      .def("take_counters", &Bound::take_counters)
+      .def("close", &Bound::close)
+      .def_property_readonly("engine", &Bound::engine)
+      .def_property_readonly("direct", &Bound::direct);
+}
+
+}  // namespace gnnscale

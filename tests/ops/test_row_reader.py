@@ -1,0 +1,263 @@
+"""Rows that are read from a file in the background are those that NumPy finds there."""
+
+import errno
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale import ops
+
+ENGINES = ("io_uring", "threads")
+
+
+def write(path: Path, num_bytes: int) -> Any:
+    data = np.random.default_rng(num_bytes).integers(0, 256, num_bytes, np.uint8)
+    data.tofile(path)
+    return data
+
+
+def opened(path: Path, **options: Any) -> ops.RowReader:
+    try:
+        return ops.RowReader(str(path), **{"offset": 0, "max_gap_bytes": 0} | options)
+    except PermissionError as error:  # of containers
+        pytest.skip(str(error))
+
+
+def read(reader: ops.RowReader, rows: Any, row_bytes: int) -> Any:
+    pool = np.zeros((len(rows), row_bytes), np.uint8)
+    slots = np.arange(len(rows), dtype=np.int32)
+    reader.wait(reader.submit(rows, (pool, "uint8"), slots))
+    return pool
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rows")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_rows_are_those_of_the_file(folder: Path, data: st.DataObject) -> None:
+    draw = data.draw
+    row_bytes = draw(st.sampled_from([4, 100, 512, 4096, 8192]))
+    num_rows, offset = draw(st.integers(1, 500)), draw(st.sampled_from([0, 1, 128, 5000]))
+    path = folder / "any"
+    whole = write(path, offset + num_rows * row_bytes + draw(st.integers(0, 3)))
+    table = whole[offset:][: num_rows * row_bytes].reshape(num_rows, row_bytes)
+    reader = opened(
+        path,
+        offset=offset,
+        num_rows=num_rows,
+        row_bytes=row_bytes,
+        depth=draw(st.integers(1, 70)),
+        max_gap_bytes=draw(st.integers(0, 20000)),
+        max_request_bytes=draw(st.sampled_from([1, 4096, 10000, 262144])),
+        engine=draw(st.sampled_from(ENGINES)),
+        direct=draw(st.booleans()),
+    )
+    submitted = []
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from([np.int32, np.int64]))
+        rows = np.array(draw(st.lists(st.integers(0, num_rows - 1), max_size=50)), kind)
+        slots = np.array(draw(st.permutations(range(len(rows) + 2)))[: len(rows)], np.int32)
+        pool = np.zeros((len(rows) + 2, row_bytes), np.uint8)
+        submitted.append((reader.submit(rows, (pool, "uint8"), slots), rows, slots, pool))
+    for ticket, rows, slots, pool in draw(st.permutations(submitted)):
+        reader.wait(ticket)
+        expected = np.zeros_like(pool)
+        expected[slots] = table[rows]
+        assert (pool == expected).all()
+    wanted = sum(len(np.unique(rows)) for _, rows, _, _ in submitted) * row_bytes
+    counters = reader.take_counters()
+    assert counters["bytes_wanted"] == wanted <= counters["bytes_read"]
+    assert counters["bytes_copied"] == sum(len(rows) for _, rows, _, _ in submitted) * row_bytes
+    assert (counters["requests"] > 0) == (counters["busy_s"] > 0) == (wanted > 0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_rows(folder: Path, engine: str) -> None:
+    """Enough of them that they are sorted by their digits."""
+    table = write(folder / "many", 70000 * 64).reshape(-1, 64)
+    reader = opened(folder / "many", num_rows=70000, row_bytes=64, engine=engine)
+    assert reader.engine == engine
+    rows = np.random.default_rng(0).integers(0, 70000, 100_000)
+    assert (read(reader, rows, 64) == table[rows]).all()
+    assert reader.take_counters()["bytes_wanted"] == len(np.unique(rows)) * 64
+
+
+def test_neighbours_are_one_request(folder: Path) -> None:
+    write(folder / "gaps", 100 * 4096)
+    counts = {}
+    for gap in (0, 4095, 4096, 3 * 4096):
+        reader = opened(folder / "gaps", num_rows=100, row_bytes=4096, max_gap_bytes=gap)
+        read(reader, np.array([20, 0, 1, 3, 3, 7]), 4096)
+        found = reader.take_counters()
+        counts[gap] = found["requests"], found["bytes_read"] // 4096
+    assert counts == {0: (4, 5), 4095: (4, 5), 4096: (3, 6), 3 * 4096: (2, 9)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+def test_pools_of_any_type(folder: Path, dtype: torch.dtype) -> None:
+    table = (torch.arange(50 * 24).reshape(50, 24) % 200).to(dtype)
+    table.view(torch.uint8).numpy().tofile(folder / "typed")
+    row_bytes = 24 * table.element_size()
+    reader = opened(folder / "typed", num_rows=50, row_bytes=row_bytes)
+    wide = torch.zeros(4, 30, dtype=dtype)
+    reader.wait(reader.submit(np.array([49, 7]), wide[:, :24], np.int32([3, 0])))
+    assert torch.equal(wide[[3, 0], :24], table[[49, 7]])
+    assert not wide[:, 24:].any()
+    assert not wide[1:3].any()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_file_that_became_shorter(tmp_path: Path, engine: str, direct: bool) -> None:
+    path = tmp_path / "file"
+    table = write(path, 1000 * 100).reshape(-1, 100)
+    options: dict[str, Any] = {"engine": engine, "direct": direct, "max_request_bytes": 4096}
+    reader = opened(path, num_rows=1000, row_bytes=100, **options)
+    os.truncate(path, 50_050)
+    pool = np.zeros((1000, 100), np.uint8)
+    slots = np.arange(1000, dtype=np.int32)
+    failing = reader.submit(np.arange(1000), (pool, "uint8"), slots)
+    assert (read(reader, np.arange(500), 100) == table[:500]).all()
+    with pytest.raises(OSError, match=r"the file ends within .* 1000 rows of 100 bytes") as error:
+        reader.wait(failing)
+    assert error.value.errno == errno.ENODATA
+    assert error.value.filename == str(path)
+    with pytest.raises(ValueError, match=f"^ticket: {failing}, "):
+        reader.wait(failing)
+
+
+def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        opened(tmp_path / "absent", num_rows=1, row_bytes=1)
+    assert error.value.filename == str(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ValueError, match=f"^path: {name}, allowed are regular files"):
+            opened(name, num_rows=1, row_bytes=1)
+    (tmp_path / "file").write_bytes(bytes(99))
+    with pytest.raises(ValueError, match=r"^num_rows: 3 rows .* end at 110, allowed is 99, "):
+        opened(tmp_path / "file", offset=80, num_rows=3, row_bytes=10)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_closing_with_tickets_in_flight(folder: Path, engine: str) -> None:
+    write(folder / "closed", 20000 * 512)
+    reader = opened(
+        folder / "closed",
+        num_rows=20000,
+        row_bytes=512,
+        depth=2,
+        max_request_bytes=512,
+        engine=engine,
+    )
+    pool = torch.zeros(20000, 512, dtype=torch.uint8)
+    slots = np.arange(20000, dtype=np.int32)
+    tickets = [reader.submit(np.arange(20000), pool, slots) for _ in range(3)]
+    waited = threading.Thread(target=pytest.raises, args=(OSError, reader.wait, tickets.pop()))
+    waited.start()
+    reader.close()
+    waited.join()
+    assert all(map(reader.is_done, tickets))
+    with pytest.raises(OSError, match="closed before all rows were read"):
+        reader.wait(tickets[-1])
+    with pytest.raises(ValueError, match=r"^rows: this reader is closed"):
+        reader.submit(np.arange(1), pool, slots[:1])
+    reader.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pools_live_as_long_as_their_tickets(folder: Path, engine: str) -> None:
+    """And no longer; the reader may go first."""
+    write(folder / "kept", 5000 * 512)
+    reader = opened(
+        folder / "kept", num_rows=5000, row_bytes=512, max_request_bytes=512, engine=engine
+    )
+    pool = np.zeros((5000, 512), np.uint8)
+    gone = weakref.ref(pool)
+    slots = np.arange(5000, dtype=np.int32)
+    ticket = reader.submit(np.arange(5000), (pool, "uint8"), slots)
+    del pool
+    reader.wait(ticket)
+    gc.collect()
+    assert gone() is None
+    tensor = torch.zeros(5000, 512, dtype=torch.uint8)
+    ticket = reader.submit(np.arange(5000), tensor, slots)
+    tensor.set_(torch.zeros(1, dtype=torch.uint8))  # type: ignore[no-untyped-call]
+    reader.wait(ticket)
+    reader.submit(np.arange(5000), torch.zeros(5000, 512, dtype=torch.uint8), slots)
+    del reader
+
+
+def test_children_of_fork_open_the_file_again(folder: Path) -> None:
+    write(folder / "forked", 1000)
+    code = """
+import os, sys, warnings
+import numpy as np
+from gnnscale import ops
+warnings.simplefilter("ignore")
+reader = ops.RowReader(sys.argv[1], offset=0, num_rows=10, row_bytes=100, max_gap_bytes=0)
+pool = (np.zeros((10, 100), np.uint8), "uint8")
+if child := os.fork():
+    status = os.waitpid(child, 0)[1]
+    reader.wait(reader.submit(np.arange(10), pool, np.arange(10, dtype=np.int32)))
+    sys.exit(status != 0)
+try:
+    reader.submit(np.arange(10), pool, np.arange(10, dtype=np.int32))
+except ValueError as error:
+    assert "fork" in str(error)
+    reader.close()
+    del reader
+    sys.exit(0)
+sys.exit(1)
+"""
+    arguments = [sys.executable, "-c", code, str(folder / "forked")]
+    assert subprocess.run(arguments, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ending", ["", "raise SystemExit", "os._exit(0)", "reader.wait(0)"])
+def test_exits_and_interrupts_do_not_hang(folder: Path, engine: str, ending: str) -> None:
+    write(folder / "left", 5000 * 4096)
+    code = f"""
+import os, sys, threading
+import numpy as np
+from gnnscale import ops
+rows = np.arange(5000)
+reader = ops.RowReader(
+    sys.argv[1], offset=0, num_rows=5000, row_bytes=4096, depth=2, max_gap_bytes=0,
+    max_request_bytes=4096, engine="{engine}",
+)
+pool = (np.zeros((5000, 4096), np.uint8), "uint8")
+for _ in range(100):
+    reader.submit(rows, pool, rows.astype(np.int32))
+print(flush=True)
+for ticket in range(100 if "{ending}" == "reader.wait(0)" else 0):
+    reader.wait(ticket)
+{ending}
+"""
+    arguments = [sys.executable, "-c", code, str(folder / "left")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        if ending == "reader.wait(0)":
+            time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGINT if ending == "reader.wait(0)" else 0), errors
