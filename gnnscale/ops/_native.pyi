@@ -1409,7 +1409,8 @@ class RowReader:
                 that are read; rows in the same or in adjacent blocks are always one request.
             max_request_bytes: at most 2^24; a longer row is a request by itself. Requests in flight
                 may take 256 MiB together.
-            engine: ``auto`` is io_uring if this process may use it, else threads.
+            engine: ``auto`` is io_uring for direct reads if this process may use it, else threads,
+                which were faster with the page cache.
             direct: whether reads go past the page cache if the file system can; else the page cache
                 drops what was read.
 

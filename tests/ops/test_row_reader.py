@@ -98,6 +98,16 @@ def test_many_rows(folder: Path, engine: str) -> None:
     assert reader.take_counters()["bytes_wanted"] == len(np.unique(rows)) * 64
 
 
+def test_engine_of_choice(folder: Path) -> None:
+    write(folder / "choice", 4096)
+    options: dict[str, Any] = {"num_rows": 8, "row_bytes": 512}
+    direct = opened(folder / "choice", **options, engine="io_uring").direct
+    chosen = opened(folder / "choice", **options)
+    assert (chosen.engine, chosen.direct) == ("io_uring" if direct else "threads", direct)
+    cached = opened(folder / "choice", **options, direct=False)
+    assert (cached.engine, cached.direct) == ("threads", False)
+
+
 def test_neighbours_are_one_request(folder: Path) -> None:
     write(folder / "gaps", 100 * 4096)
     counts = {}

@@ -19,6 +19,7 @@ struct RowFile {
   int64_t row_bytes = 0;
 };
 
+// `any` is io_uring for direct reads, if this process may use it, and else threads.
 enum class ReadEngine { any, io_uring, threads };
 
 struct ReaderOptions {
