@@ -20,7 +20,7 @@ What a function does not say of its arguments holds everywhere:
 - ``seed`` and ``step`` are those of the run, from 0 to 2^64 - 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -1365,3 +1365,39 @@ class TextIds:
 
     def find(self, offsets: Int64s, data: Bytes, *, num_threads: int) -> tuple[Array, int]:
         """As in ``IntegerIds``; the texts are as there at the beginning."""
+
+# Sums over the processes of one machine, for gnnscale.ops.shared_sums.
+
+class SharedSum:
+    """One process's part in sums, in memory that all of them map.
+
+    Each element is summed by one process, in the order of ranks: all have the same bits.
+    """
+
+    def __init__(self, memory: Bytes, *, rank: int, size: int) -> None:
+        """Take part as ``rank`` of ``size``.
+
+        Args:
+            memory: ``[num_bytes(size)]`` uint8, the same memory in every process, aligned to 64
+                bytes; zeros before the first process takes part.
+        """
+
+    @staticmethod
+    def num_bytes(size: int) -> int:
+        """Return the bytes of memory that ``size`` processes share, at most 1024."""
+
+    def add(self, values: Array, poll: Callable[[], object]) -> None:
+        """Replace ``values`` by the sums over all processes, which pass as many of the same type.
+
+        Args:
+            values: ``[n]`` float32, float64 or int64, whose sums wrap around.
+            poll: called ten times a second while others are waited for, after Python has handled
+                signals. What it raises ends the sum, and all later ones, in all processes.
+
+        Raises:
+            RuntimeError: a process has left, passes other values, or another thread of this one is
+                in the midst of a sum.
+        """
+
+    def leave(self) -> None:
+        """Let sums fail from now on, in all processes that wait for this one; from any thread."""
