@@ -1,5 +1,6 @@
 """What native code refuses: every call here wrote, read or computed something wrong once."""
 
+import mmap
 import tempfile
 import threading
 from collections.abc import Callable
@@ -37,6 +38,15 @@ def read_only(array: Any) -> Any:
 
 def ranked_slots(num_vertices: Any, members: Any) -> Any:
     return ops.RankedSlots(num_vertices, members).starts
+
+
+def on_pages(num_bytes: int) -> Any:
+    return np.frombuffer(mmap.mmap(-1, num_bytes), np.uint8)
+
+
+def shared_sum(memory: Any, rank: Any, size: Any, values: Any, poll: Any) -> Any:
+    ops.SharedSum(memory, rank=rank, size=size).add(values, poll)
+    return values
 
 
 def arrange_block(**given: Any) -> tuple[Any, ...]:
@@ -105,6 +115,7 @@ SLOTS: dict[str, Any] = {
     "slots": np.int32([0, -1, 2, 1]), "vertices": np.array([3, 0]), "starts": np.array([0, 1, 3]),
     "weights": np.array([0, 5, 7]),
 }
+SHARED_BYTES = ops.SharedSum.num_bytes(1)
 RANKED = ops.RankedSlots(4, [np.array([0]), np.int32([3, 2])])
 USES: dict[str, Any] = {"vertices": np.array([3, 0]), "counts": np.zeros(4, "i4")}
 SIZES: dict[str, Any] = {"bytes_per_vertex": 8, "offsets": INDPTR, "bytes_per_entry": 4}
@@ -462,6 +473,24 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
         "values": [*(np.zeros(3, kind) for kind in ("f2", "i8")), np.zeros(2)],
         "out": [np.zeros(4), np.zeros(3, "f4"), read_only(np.zeros(3))],
     }),
+    (shared_sum, {
+        "memory": on_pages(SHARED_BYTES), "rank": 0, "size": 1, "values": np.ones(3, "f4"),
+        "poll": lambda: None,
+    }, {
+        "memory": [
+            on_pages(SHARED_BYTES - 1), on_pages(SHARED_BYTES + 1),
+            on_pages(SHARED_BYTES + 8)[8:], on_pages(2 * SHARED_BYTES)[::2],
+            on_pages(SHARED_BYTES).view("i1"), on_pages(SHARED_BYTES)[None],
+            read_only(on_pages(SHARED_BYTES)), bytearray(SHARED_BYTES), None,
+        ],
+        "rank": [-1, 1, 0.0, None], "size": [0, -1, 2, 1025, 2**64, 1.0, None],
+        "values": [
+            *(np.ones(3, kind) for kind in ("f2", "i4", "u8", "?", ">f4", ">i8", "c8", "O")),
+            np.ones(6)[::2], np.ones((3, 1)), np.ones(()), read_only(np.ones(3)),
+            aligned_badly(3, "f8"), torch.ones(3), [1.0], None,
+        ],
+        "poll": [None, 3, "print"],
+    }),
     # What a streaming kernel reads.
     (arrange_block, {
         **BLOCK, "num_src": 4, "destinations": np.int32([2, 0]), "self_term": "add",
@@ -544,6 +573,7 @@ UNTHREADED = {
     ops.expand_edges, ops.transpose_block, ops.count_in_degrees, ops.csc_fill, ops.csc_scatter,
     ops.rmat_numbering, ops.planted_partition_edges, ranked_slots, arrange_block,
     rows_of_file,
+    shared_sum,
 }
 #: Arguments that have to agree with each other may be blamed in each other's place.
 BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
@@ -572,6 +602,7 @@ BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
     (rows_of_file, "offset"): ("num_rows",), (rows_of_file, "row_bytes"): ("num_rows", "pool"),
     (rows_of_file, "rows"): ("slots",), (rows_of_file, "pool"): ("slots",),
     (rows_of_file, "max_request_bytes"): ("depth",),
+    (shared_sum, "size"): ("memory",),
 }
 # fmt: on
 

@@ -20,7 +20,7 @@ What a function does not say of its arguments holds everywhere:
 - ``seed`` and ``step`` are those of the run, from 0 to 2^64 - 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -1374,7 +1374,8 @@ class RowReader:
     The rows of a submission are sorted by their place in the file, a row that it names several
     times is read once, and neighbours become one request. Submissions are read in order: while the
     last rows of one are in flight, those of the next follow. A row that has arrived is copied to
-    its slot, so that ``depth`` requests take all the memory that is needed beside the pools.
+    its slot, so that ``depth`` requests take all the memory that is needed beside the pools. With
+    io_uring a row of whole blocks goes right to its slot, if that begins with a block of memory.
 
     The engine ``io_uring`` has one thread, which leaves ``depth`` reads to the kernel; ``threads``
     has up to 32, with a read each. Containers and hardened kernels may forbid io_uring.
@@ -1403,7 +1404,7 @@ class RowReader:
             num_rows: at most 2^33.
             row_bytes: at most 2^20.
             depth: reads in flight at most, 1 to 1024.
-            max_gap_bytes: what is read in vain rather than with a request of its own, at most 2^24.
+            max_gap_bytes: what is read in vain rather than by a separate request, at most 2^24.
                 A disk's bytes per second, divided by its requests per second, are the best choice
                 (``disk_rates`` of ``gnnscale.plan.calibration.disk``). Counted between the blocks
                 that are read; rows in the same or in adjacent blocks are always one request.
@@ -1460,9 +1461,45 @@ class RowReader:
 
         Returns:
             ``requests``; ``bytes_read``, with gaps and what alignment adds; ``bytes_wanted`` of the
-            distinct rows of each submission; ``bytes_copied`` to slots; ``busy_s``, seconds with at
-            least one read in flight.
+            distinct rows of each submission; ``bytes_copied``, those of slots; ``busy_s``, seconds
+            with at least one read in flight.
         """
 
     def close(self) -> None:
         """Wait for the reads in flight, and drop those that are still to be made."""
+
+# Sums over the processes of one machine, for gnnscale.ops.shared_sums.
+
+class SharedSum:
+    """One process's part in sums, in memory that all of them map.
+
+    Each element is summed by one process, in the order of ranks: all have the same bits.
+    """
+
+    def __init__(self, memory: Bytes, *, rank: int, size: int) -> None:
+        """Take part as ``rank`` of ``size``.
+
+        Args:
+            memory: ``[num_bytes(size)]`` uint8, the same memory in every process, aligned to 64
+                bytes; zeros before the first process takes part.
+        """
+
+    @staticmethod
+    def num_bytes(size: int) -> int:
+        """Return the bytes of memory that ``size`` processes share, at most 1024."""
+
+    def add(self, values: Array, poll: Callable[[], object]) -> None:
+        """Replace ``values`` by the sums over all processes, which pass as many of the same type.
+
+        Args:
+            values: ``[n]`` float32, float64 or int64, whose sums wrap around.
+            poll: called ten times a second while others are waited for, after Python has handled
+                signals. What it raises ends the sum, and all later ones, in all processes.
+
+        Raises:
+            RuntimeError: a process has left, passes other values, or another thread of this one is
+                in the midst of a sum.
+        """
+
+    def leave(self) -> None:
+        """Let sums fail from now on, in all processes that wait for this one; from any thread."""

@@ -55,10 +55,6 @@ _OF_PROCESSOR = (
     *("load_s", "lookups_per_s", "update_s", "update_bandwidth"),
 )
 
-#: Sums of more bytes go round a ring, which shares the work. Smaller ones meet at rank 0: two
-#: messages one after the other, in place of twice as many as there are processes.
-MAX_MEETING_BYTES = 1 << 18
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
@@ -131,10 +127,13 @@ class Sharing:
         compute_contention: how many times as long propagation takes on its threads while all other
             cores are busy; infinite if only the rates of all threads together are known.
         memory_contention: the same of sampling and loading.
-        sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
-        sync_bandwidth: bytes per second of an all-reduce between worker processes.
+        sync_latency_s: seconds of an all-reduce of gradients, at least.
+        sync_bandwidth: bytes of gradients per second that workers sum in memory that they share.
         straggler_wait: part of a step that a worker of two equal ones waits for the other on
             average, since none takes the same time in every step.
+        message_latency_s: seconds of a message from one worker to another, such as rows of P3; None
+            for those of an all-reduce.
+        message_bandwidth: bytes per second of messages; None for those of an all-reduce.
     """
 
     #: See ``Rates``.
@@ -145,6 +144,8 @@ class Sharing:
     sync_latency_s: float
     sync_bandwidth: float
     straggler_wait: float = 0.0
+    message_latency_s: float | None = None
+    message_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -157,15 +158,21 @@ class Sharing:
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
         """Return the seconds of an all-reduce of ``num_bytes``, eq. 13 for workers.
 
-        It is a ring; a small one of three workers or more is a meeting at rank 0, and the way back.
+        A worker writes all of its gradients, sums one slice of all workers', and reads the sums:
+        as many bytes however many workers there are, each of which has a core.
         """
         if num_workers < 2:
             return 0.0
-        if num_workers > 2 and num_bytes <= MAX_MEETING_BYTES:
-            each = num_bytes / self.sync_bandwidth
-            return 2 * (self.sync_latency_s + (num_workers - 1) * each)
-        share = (num_workers - 1) / num_workers * num_bytes / self.sync_bandwidth
-        return 2 * ((num_workers - 1) * self.sync_latency_s + share)
+        return self.sync_latency_s + num_bytes / self.sync_bandwidth
+
+    @property
+    def messages(self) -> tuple[float, float]:
+        """The seconds of a message, and the bytes per second of messages."""
+        latency_s = self.message_latency_s
+        return (
+            self.sync_latency_s if latency_s is None else latency_s,
+            self.message_bandwidth or self.sync_bandwidth,
+        )
 
     def straggler_seconds(self, step_s: float, num_workers: int) -> float:
         """Return the seconds that a worker waits for the latest of ``num_workers`` equal ones.

@@ -282,9 +282,11 @@ def print_rates(processor: Processor, console: Console) -> None:
         table.add_row(name, *(f"{value / unit:,.1f}" for value in values))
     console.print(table)
     sharing = processor.sharing
+    message_s, bandwidth = sharing.messages
     console.print(
-        f"between workers: all-reduce {sharing.sync_latency_s * 1e6:,.0f} µs a transfer and "
-        f"{sharing.sync_bandwidth / 1e9:,.2f} GB/s; while all cores are busy, computing takes "
+        f"between workers: all-reduce {sharing.sync_latency_s * 1e6:,.0f} µs and "
+        f"{sharing.sync_bandwidth / 1e9:,.2f} GB/s, a message {message_s * 1e6:,.0f} µs and "
+        f"{bandwidth / 1e9:,.2f} GB/s; while all cores are busy, computing takes "
         f"{sharing.compute_contention:.2f} and loading {sharing.memory_contention:.2f} times "
         f"as long; a worker waits for an equal one {100 * sharing.straggler_wait:.0f} % of a step"
     )

@@ -91,9 +91,11 @@ _QUICK = _Effort(
 _PAIR_ESTIMATE = {
     "compute_contention": 1.1,
     "memory_contention": 1.2,
-    "sync_latency_s": 3e-4,
-    "sync_bandwidth": 1e9,
+    "sync_latency_s": 1e-4,
+    "sync_bandwidth": 5e9,
     "straggler_wait": 0.05,
+    "message_latency_s": 3e-4,
+    "message_bandwidth": 1e9,
 }
 
 
@@ -343,33 +345,41 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
             repeats=4 * effort.repeats,
         )
     )
-    small, large = pair.reduce_s
-    per_byte = max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
+    per_byte = _seconds_per_byte(pair.sum_s)
     both = list(zip(pair.steps, pair.alone, strict=True))
     return {
         "compute_contention": _slowdown([a.propagate_s / b.propagate_s for a, b in both]),
         "memory_contention": _slowdown([a.load_s / b.load_s for a, b in both]),
         "sync_bandwidth": 1 / per_byte,
         **sync_rates(pair.steps, per_byte),
+        # Of two processes a ring is two messages, one after the other.
+        "message_latency_s": pair.reduce_s[0] / 2,
+        "message_bandwidth": 1 / _seconds_per_byte(pair.reduce_s),
     }
 
 
+def _seconds_per_byte(seconds: Sequence[float]) -> float:
+    """Return those of an all-reduce, from the seconds of ``_WEIGHTS`` values."""
+    small, large = seconds
+    return max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
+
+
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Seconds of a synchronisation = 2 transfers + its bytes + a part of the step's other work.
+    """Seconds of a synchronisation = a constant + its bytes + a part of the step's other work.
 
     The last is what a worker waits for the other, whose step took longer this time.
 
     Args:
-        steps: of two workers in step with each other, which sum in a ring.
-        s_per_byte: seconds of a byte of weights, of which each moves half, there and back.
+        steps: of two workers in step with each other.
+        s_per_byte: seconds of a byte of weights.
     """
     rates = fit_rates(
-        ("transfers", "own_work"),
-        [(2.0, step.load_s + step.propagate_s) for step in steps],
+        ("sums", "own_work"),
+        [(1.0, step.load_s + step.propagate_s) for step in steps],
         [step.sync_s for step in steps],
         known=[step.workload.weight_bytes * s_per_byte for step in steps],
     )
-    return {"sync_latency_s": 1 / rates["transfers"], "straggler_wait": 1 / rates["own_work"]}
+    return {"sync_latency_s": 1 / rates["sums"], "straggler_wait": 1 / rates["own_work"]}
 
 
 def _slowdown(ratios: Sequence[float]) -> float:

@@ -3,11 +3,12 @@
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from torch.distributed import TCPStore
 
 from gnnscale import ops
 from gnnscale.core import python_command
+from gnnscale.ops.shared_sums import SharedSums
 from gnnscale.plan.calibration.probes import (
     StepProbe,
     StepTimes,
@@ -34,8 +36,10 @@ _END_S = 5.0
 class PairTimes:
     """What two processes of this machine measured at the same time."""
 
-    #: seconds of an all-reduce of each size asked for, one straight after another
+    #: seconds of an all-reduce by gloo of each size asked for, one straight after another
     reduce_s: tuple[float, ...]
+    #: the same in memory that both share
+    sum_s: tuple[float, ...]
     #: training steps of each probe asked for, of the first process while the other waits
     alone: tuple[StepTimes, ...]
     #: the same of both in step with each other, straight after: a machine that is slower for a
@@ -110,8 +114,14 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
     ops.keep_freed_memory()
     store = TCPStore(_LOOPBACK, port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    reduce_s = tuple(
-        median_seconds(partial(_sum, torch.zeros(count)), task.reduces) for count in task.num_values
+    sums = _open_sums(rank, store)
+    in_memory = dist.all_reduce if sums is None else sums.sum
+    reduce_s, sum_s = (
+        tuple(
+            median_seconds(partial(_sum, summing, torch.zeros(count)), task.reduces)
+            for count in task.num_values
+        )
+        for summing in (dist.all_reduce, in_memory)
     )
     graphs = probe_graphs(*task.graph_sizes)
     table = probe_table(graphs[0], task.probes)
@@ -121,9 +131,10 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
         if rank == 0:
             alone.append(timed(probe, graphs[probe.dense]))
         dist.barrier()
-        steps.append(_mean_sync(timed(probe, graphs[probe.dense], together=True)))
+        steps.append(_mean_sync(timed(probe, graphs[probe.dense], summing=in_memory)))
     if rank == 0:
-        answer.send(PairTimes(reduce_s=reduce_s, alone=tuple(alone), steps=tuple(steps)))
+        trained = {"alone": tuple(alone), "steps": tuple(steps)}
+        answer.send(PairTimes(reduce_s=reduce_s, sum_s=sum_s, **trained))
     dist.destroy_process_group()
 
 
@@ -134,5 +145,21 @@ def _mean_sync(step: StepTimes) -> StepTimes:
     return replace(step, sync_s=float(seconds) / 2)
 
 
-def _sum(values: torch.Tensor, _: int) -> None:
-    dist.all_reduce(values)
+def _open_sums(rank: int, store: TCPStore) -> SharedSums | None:
+    """Let both processes share memory, as workers of a run do."""
+
+    def broadcast(path: Any) -> str:
+        if path is not None:
+            store.set("memory", path)
+        return store.get("memory").decode()
+
+    def agree(is_so: bool) -> bool:
+        every = torch.tensor([int(is_so)])
+        dist.all_reduce(every, op=dist.ReduceOp.MIN)
+        return bool(every)
+
+    return SharedSums.open(rank, 2, broadcast=broadcast, agree=agree)
+
+
+def _sum(summing: Callable[[torch.Tensor], object], values: torch.Tensor, _: int) -> None:
+    summing(values)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.distributed as dist
+from torch import Tensor
 from torch.nn import functional
 
 from gnnscale import ops
@@ -261,7 +261,7 @@ def time_steps(
     threads: int,
     repeats: int,
     table: Float32Array | None = None,
-    together: bool = False,
+    summing: Callable[[Tensor], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
     """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
@@ -269,6 +269,7 @@ def time_steps(
     Args:
         table: memory from which features are taken, at least as much as the graph's rows have; None
             to make it, which takes a while when there is much.
+        summing: sums gradients with another process, which trains, too; None for a process alone.
     """
     trainer = _Trainer(probe, graph, table, threads)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
@@ -278,7 +279,8 @@ def time_steps(
         for step in range(repeats + 1):
             seeds = order[step * probe.num_seeds % (len(order) - probe.num_seeds) :]
             batch = sampler.sample(seeds[: probe.num_seeds], step)
-            times.append(trainer.train(batch, together=together, clock=clock))
+            times.append(trainer.train(batch, summing=summing, clock=clock))
+    together = summing is not None
     load_s, propagate_s, sync_s, update_s = _stage_seconds(np.array(times[1:]), together).tolist()
     size = BatchSize.of(batch)
     workload = replace(
@@ -318,7 +320,11 @@ class _Trainer:
         self._bucket = torch.zeros(sum(each.numel() for each in self.model.parameters()))
 
     def train(
-        self, batch: MiniBatch, *, together: bool, clock: Callable[[], float]
+        self,
+        batch: MiniBatch,
+        *,
+        summing: Callable[[Tensor], object] | None,
+        clock: Callable[[], float],
     ) -> Float64Array:
         """Train a step, and return the seconds of its stages."""
         model, ends = self.model, [clock()]
@@ -334,8 +340,8 @@ class _Trainer:
         loss = functional.cross_entropy(model(batch, inputs), self._labels)
         loss.backward()  # type: ignore[no-untyped-call]
         ends.append(clock())
-        if together:
-            dist.all_reduce(self._bucket)
+        if summing is not None:
+            summing(self._bucket)
         ends.append(clock())
         _gather_gradients(model, self._bucket)
         self._optimizer.step()

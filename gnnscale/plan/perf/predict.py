@@ -106,9 +106,8 @@ class Host:
             return 0.0
         received = block_bytes(size) + partial_bytes(size, workload.widths[1])
         # A block, a partial product and a gradient, each of them one message.
-        sharing = self.processor.sharing
-        latency = 3 * sharing.sync_latency_s
-        return others * (latency + received / sharing.sync_bandwidth)
+        latency_s, bandwidth = self.processor.sharing.messages
+        return others * (3 * latency_s + received / bandwidth)
 
     def sync(self, workload: Workload, device: Device) -> float:
         """T_sync, eq. 13: over the device's link, among the workers, and the update itself."""

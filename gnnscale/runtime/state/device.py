@@ -265,7 +265,8 @@ def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group
         host_optimizer=learning.optimizer,
         clip_norm=config.runtime.clip_norm,
         first_slices=tuple(_slice(config, each, group) for each in first),
-        sum=None if group.size == 1 else summing.sum,
+        # What a device sums in the midst of its step does not pass through the host's memory.
+        sum=None if group.size == 1 else replace(summing, sums=None).sum,
         columns=summing if divided else None,
     )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
+import logging
 import os
-import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,18 +20,20 @@ from torch import Tensor
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore, rendezvous
 
 from gnnscale.core import ConfigError
-from gnnscale.plan.platform import MAX_MEETING_BYTES
+from gnnscale.ops.shared_sums import SharedSums
+from gnnscale.runtime.sync import connections
+from gnnscale.runtime.sync.connections import check_address, connecting
 from gnnscale.runtime.sync.pulse import OWN
+
+log = logging.getLogger(__name__)
 
 #: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
 #: learn of it at once; a validation over a large graph may take hours. Of a machine that vanishes
-#: the system reports (``_watch_connections``), and of a process that stalls its pulse.
+#: the system reports (``connecting``), and of a process that stalls its pulse.
 _TIMEOUT = timedelta(days=7)
-#: Seconds after which a silent machine is probed, between two such
-#: questions, and how many stay without an answer before its connections count as lost.
-_ASK_AFTER_S, _ASK_EVERY_S, _QUESTIONS = 20, 10, 4
-#: The same for a machine that something was sent to.
-_ANSWER_S = _ASK_AFTER_S + _ASK_EVERY_S * _QUESTIONS
+#: Sums of more bytes over gloo go round a ring, which shares the work. Smaller ones meet at rank 0:
+#: two messages one after the other, in place of twice as many as there are processes.
+_MAX_MEETING_BYTES = 1 << 18
 #: How long to wait for all processes to appear.
 _RENDEZVOUS = timedelta(minutes=5)
 
@@ -40,8 +41,8 @@ _RENDEZVOUS = timedelta(minutes=5)
 #: after it is done, and if that was the last reference it waits for Python's lock, which
 #: ``destroy_process_group`` of some releases of torch (2.6) holds while it waits for the thread.
 _outliving: deque[Tensor] = deque(maxlen=32)
-#: The sockets over which processes of torchrun exchange tensors, as the system names them.
-_links: set[str] = set()
+#: The sums of this process in shared memory, in which the others may wait for it.
+_sums: list[SharedSums] = []
 
 
 class PeerLostError(RuntimeError):
@@ -58,6 +59,8 @@ class Group:
     local_size: int  #: number of those
     #: torch's process group; None for the default one
     connections: Any = field(default=None, repr=False, compare=False)
+    #: sums in shared memory; None if the processes are on several machines
+    sums: SharedSums | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_rank0(self) -> bool:
@@ -65,10 +68,17 @@ class Group:
         return self.rank == 0
 
     def sum(self, values: Tensor) -> None:
-        """Replace ``values`` by their sum over all processes; bit for bit the same in each."""
+        """Replace ``values`` by their sum over all processes; bit for bit the same in each.
+
+        On one machine values of the host are summed in shared memory, in the order of ranks.
+        """
         if self.size == 1:
             return
-        meet = self.size > 2 and values.device.type == "cpu" and values.nbytes <= MAX_MEETING_BYTES
+        if self.sums is not None and SharedSums.can_sum(values):
+            with _peers():
+                self.sums.sum(values)
+            return
+        meet = self.size > 2 and values.device.type == "cpu" and values.nbytes <= _MAX_MEETING_BYTES
         with _peers():
             if meet:
                 self._sum_at_rank0(values)
@@ -209,9 +219,30 @@ class Group:
         """Return the same processes over connections that nothing else uses."""
         if self.size == 1:
             return self
-        with _peers(), _connecting():
-            connections = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
-        return replace(self, connections=connections)
+        with _peers(), connecting():
+            own = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
+        return replace(self, connections=own, sums=None)._with_sums()
+
+    def _with_sums(self) -> Group:
+        """Return the same processes, which sum in memory of their own if all are on one machine."""
+        if self.size > self.local_size:
+            return self
+        with _peers():
+            sums = SharedSums.open(
+                self.rank, self.size, broadcast=self.broadcast_json, agree=self._all
+            )
+        if sums is None:
+            if self.is_rank0:
+                log.warning("not all processes may map the memory of process 0: gloo sums instead")
+            return self
+        _sums.append(sums)
+        return replace(self, sums=sums)
+
+    def _all(self, is_so: bool) -> bool:
+        """Return whether all processes pass True."""
+        others = torch.tensor([int(not is_so)])
+        self.sum(others)
+        return not others.item()
 
     def barrier(self) -> None:
         """Wait until every process has come here."""
@@ -250,44 +281,15 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
         yield group
         return
     if group.local_size < size:
-        _check_address()
+        check_address()
     with _peers():
         # Under a separate name: what another run of the sweep has left there is of no use.
         store = PrefixStore(f"job-{job}", _torchrun_store())
-        with _connecting():
+        with connecting():
             dist.init_process_group(
                 backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
             )
     yield from _until_left(group)
-
-
-def _check_address() -> None:
-    """Refuse the loopback interface for several machines: gloo offers what its name resolves to.
-
-    Raises:
-        ConfigError: it does, and torchrun's own address is not of it.
-    """
-    if os.environ.get("GLOO_SOCKET_IFNAME") or _is_loopback(os.environ["MASTER_ADDR"]):
-        return
-    name = socket.gethostname()
-    try:
-        address = socket.gethostbyname(name)
-    except OSError:
-        address = ""
-    if not address or _is_loopback(address):
-        raise ConfigError(
-            f"GLOO_SOCKET_IFNAME: is not set, and this machine's name, {name}, resolves to "
-            f"{address or 'nothing'}, which other machines do not reach; set it to the network "
-            "interface that they reach, such as eth0 (ip -br addr lists them)"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether ``host`` is an address of the loopback interface; of a name, ``localhost``."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @cache
@@ -304,13 +306,15 @@ def torchrun_client() -> Store:
         return TCPStore(address, port, timeout=_RENDEZVOUS, wait_for_workers=False)
 
 
+def _leave_sums() -> None:
+    for each in _sums:
+        each.leave()
+
+
 def hang_up() -> None:
     """Close the connections to torchrun's other processes: all that wait for them fail."""
-    for name, descriptor in _sockets():
-        if name in _links:
-            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-                connection.getpeername()  # fails for one that listens, which gloo cannot do without
-                connection.shutdown(socket.SHUT_RDWR)
+    _leave_sums()
+    connections.shut_down()
     _abort_on_devices()
 
 
@@ -322,45 +326,6 @@ def _abort_on_devices() -> None:
         # Neither the process group nor its abort is public.
         device = torch.device("cuda")
         dist.group.WORLD._get_backend(device).abort()  # type: ignore[union-attr]
-
-
-@contextmanager
-def _connecting() -> Iterator[None]:
-    """Take note of the connections that are made in the ``with`` block.
-
-    The system then asks this process's peers whether they are there, while nothing is sent: a
-    machine that vanishes, or its network, closes no connection. After a minute without an answer
-    those to it are lost, as those to a process that died are.
-    """
-    before = {name for name, _ in _sockets()}
-    yield
-    for name, descriptor in _sockets():
-        if name not in before:
-            _links.add(name)
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-            inet = connection.family in (socket.AF_INET, socket.AF_INET6)
-            if inet and connection.type == socket.SOCK_STREAM:
-                _watch(connection)
-
-
-def _sockets() -> Iterator[tuple[str, int]]:
-    """Yield this process's sockets: their names, and their descriptors."""
-    for entry in os.scandir("/proc/self/fd"):
-        with suppress(OSError):  # closed by now
-            name = os.readlink(entry.path)
-            if name.startswith("socket:"):
-                yield name, int(entry.name)
-
-
-def _watch(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_KEEPIDLE, _ASK_AFTER_S),
-        (socket.TCP_KEEPINTVL, _ASK_EVERY_S),
-        (socket.TCP_KEEPCNT, _QUESTIONS),
-        (socket.TCP_USER_TIMEOUT, 1000 * _ANSWER_S),
-    ):
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @contextmanager
@@ -386,11 +351,13 @@ def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterato
 
 def _until_left(group: Group) -> Iterator[Group]:
     try:
-        yield group
+        yield group._with_sums()
     finally:
+        _leave_sums()
         dist.destroy_process_group()
         _outliving.clear()
-        _links.clear()
+        connections.forget()
+        _sums.clear()
 
 
 @contextmanager

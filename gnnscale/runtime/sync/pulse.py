@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from threading import get_ident
 
+from gnnscale.core.process_state import own_process, process_stat
 from gnnscale.core.progress import num_advances
 
 #: What a process does. Only training has a limit: the rest may take hours, and reports that itself.
@@ -66,7 +67,7 @@ class Pulse:
         """The letter of its state: ``T`` is stopped, ``Z`` ended; None on another machine."""
         if self.machine != machine():
             return None
-        stat = _stat(self.pid)
+        stat = process_stat(self.pid)
         return stat[0] if stat and int(stat[19]) == self.start else "Z"
 
 
@@ -112,6 +113,7 @@ class Own:
 
     def pulse(self, beat: int, *, left: bool = False) -> Pulse:
         """Return what is to be published."""
+        pid, start = own_process()
         return Pulse(
             beat=beat,
             signs=self.signs + num_advances(),
@@ -119,8 +121,8 @@ class Own:
             waiting=bool(self.waiting),
             doing=self.doing,
             left=left,
-            pid=os.getpid(),
-            start=int(stat[19]) if (stat := _stat(os.getpid())) else 0,
+            pid=pid,
+            start=start,
             machine=machine(),
         )
 
@@ -170,14 +172,6 @@ def machine() -> int:
     except OSError:
         return os.getpid()
     return int.from_bytes(hashlib.blake2b(f"{boot}{names}".encode(), digest_size=7).digest(), "big")
-
-
-def _stat(pid: int) -> list[str]:
-    """Return what the system knows of a process: first its state, 20th when it started."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 #: Seconds after which a line names a process that is waited for, and again after twice as many.

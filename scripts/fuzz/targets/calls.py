@@ -3,6 +3,7 @@
 # ruff: noqa: C408
 
 import atexit
+import mmap
 import os
 import random
 import tempfile
@@ -471,6 +472,22 @@ class Calls:
     def integers(self) -> Any:
         return self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64)
 
+    def shared_sum(self) -> Args:
+        size = self.size(1, 3)
+        return dict(memory=self._pages(size), rank=self.size(0, size - 1), size=size)
+
+    def add_shared(self) -> Args:
+        count = self.size(0, 99) if self.half(0.9) else self.size(2**17, 2**18)
+        # Each of the types that are summed has them.
+        values = np.frombuffer(self.rng.randbytes(2 * count), "u2")
+        return dict(memory=self._pages(1), values=values.astype(self.pick(("i8", "f8", "f4"))))
+
+    def _pages(self, size: int) -> Any:
+        pages = np.frombuffer(mmap.mmap(-1, ops.SharedSum.num_bytes(size)), np.uint8)
+        if self.half():  # what another process has written that went wrong
+            pages[:4096] = np.frombuffer(self.rng.randbytes(4096), np.uint8)
+        return pages
+
     def text_ids(self) -> Args:
         offsets = self.starts(self.size(0, 20), 5)
         return dict(offsets=offsets, data=self.ids(int(offsets[-1]), 3, np.uint8))
@@ -589,6 +606,16 @@ def _call_rows(rows: Any, pool: Any, slots: Any, **opened: Any) -> Any:
     return reader.take_counters()["bytes_copied"]
 
 
+def _call_shared_sum(memory: Any, values: Any) -> Any:
+    """Sum with nobody else: nobody is waited for, whatever the memory holds."""
+    ops.SharedSum(memory, rank=0, size=1).add(values, _nothing)
+    return values
+
+
+def _nothing() -> None:
+    raise AssertionError("polled")
+
+
 def _call_texts(offsets: Any, data: Any, num_threads: Any) -> Any:
     known = ops.TextIds(np.array([0, 1, 3, 3]), np.array([2, 0, 1], np.uint8))
     return known.find(offsets, data, num_threads=num_threads)
@@ -605,12 +632,14 @@ _ALONE = {
     *("RankedSlots", "IntegerIds", "TextIds", "NativeSampler", "NativeSampler.sample_layers"),
     *("RowReader", "RowReader.submit"),
     *("LayerSampler.sample", "simd_level", "supported_simd_level", "keep_freed_memory"),
+    *("SharedSum", "SharedSum.add"),
 }
 _CALLS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
     "IntegerIds.find": lambda ids, wanted, **more: ops.IntegerIds(ids).find(wanted, **more),
     **{"TextIds.find": _call_texts, "RankedSlots.gather_cached": _call_ranked},
     "RowReader.submit": _call_rows,
+    "SharedSum.add": _call_shared_sum,
     **{f"NativeSampler.{name}": partial(_call_method, name) for name in _METHODS},
     **{f"{each.__name__}.sample": partial(_sample, each) for each in _SAMPLERS},
 }
@@ -635,6 +664,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     "RankedSlots.gather_cached": Calls.gather_ranked,
     "IntegerIds.find": lambda c: dict(ids=c.integers(), wanted=c.ids(c.size(0, 99), 200, np.int64)),
     "TextIds.find": Calls.text_ids,
+    **{"SharedSum": Calls.shared_sum, "SharedSum.add": Calls.add_shared},
     "NativeSampler.sample_neighbors": Calls.sample_neighbors,
     "NativeSampler.sample_layers": Calls.sample_layers,
     **dict.fromkeys(

@@ -55,17 +55,17 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
     assert asdict(again) == asdict(found)
 
 
-def test_transfers_and_waiting_are_told_apart() -> None:
+def test_sums_and_waiting_are_told_apart() -> None:
     step = small_step()
     bytes_s = 1e-9 * step.workload.weight_bytes
     steps = [
-        replace(step, load_s=s, propagate_s=3 * s, sync_s=2 * 2e-4 + bytes_s + 0.05 * 4 * s)
+        replace(step, load_s=s, propagate_s=3 * s, sync_s=2e-4 + bytes_s + 0.05 * 4 * s)
         for s in (1e-3, 2e-3, 8e-3)
     ]
     found = sync_rates(steps, 1e-9)
     assert found == pytest.approx({"sync_latency_s": 2e-4, "straggler_wait": 0.05})
     # Workers that are never late.
-    steady = [replace(each, sync_s=2 * 2e-4 + bytes_s) for each in steps]
+    steady = [replace(each, sync_s=2e-4 + bytes_s) for each in steps]
     assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
 
 
@@ -82,8 +82,9 @@ TASK = PairTask(
 
 def test_two_processes_measure_together() -> None:
     pair = time_pair(TASK)
-    assert len(pair.reduce_s) == 2
+    assert len(pair.reduce_s) == len(pair.sum_s) == 2
     assert min(pair.reduce_s) > 0
+    assert 0 < pair.sum_s[0] < pair.reduce_s[0]  # which crosses the loopback device twice
     assert pair.steps[0].sync_s > 0
     assert pair.alone[0].propagate_s > 0
     assert pair.alone[0].size == pair.steps[0].size

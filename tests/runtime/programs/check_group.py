@@ -3,6 +3,7 @@
 import re
 import socket
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,27 @@ def check_exchanges(group: Group) -> None:
             del values
             assert kept() is not None
     group.barrier()
+
+
+def check_sums(group: Group) -> None:
+    """In shared memory, at rank 0 and in a ring."""
+    shared, own = group, group.with_own_connections()
+    assert own.sums is not shared.sums is not None
+    over_gloo = replace(group, sums=None)
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bfloat16):
+        for count in (5, 100_003):
+            torch.manual_seed(group.rank)
+            values = (torch.randn(count, 2) * 1000).to(dtype)
+            every = [values.clone() for _ in range(3)]
+            for each, way in zip(every, (shared, own, over_gloo), strict=True):
+                way.sum(each)
+            assert torch.equal(every[0], every[1])
+            torch.testing.assert_close(every[0], every[2], rtol=3e-2, atol=0.02)
+            if count == 5:  # both sum in the order of ranks
+                assert torch.equal(every[0], every[2])
+    values = torch.full((4, 2), group.rank + 1.0)
+    shared.sum(values[1:3])
+    assert values[:, 0].tolist() == [group.rank + 1.0, 6.0, 6.0, group.rank + 1.0]
 
 
 class Model(torch.nn.Module):
@@ -212,7 +234,10 @@ def check_refusals(group: Group) -> None:
 
 def run(rank: int, size: int, meeting: Path) -> None:
     with join(rank, size, meeting, backend="gloo") as group:
+        assert group.sums is not None
         check_exchanges(group)
+        check_exchanges(replace(group, sums=None))  # as on several machines
+        check_sums(group)
         check_synchronizer(group, own_collective=False)
         check_synchronizer(group, own_collective=True)
         check_trades(group)

@@ -7,7 +7,7 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.sync import group
-from gnnscale.runtime.sync.group import ALONE, join, join_torchrun
+from gnnscale.runtime.sync.group import ALONE, Group, join, join_torchrun
 
 
 def test_one_process_is_a_group() -> None:
@@ -25,6 +25,17 @@ def test_one_process_is_a_group() -> None:
 @pytest.mark.timeout(120)
 def test_several_processes_exchange_and_synchronise(together: Any) -> None:
     together("check_group", 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
+    together("check_gone", 3)
+
+
+def test_several_machines_share_no_memory() -> None:
+    several = Group(rank=0, size=4, local_rank=0, local_size=2)
+    assert several._with_sums() is several
+    assert several.sums is None
 
 
 @pytest.mark.timeout(120)
@@ -60,38 +71,3 @@ def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
     monkeypatch.setattr(group.dist, "group", SimpleNamespace(WORLD=world))
     group.hang_up()
     assert len(calls) == aborted
-
-
-@pytest.mark.parametrize(
-    ("address", "resolved", "interface", "refused"),
-    [
-        ("10.0.0.1", "127.0.1.1", None, True),
-        ("10.0.0.1", None, None, True),  # a name that nothing knows
-        ("first", "127.0.0.1", "", True),
-        ("10.0.0.1", "10.0.0.2", None, False),
-        ("10.0.0.1", "127.0.0.1", "eth0", False),
-        ("127.0.0.1", "127.0.0.1", None, False),  # all on one machine
-        ("::1", "127.0.0.1", None, False),
-        ("localhost", "127.0.0.1", None, False),
-    ],
-)
-def test_several_machines_need_an_address_that_others_reach(
-    address: str, resolved: str | None, interface: str | None, refused: bool, monkeypatch: Any
-) -> None:
-    def resolve(name: str) -> str:
-        if resolved is None:
-            raise OSError
-        return resolved
-
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
-    for name, value in (variables | {"MASTER_ADDR": address}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    if interface is not None:
-        monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
-    monkeypatch.setattr(group.socket, "gethostbyname", resolve)
-    monkeypatch.setattr(group, "_torchrun_store", lambda: (_ for _ in ()).throw(RuntimeError("on")))
-    error = ConfigError if refused else group.PeerLostError
-    words = "^GLOO_SOCKET_IFNAME: is not set, and this machine's name" if refused else r"\(on\)$"
-    with pytest.raises(error, match=words), join_torchrun(2, backend="gloo"):
-        pass

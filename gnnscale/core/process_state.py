@@ -1,0 +1,33 @@
+"""What the system knows of a process of this machine."""
+
+import os
+from pathlib import Path
+
+
+def process_stat(number: int) -> list[str]:
+    """Return the fields of ``/proc/NUMBER/stat`` after the name: the state first.
+
+    Returns:
+        No fields if there is no such process.
+    """
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def start_of(number: int) -> int:
+    """Return when a process started, in the system's clock ticks; 0 if there is no such process."""
+    stat = process_stat(number)
+    return int(stat[19]) if stat else 0
+
+
+def own_process() -> tuple[int, int]:
+    """Return this process's number, and when it started: both together are never given again."""
+    return os.getpid(), start_of(os.getpid())
+
+
+def has_ended(number: int, start: int) -> bool:
+    """Whether a process of this machine has ended, by what ``own_process`` returned there."""
+    stat = process_stat(number)
+    return not stat or int(stat[19]) != start or stat[0] in ("Z", "X")
