@@ -176,7 +176,7 @@ def check_found(
 
 
 def write_own(directory: Path, options: Mapping[str, Any]) -> None:
-    """Write ``config.yaml`` into a run directory, whole or not at all, and ``remember_own`` it.
+    """Write ``config.yaml`` into a run directory, atomically, and ``remember_own`` it.
 
     Raises:
         OSError: it cannot be written.

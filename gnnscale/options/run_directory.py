@@ -179,7 +179,7 @@ def claim(directory: Path, run: str) -> None:
             raise
         raise ConfigError(
             f"output={directory}: holds the run that torchrun --rdzv-id={shown(owner)} has begun, "
-            f"and this is --rdzv-id={run}; name another folder, or go on with that"
+            f"and this is --rdzv-id={run}; name another folder, or give that name"
         ) from None
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ class Found:
 
 
 def newest(machines: Sequence[Found | None]) -> int | None:
-    """Return the position of the checkpoint after the most steps, None if there is none.
+    """Return the position of the checkpoint after the most steps, None without any.
 
     Of several it is the first. When they were written is no matter: clocks of machines differ.
     """
@@ -97,7 +97,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
 
 
 def _whole(file: Path, limit: int) -> tuple[bytes, Found | None]:
-    """Return a checkpoint and what it is; nothing if there is none.
+    """Return a checkpoint and what it is; no bytes and None if it is missing.
 
     Raises:
         ConfigError: it is damaged.

@@ -223,7 +223,7 @@ class RunCheckpoint:
     ) -> None:
         """Write a checkpoint, and then the weights of epoch ``best`` if they are new."""
         validated = history if workers else history[:-1]
-        # Another machine has no ``metrics.jsonl`` to go on with.
+        # Another machine has no ``metrics.jsonl`` of before.
         known = 0 if self.restarts else saved_run.num_recorded(self.directory, validated)
         content["records"] = history[known:]
         content["workers"] = [files.unpack(each) for each in workers]

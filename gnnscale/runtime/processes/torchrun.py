@@ -84,7 +84,7 @@ def train_rank0(
 def _end_with_torchrun() -> None:
     """Let the system send SIGTERM once torchrun's process ends, which may be killed.
 
-    Other machines would go on with this process, and torchrun could not start it again.
+    Other machines would continue with this process, and torchrun could not start it again.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

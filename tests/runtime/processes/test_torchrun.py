@@ -98,7 +98,9 @@ def test_torchrun_learns_what_launch_does(start: Start, launched: Any, tmp_path:
 
 def machines_of_the_page(start: Start, *options: str, second: str = "") -> list[Any]:
     """Start the commands of docs/several-machines.md, in place of machines on this one."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("torchrun --")]
+    lines = [
+        line for line in PAGE.read_text().splitlines() if line.startswith("torchrun --nnodes=2 ")
+    ]
     assert len(lines) == 2
     port = free_port()
     found = []
