@@ -131,7 +131,7 @@ class Network:
             kill(pid)
 
     def worker(self, name: str) -> int | None:
-        """Return the process of a machine that trains, None if there is none."""
+        """Return the process of a machine that trains, None without one."""
         for pid in self.pids(name):
             with suppress_gone():
                 variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

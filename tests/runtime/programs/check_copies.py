@@ -26,7 +26,7 @@ def put(directory: Path, checkpoint: Path, step: int, modified: int) -> None:
 def check_newest(group: Group, directory: Path, checkpoint: Path) -> None:
     group.barrier()
     assert read_newest(group, directory, limit=LIMIT) == b""
-    # The newest one has the oldest time, and the first machine has none.
+    # The newest one has the oldest time, and the first machine lacks one.
     if group.rank == 1:
         put(directory, checkpoint, step=9, modified=1)
     if group.rank == 2:
