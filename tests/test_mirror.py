@@ -23,6 +23,7 @@ WHOLE = {
     "model/test_weighted_edges.py": "all models over graphs with weights",
     "runtime/faults/test_ended.py": "runs that are ended, or lose their server",
     "runtime/faults/test_killed.py": "runs that lose a worker, and go on",
+    "runtime/faults/test_lost_machine.py": "runs under torchrun that lose a machine, and resume",
     "runtime/faults/test_refused.py": "runs without memory, or with options that do not fit",
     "runtime/test_caches.py": "no cache changes what is learnt, and hits are as predicted",
     "runtime/test_edge_features.py": "runs on graphs whose edges have features",

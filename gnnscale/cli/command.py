@@ -15,7 +15,7 @@ from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import exits, staging, streams
 from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
-from gnnscale.core import torchrun_rank, unfinished_folder
+from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
 from gnnscale.options import user_code
 from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
@@ -100,7 +100,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
             return 0
         translated = staging.translate(command, arguments)
         cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
-        with _elsewhere() as folder:
+        with _elsewhere(command, translated) as folder:
             if translated.sweep or any(
                 each.startswith("-") and each not in ("-r", "--run") for each in arguments
             ):
@@ -136,8 +136,19 @@ def _help(command: str, arguments: Sequence[str]) -> str:
 
 
 @contextmanager
-def _elsewhere() -> Iterator[str | None]:
-    """Yield where processes of torchrun write other than the first: nowhere that stays."""
+def _elsewhere(command: str, translated: staging.Translated) -> Iterator[str | None]:
+    """Yield where processes of torchrun write other than the first: nowhere that stays.
+
+    If they may be started again, the first of each machine writes into the run directory, since
+    that machine may be the only one that is left.
+    """
+    run = restarting_run() if command == "train" else None
+    if run is not None and translated.sweep:
+        raise ConfigError("torchrun --max-restarts: a sweep is not started again; 0 goes with -m")
+    if run is not None and leads_machine():
+        typed = any(each.startswith("hydra.run.dir=") for each in translated.arguments)
+        yield None if typed or translated.output is not None else f"outputs/train/{run}"
+        return
     if not torchrun_rank():
         yield None
         return

@@ -4,7 +4,6 @@ No text of such a file reaches Hydra. Its values are read, checked, and handed t
 configurations, which the processes of a launcher get too.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -107,7 +106,7 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
         return [f"{name}._target_={value}"]
     if resumes and not value.startswith("{"):
         if name == "device_plan":
-            return _device_plan(value)
+            return ()  # it takes the place of the run's own, below
         if name == "logger":
             return [_loggers(value)]
         if name in _train_options()[0]:
@@ -249,6 +248,10 @@ def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Tr
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     values = read_run(directory, _train_options()[1], option="resume")
     _check_named(directory, values, typed)
+    for argument in typed:
+        name, _, value = argument.partition("=")
+        if name == "device_plan" and not value.startswith("{"):
+            values["device_plan"] = _device_plan(value)
     if not any(argument.startswith("dataset.store=") for argument in typed):
         dataset = values.get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
@@ -303,17 +306,12 @@ def _loggers(value: str) -> str:
     return f"++logger={{{chosen}}}"
 
 
-def _device_plan(name: str) -> list[str]:
-    """Make the device plan that ``name`` means options; a resumed run has no groups to choose from.
+def _device_plan(name: str) -> Any:
+    """Return the options of the device plan ``name``; a resumed run has no groups to choose from.
 
     It and the loggers are the only groups of a run that may change.
     """
     known = compose.config_groups()["device_plan"]
     if name not in known:
         raise ConfigError(f"device_plan={shown(name)}: no such device plan{nearest(name, known)}")
-    # JSON is what Hydra's grammar reads, but for its quoted keys.
-    return [
-        f"device_plan.{key}=" + re.sub(r'"(\w+)":', r"\1:", json.dumps(value))
-        for key, value in _packaged(f"device_plan/{name}").items()
-        if key != "_target_"
-    ]
+    return _packaged(f"device_plan/{name}")

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, explain, one_line
-from gnnscale.core.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
+from gnnscale.core.hardware import (
+    leads_machine,
+    let_idle_threads_sleep,
+    process_age_s,
+    restarting_run,
+    torchrun_rank,
+)
 from gnnscale.options import compose, run_directory, user_code
 from gnnscale.options.config import typed
 
@@ -125,6 +131,12 @@ def _train(options: DictConfig, began: float) -> float | None:
 
     config = typed(options, TrainConfig)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
+    command, run = _repeated(config.resume), restarting_run()
+    if run is not None:
+        if config.resume is None and leads_machine():
+            run_directory.claim(_job_directory(), run)
+        # If there is no checkpoint yet, the run begins.
+        config = replace(config, resume=_job_directory())
     if torchrun_rank():
         from gnnscale.runtime.processes.torchrun import train_other_rank
 
@@ -143,7 +155,7 @@ def _train(options: DictConfig, began: float) -> float | None:
             run_training=run_training,
             began=began,
             table=Console(),
-            command=_repeated(config.resume),
+            command=command,
         )
         print(_verdict(result))
         print(directory)
@@ -386,7 +398,7 @@ def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
         return
     hydra: Any = HydraConfig.get()
     typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
-    fresh = not typed and options.get("resume") is None
+    fresh = not typed and options.get("resume") is None and not (log and restarting_run())
     made = run_directory.made_directory(hydra.run.dir, options, hydra, fresh=fresh, log=log)
     with made as directory:
         yield directory

@@ -33,8 +33,8 @@ __getattr__ = lazy_names(
         ),
         "gnnscale.core.files": "check_private unfinished_folder write_atomically",
         "gnnscale.core.hardware": (
-            "cache_bytes find_machine find_memory home installed let_idle_threads_sleep "
-            "multiplies_bfloat16 torchrun_rank usable_cores"
+            "cache_bytes find_machine find_memory home installed leads_machine "
+            "let_idle_threads_sleep multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
         ),
         "gnnscale.core.metrics": "QUALITY better mteps",
         "gnnscale.core.prefetch": "Pipeline",

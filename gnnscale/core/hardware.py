@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from gnnscale.core.errors import ConfigError
+from gnnscale.core.errors import ConfigError, shown
 
 #: Processor flags, as Linux names them, of instructions that multiply bfloat16.
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
@@ -231,6 +232,33 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 def torchrun_rank() -> int | None:
     """Return this process's rank if ``torchrun`` started it, else None."""
     return int(os.environ["RANK"]) if os.environ.keys() >= _TORCHRUN else None
+
+
+def restarting_run() -> str | None:
+    """Return the name of torchrun's run, if it starts processes again after a failure, else None.
+
+    Raises:
+        ConfigError: the name is not given by ``--rdzv-id``, or no name for a folder.
+    """
+    if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
+        return None
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    if name == "none":
+        raise ConfigError(
+            "torchrun --max-restarts: name the run by --rdzv-id=NAME, each run by another one; "
+            "processes that are started again find it by that name"
+        )
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
+        raise ConfigError(
+            f"torchrun --rdzv-id={shown(name)}: may have letters, digits, '_', '.' and '-', with "
+            "--max-restarts"
+        )
+    return name
+
+
+def leads_machine() -> bool:
+    """Return whether ``torchrun`` started this process as the first one of its machine."""
+    return os.environ.get("LOCAL_RANK") == "0"
 
 
 def let_idle_threads_sleep() -> None:

@@ -175,6 +175,18 @@ def check_found(
         raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {again}")
 
 
+def write_own(directory: Path, options: Mapping[str, Any]) -> None:
+    """Write ``config.yaml`` into a run directory, atomically, and ``remember_own`` it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from omegaconf import OmegaConf
+
+    write_atomically(directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(dict(options)))
+    remember_own(directory)
+
+
 def remember_own(directory: Path) -> None:
     """Record that this process has written the ``config.yaml`` in a run directory.
 

@@ -12,8 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core import ConfigError, write_atomically
-from gnnscale.options.file import check_known, check_references, read_yaml
+from gnnscale.core import ConfigError, shown, write_atomically
+from gnnscale.options.file import check_known, check_references, read_regular, read_yaml
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.yaml"
 #: A line for each of its epochs.
 METRICS_FILE = "metrics.jsonl"
+#: The name of torchrun's run, if torchrun starts its processes again.
+TORCHRUN_FILE = "rdzv-id"
+#: Bytes of such a name.
+_MAX_NAME = 1000
 _LOG_FILE = "train.log"
 #: What Hydra composed for a run.
 _COMPOSED = ".hydra"
@@ -151,6 +155,47 @@ def check_unused(directory: Path, *, option: str = "output", jobs: bool = False)
         )
     if jobs and any(os.path.lexists(directory / name) for name in (*_OF_SWEEP, "0")):
         raise ConfigError(f"{option}={directory}: holds a sweep, name another folder")
+
+
+def claim(directory: Path, run: str) -> None:
+    """Make a directory that of torchrun's ``run``, whose processes may be started again.
+
+    Every machine's first process calls this; they may share the directory.
+
+    Raises:
+        ConfigError: it holds another run, or cannot be made.
+    """
+    file = directory / TORCHRUN_FILE
+    if _claimed_by(file) == run:
+        return
+    try:
+        check_unused(directory)
+    except ConfigError:
+        # Another machine may have made it meanwhile.
+        owner = _claimed_by(file)
+        if owner == run:
+            return
+        if owner is None:
+            raise
+        raise ConfigError(
+            f"output={directory}: holds the run that torchrun --rdzv-id={shown(owner)} has begun, "
+            f"and this is --rdzv-id={run}; name another folder, or give that name"
+        ) from None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, run, shared=True)
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+
+
+def _claimed_by(file: Path) -> str | None:
+    """Return whose directory it is; None if it is nobody's."""
+    try:
+        return read_regular(file, limit=_MAX_NAME).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
 
 
 def resume_command() -> str | None:

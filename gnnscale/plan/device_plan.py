@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from gnnscale.core import MAX_COUNT, ConfigError, check_choice, check_range, decode
+from gnnscale.core import (
+    MAX_COUNT,
+    ConfigError,
+    check_choice,
+    check_range,
+    decode,
+    torchrun_rank,
+)
 from gnnscale.options.found import names
 from gnnscale.plan.cuda import find_all_gpus
 from gnnscale.plan.device import MAX_DEVICES, Device, owns_steps
@@ -257,6 +265,32 @@ class AllGpusConfig(DevicePlanConfig):
             for index in range(find_all_gpus())
         ]
         return parse_devices(entries, option="device_plan.options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuEachConfig(DevicePlanConfig):
+    """A CPU worker for each process that torchrun started, however many; one without torchrun.
+
+    Attributes:
+        devices: as many as there are processes: nothing to give.
+    """
+
+    devices: list[Any] = field(default_factory=list)
+
+    finds_devices: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.devices:
+            raise ConfigError(
+                "device_plan.devices: cpu_each has one for each process of torchrun; "
+                "device_plan=cpu with devices=[cpu, ...] names each"
+            )
+        super().__post_init__()
+
+    def parsed(self) -> tuple[Device, ...]:
+        """Return a device for each process of torchrun."""
+        num_processes = 1 if torchrun_rank() is None else int(os.environ["WORLD_SIZE"])
+        return parse_devices(["cpu"] * num_processes, option="device_plan.devices")
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:

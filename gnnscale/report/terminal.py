@@ -9,14 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from gnnscale.core import STAGES, StructArray, mteps, write_atomically
-from gnnscale.options import found, run_directory
+from gnnscale.core import STAGES, StructArray, mteps
+from gnnscale.options import found
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.report import figures, fpga, prediction, steps, summary
 from gnnscale.runtime.telemetry import records
@@ -231,10 +230,7 @@ class RunReport(records.Observer):
 
     def write_options(self) -> None:
         """Write the run's options, whole or not at all."""
-        write_atomically(
-            self.directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(dict(self.options))
-        )
-        found.remember_own(self.directory)
+        found.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
         """Write the run's options, and the epochs after which it resumes."""

@@ -17,6 +17,7 @@ from gnnscale.ops import keep_freed_memory, supported_simd_level
 from gnnscale.options.config import differences
 from gnnscale.runtime import saving, settings
 from gnnscale.runtime.checkpoint.artefacts import Artefact
+from gnnscale.runtime.checkpoint.copies import Copies
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.state import schedule, train_state
@@ -105,6 +106,7 @@ def open_run(
         try:
             yield state
             state.schedule.drain()
+            state.checkpoint.end()
         finally:
             closing.close()
             state.schedule.pipeline.close()
@@ -135,6 +137,8 @@ def _open(
         directory=directory,
         config=config,
         options=with_found_devices(config, options),
+        restarts=group.restarts,
+        copies=Copies.open(directory, group, options) if config.runtime.checkpoint else None,
         graph=data.graph,
         metric=data.task.measures[0],
         partition=partition,
@@ -232,7 +236,7 @@ def _report_mode(config: settings.TrainConfig) -> None:
 
 def _warn_of_threads(config: settings.TrainConfig) -> None:
     cores = usable_cores()
-    workers = len(config.device_plan.devices)
+    workers = len(config.device_plan.parsed())
     if config.num_threads > cores:
         log.warning(
             f"num_threads={config.num_threads}: this process may use {cores} cores; "

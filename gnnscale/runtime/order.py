@@ -20,7 +20,7 @@ def checked_order(config: BatchesConfig, seeds: Array, parts: Parts | None) -> S
     Raises:
         ConfigError: the order does not train every seed once an epoch.
     """
-    num_devices = len(config.device_plan.devices)
+    num_devices = len(config.device_plan.parsed())
     order: SeedOrder
     if parts is not None and parts.owner is not None:
         order = TwoStageOrder(

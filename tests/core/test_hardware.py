@@ -4,9 +4,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_line import one_line
 
 from gnnscale.core import hardware
-from gnnscale.core.hardware import Memory, busy_seconds, find_machine, home, usable_cores
+from gnnscale.core.hardware import (
+    Memory,
+    busy_seconds,
+    find_machine,
+    home,
+    leads_machine,
+    restarting_run,
+    usable_cores,
+)
 
 
 def test_machine_is_described() -> None:
@@ -153,3 +162,30 @@ def test_last_level_cache(tmp_path: Path) -> None:
         (tmp_path / f"index{number}").mkdir()
         (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
     assert hardware.cache_bytes(tmp_path) == 2**25
+
+
+def test_the_run_that_torchrun_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    assert restarting_run() is None  # not of torchrun
+    for name in hardware._TORCHRUN:
+        monkeypatch.setenv(name, "0")
+    with one_line("torchrun --max-restarts: name the run by --rdzv-id=NAME"):
+        restarting_run()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run_1.a-b")
+    assert restarting_run() == "run_1.a-b"
+    for name in ("../x", ".x", "a b", "x" * 101, "a\nb"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        with one_line("may have letters, digits", begins="torchrun --rdzv-id="):
+            restarting_run()
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "0")
+    assert restarting_run() is None
+
+
+@pytest.mark.parametrize(("rank", "leads"), [("0", True), ("1", False), (None, False)])
+def test_the_first_process_of_a_machine(
+    rank: str | None, leads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert leads_machine() is leads

@@ -67,6 +67,7 @@ OWN = {
     "gnnscale.partition.edge_cut.subprocess": "an installed library, and its answer",
     "gnnscale.core.metrics": "the system's files",
     "gnnscale.report.doctor": "the system's files",
+    "gnnscale.runtime.processes.torchrun": "the system's C library",
     "gnnscale.backend.cuda.host": "the project's own sources",
     "gnnscale.backend.cuda.compiled": "the project's own sources, and what was compiled of them",
     "gnnscale.plan.card_rates": "what it has measured of a card; what is damaged is measured again",

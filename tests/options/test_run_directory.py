@@ -4,10 +4,13 @@ from pathlib import Path
 import pytest
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.options import run_directory
 from gnnscale.options.run_directory import (
+    TORCHRUN_FILE,
     check_run_directory,
     check_store_of_run,
     check_unused,
+    claim,
     read_run,
     resume_command,
     taken_back,
@@ -136,3 +139,35 @@ def test_the_command_is_for_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert resume_command() is None
     (directory / "config.yaml").touch()
     assert resume_command() == f"gnnscale train 'resume={tmp_path}/it'\"'\"'s mine'"
+
+
+def test_a_directory_of_torchruns_run(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "run"
+    claim(directory, "first")
+    claim(directory, "other")  # nothing is in there yet
+    claim(directory, "first")
+    run(directory)
+    claim(directory, "first")
+    with pytest.raises(ConfigError, match=r"torchrun --rdzv-id=first has begun, and this is --rdz"):
+        claim(directory, "other")
+    (directory / TORCHRUN_FILE).unlink()
+    with pytest.raises(ConfigError, match=r"^output=.*/run: holds a run"):
+        claim(directory, "first")
+
+
+def test_a_directory_that_another_machine_claims_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_late(directory: Path) -> None:
+        (directory / TORCHRUN_FILE).write_text("mine")
+        run(directory)
+        check_unused(directory)
+
+    monkeypatch.setattr(run_directory, "check_unused", check_late)
+    claim(tmp_path, "mine")
+
+
+def test_a_directory_of_torchruns_run_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/run/rdzv-id: Not a directory$"):
+        claim(tmp_path / "file" / "run", "name")

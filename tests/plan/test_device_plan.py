@@ -9,7 +9,7 @@ from owning_device import Owning
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Cpu, DevicePlan, DevicePlanConfig, DeviceShare
-from gnnscale.plan.device_plan import apportion
+from gnnscale.plan.device_plan import CpuEachConfig, apportion
 
 
 def share(num_seeds: int = 1, prefetch: str = "none", *threads: int) -> DeviceShare:
@@ -134,3 +134,15 @@ def test_only_a_device_that_owns_its_steps_overlaps_them() -> None:
 
 def test_a_device_may_get_nothing() -> None:
     assert DevicePlanConfig(devices=["cpu", "cpu"], split=[0, 8]).split == [0, 8]
+
+
+def test_a_cpu_worker_for_each_process_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CpuEachConfig().parsed() == DevicePlanConfig(devices=["cpu"]).parsed()
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    for name in names:
+        monkeypatch.setenv(name, "3")
+    assert CpuEachConfig().parsed() == DevicePlanConfig(devices=["cpu"] * 3).parsed()
+    with pytest.raises(ConfigError, match=r"split=\[1, 2\]: one number for each of 3 devices"):
+        CpuEachConfig(split=[1, 2])
+    with pytest.raises(ConfigError, match="devices: cpu_each has one for each process of torchrun"):
+        CpuEachConfig(devices=["cpu"])

@@ -65,7 +65,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     if config.asks_for_caches and not config.has_caches:
         log.info("no device of device_plan holds a cache, so that nothing is cached")
     if isinstance(config.features, LearnedFeaturesConfig):
-        num_processes = len(config.device_plan.devices)
+        num_processes = len(config.device_plan.parsed())
         check_copies(config.features, meta.num_vertices, num_processes=num_processes)
     if meta.num_features and not config.needs_more_than_graph:
         return tuple(made)
@@ -117,7 +117,7 @@ def divide(config: BatchesConfig, graph: Graph) -> Artefact:
     path = make_partition(
         config.partitioner,
         graph,
-        num_parts=len(config.device_plan.devices),
+        num_parts=len(config.device_plan.parsed()),
         num_hops=config.sampler.num_layers,
         num_threads=config.num_threads,
     )

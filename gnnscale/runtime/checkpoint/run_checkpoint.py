@@ -24,6 +24,7 @@ from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint import saved_run
+from gnnscale.runtime.checkpoint.copies import Copies, read_newest
 from gnnscale.runtime.checkpoint.file import BEST, LAST, save_checkpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.checkpoint.signature import SIGNATURE, Signature, write_signature
@@ -118,6 +119,9 @@ class RunCheckpoint:
     metric: str  #: what decides which epoch is the best
     #: hash of the partition whose parts give the order of seeds; None without
     partition: str | None = None
+    #: whether torchrun starts the run again, perhaps on another machine
+    restarts: bool = False
+    copies: Copies | None = None  #: who else keeps it; None if nobody does
     #: when the last one was begun, on the performance counter's clock; before the first, when the
     #: run was opened
     saved_at: float = field(default_factory=lambda: time.perf_counter())
@@ -149,6 +153,17 @@ class RunCheckpoint:
     def wait(self) -> None:
         """Wait until the disk has the last one; raise as ``check``."""
         self._writer.wait()
+
+    def end(self) -> None:
+        """Wait until all disks have the last one, at the end of the run; every worker calls this.
+
+        Raises:
+            OSError: it could not be written.
+            PeerLostError: another process is gone.
+        """
+        self.wait()
+        if self.copies is not None:
+            self.copies.end()
 
     def close(self) -> None:
         """Let what was begun come to its end, whatever became of the run."""
@@ -208,10 +223,13 @@ class RunCheckpoint:
     ) -> None:
         """Write a checkpoint, and then the weights of epoch ``best`` if they are new."""
         validated = history if workers else history[:-1]
-        known = saved_run.num_recorded(self.directory, validated)
+        # Another machine has no ``metrics.jsonl`` of before.
+        known = 0 if self.restarts else saved_run.num_recorded(self.directory, validated)
         content["records"] = history[known:]
         content["workers"] = [files.unpack(each) for each in workers]
         save_checkpoint(self.directory / LAST, content)
+        if self.copies is not None:
+            self.copies.send((self.directory / LAST).read_bytes())
         if best is not None:
             self._write_best(best, content["best_model"])
         self.took_s = time.perf_counter() - self.saved_at
@@ -247,6 +265,8 @@ class RunCheckpoint:
     ) -> SavedRun | None:
         """Restore model, optimizer and random numbers from what rank 0 reads.
 
+        If torchrun starts the run again, that is the newest checkpoint of all machines.
+
         Returns:
             The rest of the checkpoint, or None if the run stopped before its first. Rank 0 has
             the epochs before it from ``history_of``.
@@ -255,13 +275,16 @@ class RunCheckpoint:
             ConfigError: the checkpoint is damaged, or not one of this run.
         """
         file = self.directory / LAST
-        content = b""
-        if group.is_rank0 and os.path.lexists(file):
-            content = files.read_checkpoint(file, limit=files.max_bytes(model))
-            self._checked(file, content, model, optimizer, steps_per_epoch)
-        content = group.broadcast(content if group.is_rank0 else None)
+        content, limit = b"", files.max_bytes(model)
+        if self.restarts:
+            content = read_newest(group, self.directory, limit=limit)
+        else:
+            if group.is_rank0 and os.path.lexists(file):
+                content = files.read_checkpoint(file, limit=limit)
+                self._checked(file, content, model, optimizer, steps_per_epoch)
+            content = group.broadcast(content if group.is_rank0 else None)
         if not content:
-            if group.is_rank0:
+            if group.is_rank0 and not self.restarts:
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
         saved = self._checked(file, content, model, optimizer, steps_per_epoch)

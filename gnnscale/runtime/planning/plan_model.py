@@ -255,7 +255,7 @@ def with_measured_step(
     random numbers stay as they are. The rehearsal corrects what is left.
     """
     assert workload.counted is not None
-    count = max(1, config.batch_size // len(config.device_plan.devices))
+    count = max(1, config.batch_size // len(config.device_plan.parsed()))
     seeds = next(iter(order.epoch(0))).seeds[:count]
     threads = config.host_threads
     sampler = config.trained_sampler.sampler(graph, seed=config.seed, num_threads=threads)

@@ -124,7 +124,7 @@ class PlanSearch:
     def _has_one_plan(self) -> bool:
         """Whether the options leave no choice: one device, and when it does what."""
         config = self._config
-        return len(config.device_plan.devices) == 1 and config.runtime.prefetch != "auto"
+        return len(config.device_plan.parsed()) == 1 and config.runtime.prefetch != "auto"
 
     def _how_many_pay(self) -> int:
         """How many rehearsals a run of this length is worth."""

@@ -1,5 +1,6 @@
 """A process that ``torchrun`` started, on one machine or on several, as a worker of the run."""
 
+import ctypes
 import logging
 import os
 import signal
@@ -13,7 +14,13 @@ from typing import Any
 
 from gnnscale.plan.device import process_group_backend
 from gnnscale.runtime import opening, settings
-from gnnscale.runtime.sync.group import Group, hang_up, join_torchrun, torchrun_client
+from gnnscale.runtime.sync.group import (
+    Group,
+    hang_up,
+    join_torchrun,
+    torchrun_client,
+    torchrun_keys,
+)
 from gnnscale.runtime.sync.pulse import MAX_LOOK_S, OWN, Pulse, Stall, Watch, beating
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
@@ -27,6 +34,8 @@ _OF_A_MACHINE = (
     *("num_threads", "dataset.store", "dataset.raw", "partitioner.store", "cache_planner.store"),
     *("cache_plan", "resume", "logger", "observers", "predictions"),
 )
+#: Of prctl: the signal that this process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
 #: Seconds in which a process stops waiting for the others, once its connections are closed.
 _LEAVE_S = 10.0
 
@@ -57,6 +66,7 @@ def train_rank0(
             processes have other options, releases or graphs.
         PeerLostError: another process is gone, or has stalled.
     """
+    _end_with_torchrun()
     if config.runtime.deterministic:
         opening.fix_instruction_set()
     devices = config.device_plan.parsed()
@@ -69,6 +79,14 @@ def train_rank0(
     ):
         opening.check_alike(group, {**_releases(), **options}, ignore=_OF_A_MACHINE)
         return train(config, directory, observer, options=options, group=group)
+
+
+def _end_with_torchrun() -> None:
+    """Let the system send SIGTERM once torchrun's process ends, which may be killed.
+
+    Other machines would continue with this process, and torchrun could not start it again.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _releases() -> dict[str, str]:
@@ -130,7 +148,7 @@ class _Board:
         self.answers = 0  #: how often it has been read
         self.pulses: list[Pulse | None] = []  #: what was read last
         self._group = group
-        self._keys = [f"job-{job}/pulse-{rank}" for rank in range(group.size)]
+        self._keys = [f"{torchrun_keys(job)}/pulse-{rank}" for rank in range(group.size)]
         # A question that is not answered delays all that comes after it.
         self._written, self._read = torchrun_client(), torchrun_client()
         self._over = threading.Event()

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore, rendezvous
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, restarting_run
 from gnnscale.ops.shared_sums import SharedSums
 from gnnscale.runtime.sync import connections
 from gnnscale.runtime.sync.connections import check_address, connecting
@@ -57,6 +57,7 @@ class Group:
     size: int  #: number of processes
     local_rank: int  #: its number among those of the same machine
     local_size: int  #: number of those
+    restarts: bool = False  #: whether torchrun starts the processes again after a failure
     #: torch's process group; None for the default one
     connections: Any = field(default=None, repr=False, compare=False)
     #: sums in shared memory; None if the processes are on several machines
@@ -276,20 +277,50 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
         size=size,
         local_rank=int(os.environ["LOCAL_RANK"]),
         local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+        restarts=restarting_run() is not None,
     )
     if size == 1:
         yield group
         return
     if group.local_size < size:
         check_address()
+        if group.restarts:
+            _check_meeting_point()
     with _peers():
-        # Under a separate name: what another run of the sweep has left there is of no use.
-        store = PrefixStore(f"job-{job}", _torchrun_store())
+        store = PrefixStore(torchrun_keys(job), _torchrun_store())
         with connecting():
             dist.init_process_group(
                 backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
             )
     yield from _until_left(group)
+
+
+def torchrun_keys(job: int) -> str:
+    """Return what the keys of a run begin with in torchrun's store.
+
+    What another run of the sweep has left there is of no use, nor is what processes have that
+    torchrun started before. If the store is not torchrun's own, it is new, and machines may count
+    starts differently.
+    """
+    own = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if own else "0"
+    return f"start-{start}/job-{job}"
+
+
+def _check_meeting_point() -> None:
+    """Refuse torchrun's own store for processes of several machines that are started again.
+
+    With it, torchrun 2.13 keeps the address of the machine that was the first one at the start,
+    and processes would look for each other there after that machine is lost.
+
+    Raises:
+        ConfigError: it is used.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise ConfigError(
+            "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine "
+            "before torchrun, which would keep the address of a first machine that is lost"
+        )
 
 
 @cache

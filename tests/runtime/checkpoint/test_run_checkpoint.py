@@ -227,3 +227,23 @@ def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:
     sizes = {"num_vertices": 5, "num_edges": 6, "num_features": 2, "num_classes": 2, "num_train": 5}
     found = graph_identity(replace(tiny_graph, origin=Origin(content="hash")))
     assert found == {"name": "tiny", **sizes, "content": "hash"}
+
+
+def test_a_run_that_torchrun_starts_again_needs_its_checkpoint_alone(
+    new_run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, other = new_run(), new_run(seed=1)
+    run.checkpoint.restarts = other.checkpoint.restarts = True
+    caplog.set_level(logging.INFO)
+    assert run.resume() is None  # the run begins
+    assert caplog.messages == []
+    history = epochs(0.5, 0.25, 0.75)
+    write_metrics(tmp_path, history[:2])
+    run.save(history)
+    (tmp_path / "metrics.jsonl").unlink()
+    saved = other.resume()
+    assert other.has(run.weights())
+    assert other.checkpoint.history_of(saved) == (history[:2], trained(history[2]))
+    (tmp_path / LAST).write_bytes(b"damaged")
+    with one_line("not a readable checkpoint"):
+        other.resume()

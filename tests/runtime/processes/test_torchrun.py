@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from faults.processes import descendants, elapsed
 
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
@@ -98,7 +99,9 @@ def test_torchrun_learns_what_launch_does(start: Start, launched: Any, tmp_path:
 
 def machines_of_the_page(start: Start, *options: str, second: str = "") -> list[Any]:
     """Start the commands of docs/several-machines.md, in place of machines on this one."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("torchrun --")]
+    lines = [
+        line for line in PAGE.read_text().splitlines() if line.startswith("torchrun --nnodes=2 ")
+    ]
     assert len(lines) == 2
     port = free_port()
     found = []
@@ -141,3 +144,20 @@ def test_machines_with_other_options_are_refused(start: Start, tmp_path: Path) -
 @pytest.mark.long
 def test_a_process_of_torchrun_that_is_stopped(together: Callable[..., None]) -> None:
     together("check_stopped", 2, free_port())
+
+
+def test_a_process_ends_with_its_torchrun(start: Start) -> None:
+    ending = "from gnnscale.runtime.processes import torchrun; torchrun._end_with_torchrun()"
+    child = f"import os, time; {ending}; print(os.getpid(), flush=True); time.sleep(100)"
+    parent = start(
+        "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    (process,) = descendants(parent.pid)
+    assert process.pid == pid
+    parent.kill()
+    for seconds in elapsed():
+        if not process.alive:
+            return
+        assert seconds < 10

@@ -7,7 +7,7 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.sync import group
-from gnnscale.runtime.sync.group import ALONE, Group, join, join_torchrun
+from gnnscale.runtime.sync.group import ALONE, Group, join, join_torchrun, torchrun_keys
 
 
 def test_one_process_is_a_group() -> None:
@@ -71,3 +71,23 @@ def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
     monkeypatch.setattr(group.dist, "group", SimpleNamespace(WORLD=world))
     group.hang_up()
     assert len(calls) == aborted
+
+
+def test_processes_that_are_started_again_need_a_new_meeting_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "mine"}
+    variables |= {"TORCHELASTIC_MAX_RESTARTS": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    message = "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
+        pass
+
+
+def test_keys_of_torchruns_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    assert torchrun_keys(3) == "start-0/job-3"  # machines may count differently
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    assert torchrun_keys(3) == "start-2/job-3"

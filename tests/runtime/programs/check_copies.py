@@ -1,0 +1,106 @@
+"""One of several processes, each of which takes itself for the only one of its machine."""
+
+import logging
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.runtime.checkpoint.copies import Copies, read_newest
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint, save_checkpoint
+from gnnscale.runtime.sync.group import Group, join
+
+LIMIT = 1 << 24
+
+
+def put(directory: Path, checkpoint: Path, step: int, modified: int) -> None:
+    """Write a checkpoint after ``step``, with ``modified`` as its time."""
+    content = load_checkpoint(checkpoint)
+    save_checkpoint(directory / LAST, {**content, "step": step})
+    os.utime(directory / LAST, (modified, modified))
+
+
+def check_newest(group: Group, directory: Path, checkpoint: Path) -> None:
+    group.barrier()
+    assert read_newest(group, directory, limit=LIMIT) == b""
+    # The newest one has the oldest time, and the first machine lacks one.
+    if group.rank == 1:
+        put(directory, checkpoint, step=9, modified=1)
+    if group.rank == 2:
+        put(directory, checkpoint, step=7, modified=2_000_000_000)
+    content = read_newest(group, directory, limit=LIMIT)
+    assert load_checkpoint(directory / LAST, content)["step"] == 9
+    assert (directory / LAST).read_bytes() == content
+    # What is damaged is replaced; unless there is nothing to replace it.
+    if group.rank == 0:
+        (directory / LAST).write_bytes(content[:-1])
+    assert read_newest(group, directory, limit=LIMIT) == content
+    assert (directory / LAST).read_bytes() == content
+    (directory / LAST).write_bytes(content[:-1])
+    with pytest.raises(ConfigError, match=r"machine-\d/checkpoints/last.safetensors: not a"):
+        read_newest(group, directory, limit=LIMIT)
+
+
+def check_copies(group: Group, directory: Path) -> None:
+    shutil.rmtree(directory / "checkpoints")
+    copies = Copies.open(directory, group, {"seed": 0})
+    assert copies is not None
+    assert copies.keepers == (1, 2)
+    assert not list(directory.glob(".disk"))
+    contents = [bytes([number]) * (1 << 20) for number in range(3)]
+    if group.is_rank0:
+        for content in contents:
+            copies.send(content)
+    copies.end()
+    if group.is_rank0:
+        assert not (directory / LAST).exists()
+        return
+    assert (directory / LAST).read_bytes() == contents[-1]
+    assert (directory / "config.yaml").read_text() == "seed: 0\n"
+
+
+def check_full_disk(group: Group, directory: Path, logged: list[str]) -> None:
+    """A machine that cannot write keeps what it had, and the others continue."""
+    group.barrier()
+    if group.rank == 1:
+        shutil.rmtree(directory / "checkpoints")
+        (directory / "checkpoints").touch()  # in the way
+    copies = Copies.open(directory, group, {})
+    assert copies is not None
+    if group.is_rank0:
+        copies.send(b"first")
+        copies.send(b"second")
+    copies.end()
+    if group.rank == 1:
+        assert len(logged) == 2
+        assert "this machine keeps the checkpoint before" in logged[0]
+    if group.rank == 2:
+        assert (directory / LAST).read_bytes() == b"second"
+
+
+def check_shared_disk(group: Group, directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    assert Copies.open(directory, group, {}) is None
+    alone = replace(group, local_size=group.size)
+    assert Copies.open(directory / "missing", alone, {}) is None
+    assert Copies.open(directory / "missing", replace(group, restarts=False), {}) is None
+
+
+def run(rank: int, size: int, meeting: Path, checkpoint: str) -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("gnnscale").addHandler(handler)
+    with join(rank, size, meeting, backend="gloo") as joined:
+        group = replace(joined, local_rank=0, local_size=1, restarts=True)
+        directory = meeting.parent / f"machine-{rank}"
+        directory.mkdir()
+        check_newest(group, directory, Path(checkpoint))
+        check_copies(group, directory)
+        lines.clear()
+        check_full_disk(group, directory, lines)
+        check_shared_disk(group, meeting.parent / "shared")
+        group.barrier()
