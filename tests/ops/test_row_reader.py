@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -96,6 +97,24 @@ def test_many_rows(folder: Path, engine: str) -> None:
     rows = np.random.default_rng(0).integers(0, 70000, 100_000)
     assert (read(reader, rows, 64) == table[rows]).all()
     assert reader.take_counters()["bytes_wanted"] == len(np.unique(rows)) * 64
+
+
+@pytest.mark.parametrize("row_bytes", [512, 4096])
+def test_whole_blocks_go_right_to_slots_of_whole_blocks(folder: Path, row_bytes: int) -> None:
+    """Whether a slot, a row and a request are of whole blocks or not, and rows repeat or not."""
+    path, num_rows = folder / "blocks", 300
+    table = write(path, 4096 + num_rows * row_bytes)[4096:].reshape(num_rows, row_bytes)
+    reader = opened(path, offset=4096, num_rows=num_rows, row_bytes=row_bytes, engine="io_uring")
+    memory = np.frombuffer(mmap.mmap(-1, (num_rows + 1) * row_bytes), np.uint8)
+    rows = np.array([5, 9, 9, 200, 7, 11, 12, 299, 0], np.int32)
+    slots = np.array([8, 1, 2, 3, 0, 5, 6, 7, 4], np.int32)
+    for shift in (0, 4, 512):
+        pool = memory[shift : shift + num_rows * row_bytes].reshape(num_rows, row_bytes)
+        pool[:] = 0
+        reader.wait(reader.submit(rows, (pool, "uint8"), slots))
+        assert np.array_equal(pool[slots], table[rows]), shift
+        assert not pool[len(slots) :].any()
+    reader.close()
 
 
 def test_engine_of_choice(folder: Path) -> None:

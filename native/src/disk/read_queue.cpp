@@ -162,6 +162,15 @@ ReadQueue::Next ReadQueue::next(Read& read, std::unique_lock<std::mutex>& lock) 
   }
 }
 
+uint8_t* ReadQueue::slot_of(const Read& read, int64_t alignment) const {
+  const Request& request = read.request;
+  if (request.last - request.first != 1 || request.length != file_.row_bytes) return nullptr;
+  const RowPool& pool = read.of->pool;
+  uint8_t* slot = pool.data + read.of->keys[request.first].slot() * pool.stride;
+  return reinterpret_cast<uintptr_t>(slot) % static_cast<uintptr_t>(alignment) == 0 ? slot
+                                                                                    : nullptr;
+}
+
 void ReadQueue::deliver(const Read& read, const uint8_t* bytes) const {
   requests_.copy(read.request, read.of->keys, bytes, read.of->pool);
 }

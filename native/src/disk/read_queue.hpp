@@ -58,6 +58,9 @@ class ReadQueue {
   // opens it while it sorts.
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   Next next(Read& read, std::unique_lock<std::mutex>& lock);
+  // Without the lock: the slot of a row that fills its request alone and whose slot begins at a
+  // multiple of `alignment`; null for others.
+  uint8_t* slot_of(const Read& read, int64_t alignment) const;
   // Without the lock: copies the rows that have arrived.
   void deliver(const Read& read, const uint8_t* bytes) const;
   // With the lock: the read has ended, with an errno if it failed.

@@ -163,9 +163,9 @@ Ring::Entry& Ring::next_entry() {
   return entry;
 }
 
-void Ring::read(uint64_t tag, uint8_t* to, uint32_t length, int64_t offset) {
+void Ring::read(uint64_t tag, uint8_t* to, uint32_t length, int64_t offset, bool is_own) {
   Entry& entry = next_entry();
-  entry.operation = has_fixed_memory_ ? kReadFixed : kRead;
+  entry.operation = is_own && has_fixed_memory_ ? kReadFixed : kRead;
   entry.fd = fd_;
   entry.offset = static_cast<uint64_t>(offset);
   entry.address = reinterpret_cast<uintptr_t>(to);

@@ -26,7 +26,8 @@ class Ring {
 
   void start();
   // To be submitted by the next `enter`; at most `depth` reads are under way at a time.
-  void read(uint64_t tag, uint8_t* to, uint32_t length, int64_t offset);
+  // `is_own` says that `to` is in the memory of this ring.
+  void read(uint64_t tag, uint8_t* to, uint32_t length, int64_t offset, bool is_own);
   // The same of 8 bytes of another file.
   void read_other(uint64_t tag, int fd, uint64_t* to);
   // Submits, and waits until there are `min_completions`.

@@ -161,6 +161,7 @@ class RingThread : public Engine {
   struct Flight {
     Read read;
     Progress progress;
+    uint8_t* slot = nullptr;  // that a row goes to without a copy
   };
 
   void run() {
@@ -207,6 +208,7 @@ class RingThread : public Engine {
       const auto next = work_.queue.next(flight.read, lock);
       if (next != ReadQueue::Next::read) return next == ReadQueue::Next::closed;
       free_.pop_back();
+      flight.slot = work_.queue.slot_of(flight.read, work_.file.alignment());
       flight.progress = Progress(flight.read.request, work_.file.alignment());
       begin(number);
     }
@@ -214,16 +216,20 @@ class RingThread : public Engine {
   }
 
   void begin(int number) {
-    const Progress& progress = flights_[number].progress;
-    ring_.read(static_cast<uint64_t>(number), work_.buffer(number) + progress.skipped(),
-               static_cast<uint32_t>(progress.length()), progress.offset());
+    const Flight& flight = flights_[number];
+    const Progress& progress = flight.progress;
+    uint8_t* to = flight.slot != nullptr ? flight.slot : work_.buffer(number);
+    ring_.read(static_cast<uint64_t>(number), to + progress.skipped(),
+               static_cast<uint32_t>(progress.length()), progress.offset(), flight.slot == nullptr);
   }
 
   void land(const Ring::Completion& completion) {
     const int number = static_cast<int>(completion.tag);
     Flight& flight = flights_[number];
     if (!flight.progress.ended(completion.result)) return begin(number);
-    if (flight.progress.error() == 0) work_.queue.deliver(flight.read, work_.buffer(number));
+    if (flight.progress.error() == 0 && flight.slot == nullptr) {
+      work_.queue.deliver(flight.read, work_.buffer(number));
+    }
     work_.file.forget(flight.read.request.begin, flight.read.request.length);
     landed_.push_back(number);
   }
