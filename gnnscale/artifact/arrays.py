@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import os
 import re
@@ -24,6 +25,10 @@ from gnnscale.core import Array, GraphError
 SLICE_BYTES = 64 << 20
 #: Real headers have about 100 bytes; NumPy pads them to 128.
 _MAX_HEADER_BYTES = 4096
+#: What a .npy file of version 1.0 begins with; and a block of a disk, which the header of rows
+#: fills.
+_START = b"\x93NUMPY\x01\x00"
+_BLOCK = 4096
 _MAX_AXES = 4
 #: Booleans, whole numbers and floating point; no objects, records, strings or dates.
 _KINDS = "biuf"
@@ -115,10 +120,19 @@ class NpyWriter:
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the header of a .npy file."""
+    """Write the header of a .npy file.
+
+    That of rows fills a block of the disk: rows of whole sectors then straddle none, and are read
+    past the page cache without what lies beside them.
+    """
     descr = np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, header)
+    text = content.getvalue()
+    if len(shape) == 2:
+        text = _START + struct.pack("<H", _BLOCK - 10) + text[10:-1].ljust(_BLOCK - 11) + b"\n"
+    file.write(text)
 
 
 def write_rows(
