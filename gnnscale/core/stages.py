@@ -62,6 +62,7 @@ class Access:
     link_bytes: Count = 0  #: bytes over the link between host and device
     link_requests: Count = 0  #: requests over that link, of the size that the device names
     peer_bytes: Count = 0  #: bytes from peers
+    waited_us: Count = 0  #: microseconds that loading waited for them
 
     def __add__(self, other: Access) -> Access:
         if other is NO_ACCESS:
@@ -74,6 +75,7 @@ class Access:
             link_bytes=self.link_bytes + other.link_bytes,
             link_requests=self.link_requests + other.link_requests,
             peer_bytes=self.peer_bytes + other.peer_bytes,
+            waited_us=self.waited_us + other.waited_us,
         )
 
     @property
@@ -94,11 +96,18 @@ class Traffic:
 
     rows: Access = NO_ACCESS  #: feature rows, and rows of hidden features
     lists: Access = NO_ACCESS  #: adjacency lists, and blocks of sampled ones
+    #: feature rows that the host reads from a disk, or from other machines: hits are rows that its
+    #: memory holds, the link is the one to the disk or the machines
+    tier: Access = NO_ACCESS
 
     def __add__(self, other: Traffic) -> Traffic:
         if other is NO_TRAFFIC:
             return self
-        return Traffic(rows=self.rows + other.rows, lists=self.lists + other.lists)
+        return Traffic(
+            rows=self.rows + other.rows,
+            lists=self.lists + other.lists,
+            tier=self.tier + other.tier,
+        )
 
     @property
     def link_bytes(self) -> int:
@@ -112,16 +121,18 @@ class Traffic:
 
     def counts(self) -> list[int]:
         """Return all counts as a list, for ``from_counts``."""
-        return [getattr(each, name) for each in (self.rows, self.lists) for name in _COUNTS]
+        every = (self.rows, self.lists, self.tier)
+        return [getattr(each, name) for each in every for name in _COUNTS]
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
         """Rebuild the record from ``counts``."""
-        half = len(_COUNTS)
-        rows, lists = counts[:half], counts[half:]
+        size = len(_COUNTS)
+        rows, lists, tier = (counts[first : first + size] for first in range(0, 3 * size, size))
         return cls(
             rows=Access(**dict(zip(_COUNTS, rows, strict=True))),
             lists=Access(**dict(zip(_COUNTS, lists, strict=True))),
+            tier=Access(**dict(zip(_COUNTS, tier, strict=True))),
         )
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
@@ -134,7 +145,8 @@ class Traffic:
                 link_requests=access.link_requests + -(-num_bytes // request_bytes),
             )
 
-        return Traffic(rows=crossed(self.rows, row_bytes), lists=crossed(self.lists, list_bytes))
+        rows, lists = crossed(self.rows, row_bytes), crossed(self.lists, list_bytes)
+        return replace(self, rows=rows, lists=lists)
 
 
 #: Nothing was moved.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.feature.options import (
     DegreeFeaturesConfig,
+    DiskFeaturesConfig,
     FeatureStoreConfig,
     HostFeaturesConfig,
     LearnedFeaturesConfig,
@@ -19,12 +20,14 @@ from gnnscale.feature.options import (
 )
 
 if TYPE_CHECKING:
+    from gnnscale.feature.disk import DiskRows
     from gnnscale.feature.host import HostFeatures, PreaggregatedFeatures, read_from_disk
     from gnnscale.feature.store import Aggregation, FeatureStore, check_store
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "gnnscale.feature.disk": "DiskRows",
         "gnnscale.feature.host": "HostFeatures PreaggregatedFeatures read_from_disk",
         "gnnscale.feature.store": "Aggregation FeatureStore check_store",
     },

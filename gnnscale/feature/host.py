@@ -62,6 +62,11 @@ class HostFeatures(FeatureStore):
         return self._columns
 
     @property
+    def from_disk(self) -> bool:
+        """Whether most rows are not in memory when they are read."""
+        return self._from_disk
+
+    @property
     def num_rows(self) -> int:
         """Number of rows."""
         return len(self._rows[0])

@@ -41,6 +41,8 @@ class FeatureStoreConfig(ABC):
     replaces: ClassVar[bool] = False
     #: Whether rows are weights that training updates.
     learns: ClassVar[bool] = False
+    #: Whether host memory holds some of the rows, and others are read from the disk.
+    reads_disk: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, graph: Graph) -> FeatureStore:
@@ -58,6 +60,39 @@ class HostFeaturesConfig(FeatureStoreConfig):
         from gnnscale.feature.host import HostFeatures
 
         return HostFeatures.of(graph)
+
+
+#: Which rows host memory holds of a disk.
+DISK_POLICIES = ("look_ahead", "out_degree")
+#: Steps that may be looked ahead.
+_MAX_WINDOW = 1 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskFeaturesConfig(HostFeaturesConfig):
+    """Host memory holds some rows, and the others are read from the disk, some steps ahead.
+
+    Attributes:
+        memory_bytes: memory for rows and for what decides which of them stay, over all workers of
+            a machine; None for what the machine has left.
+        policy: one of ``DISK_POLICIES``: the rows that the next steps read soonest, or those with
+            most out-neighbours.
+        window: steps that are looked ahead; None for as many as help, if memory allows it.
+    """
+
+    name: ClassVar[str] = "disk"
+    reads_disk: ClassVar[bool] = True
+
+    memory_bytes: int | None = None
+    policy: str = "look_ahead"
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes is not None:
+            check_range("features.memory_bytes", self.memory_bytes, 1, 1 << 60)
+        check_choice("features.policy", self.policy, DISK_POLICIES)
+        if self.window is not None:
+            check_range("features.window", self.window, 1, _MAX_WINDOW)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,7 +255,7 @@ def _device(
         },
         "host_to_device_bytes": None if sent is None else round(sent),
         "traffic": _mean_traffic(epochs),
-        **_hit_rates(sum((each.traffic for each in epochs), Traffic())),
+        **_all_hit_rates(sum((each.traffic for each in epochs), Traffic())),
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
         "gpu": _gpu(epochs, seconds),
@@ -303,6 +303,11 @@ def _hit_rates(traffic: Traffic) -> dict[str, float | None]:
     return {"feature_hit_rate": traffic.rows.hit_rate, "topology_hit_rate": traffic.lists.hit_rate}
 
 
+def _all_hit_rates(traffic: Traffic) -> dict[str, float | None]:
+    """Those of caches, and that of host memory over a disk or other machines."""
+    return {**_hit_rates(traffic), "memory_hit_rate": traffic.tier.hit_rate}
+
+
 def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
     """Figures that only this kind of device has, over the whole run."""
     total: Counter[str] = Counter()
@@ -335,7 +340,7 @@ def append_metrics(directory: Path, epoch: EpochRecord) -> None:
 
 
 def _line(epoch: EpochRecord) -> str:
-    devices = [{**asdict(each), **_hit_rates(each.traffic)} for each in epoch.devices]
+    devices = [{**asdict(each), **_all_hit_rates(each.traffic)} for each in epoch.devices]
     figures = {
         **epoch.to_dict(),
         "devices": devices,

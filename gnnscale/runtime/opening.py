@@ -99,6 +99,8 @@ def open_run(
         state = _open(config, directory, options, group, artefacts, may_leave_out=may_leave_out)
         # Whoever waits for the device is woken by its end.
         closing.callback(state.device.backend.close)
+        if state.device.tier is not None:
+            closing.callback(state.device.tier.store.close)
         closing.callback(state.checkpoint.close)
         _begin(state)
         closing.callback(state.schedule.pipeline.stop)

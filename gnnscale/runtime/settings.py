@@ -243,6 +243,10 @@ class TrainConfig(BatchesConfig):
             )
         if self.features.learns:
             _check_learned(self)
+        if self.features.reads_disk:
+            problem = tier_problem(self)
+            if problem is not None:
+                raise ConfigError(f"features={self.features.name}: {problem}")
         if self.runtime.compute_dtype != "float32" and not self.model.takes_bfloat16:
             raise ConfigError(
                 f"runtime.compute_dtype={self.runtime.compute_dtype}: {self.model.name} computes "
@@ -396,6 +400,24 @@ def _check_preaggregates(config: TrainConfig) -> None:
                 f"{option}: {device.label} takes rows as they are; devices with "
                 "host_aggregates=true that the host loads for can take part"
             )
+
+
+def tier_problem(config: TrainConfig) -> str | None:
+    """Return why host memory cannot hold a part of the rows for this run; None if it can."""
+    for device in config.device_plan.parsed():
+        if device.loads or device.holds_rows:
+            return (
+                f"{device.label} reads rows in host memory by itself, and has no disk; devices of "
+                "kind cpu, and emulated ones for which the host loads, go with it"
+            )
+    if config.partitioner.divides == "columns":
+        return (
+            f"does not go with partitioner={config.partitioner.algorithm}, whose devices have "
+            "columns of the features"
+        )
+    if config.asks_for_caches:
+        return "does not go with caches of accelerators, which copy rows from host memory"
+    return None
 
 
 def _check_learned(config: TrainConfig) -> None:

@@ -70,6 +70,7 @@ OWN = {
     "gnnscale.runtime.processes.torchrun": "the system's C library",
     "gnnscale.backend.cuda.host": "the project's own sources",
     "gnnscale.backend.cuda.compiled": "the project's own sources, and what was compiled of them",
+    "gnnscale.cache.tier.pool": "the system's C library",
     "gnnscale.plan.card_rates": "what it has measured of a card; what is damaged is measured again",
 }
 

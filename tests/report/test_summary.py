@@ -145,7 +145,7 @@ def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
     (device,) = summarise(result(*epochs), status="completed")["devices"]
     assert device["traffic"]["rows"] == {
         **{"hits": 30, "peer_hits": 0, "misses": 70, "host_bytes": 0},
-        **{"link_bytes": 2800, "link_requests": 70, "peer_bytes": 0},
+        **{"link_bytes": 2800, "link_requests": 70, "peer_bytes": 0, "waited_us": 0},
     }
     assert device["traffic"]["lists"]["peer_bytes"] == 32
     assert device["feature_hit_rate"] == pytest.approx(60 / 200)

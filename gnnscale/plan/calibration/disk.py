@@ -31,6 +31,14 @@ class DiskRates:
         """Bytes that are read in the time of a request: a smaller gap is cheaper read than left."""
         return round(self.bytes_per_s / self.requests_per_s)
 
+    def seconds(self, num_requests: float, num_bytes: float) -> float:
+        """Return how long so many requests of so many bytes in all take.
+
+        A request takes a time, beside that of its bytes.
+        """
+        each = 1 / self.requests_per_s - _SMALL_BYTES / self.bytes_per_s
+        return num_requests * max(each, 0.0) + num_bytes / self.bytes_per_s
+
 
 def disk_rates(path: str | Path, *, depth: int = 64, seconds: float = 0.5) -> DiskRates:
     """Measure the disk of a file by reading random parts of it.

@@ -192,7 +192,19 @@ def device_times(
         for stage in STAGES[:-1]:
             setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
     times.sync += host.processor.sharing.straggler_seconds(varying_s, host.num_workers)
+    if not device.loads:
+        _wait_for_rows(times, share.prefetch, workload.source.seconds(size.vertices[0]))
     return DeviceTimes(stages=times, busy=occupied)
+
+
+def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
+    """Let loading wait for a source that reads rows while all stages run, for ``source_s``."""
+    others = equations.pipeline_seconds(replace(times, load=0.0), prefetch)
+    if prefetch == "two_stage":
+        others = 0.0
+    elif prefetch == "one_stage":
+        others = equations.pipeline_seconds(replace(times, load=0.0, propagate=0.0), prefetch)
+    times.load = max(times.load, source_s - others)
 
 
 def accelerator_seconds(

@@ -83,6 +83,18 @@ class KnownSlices:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceEffect:
+    """What rows cost that host memory lacks: those of a disk, or of other machines."""
+
+    row_misses: float = 0.0  #: the part of a mini-batch's rows that host memory lacks
+    row_s: float = 0.0  #: seconds of the source for each of them, with all who use it
+
+    def seconds(self, num_rows: float) -> float:
+        """Return the seconds of the source for a mini-batch of ``num_rows``."""
+        return num_rows * self.row_misses * self.row_s
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """A training run as the performance model sees it."""
 
@@ -97,6 +109,7 @@ class Workload:
     #: whether it was aggregated before training, so that loading reads ready rows; the first blocks
     #: of ``slices`` have no edges then
     preaggregated: bool = False
+    source: SourceEffect = SourceEffect()  #: what lies below the host's memory
     uses_degrees: bool = False  #: whether loading looks up the degrees of the mini-batch's vertices
     num_edge_features: int = 0  #: of each edge of all layers, that loading reads
     #: of loaded and hidden rows, and of their products: float32 or bfloat16

@@ -139,6 +139,7 @@ def devices(summary: Mapping[str, Any]) -> str:
         },
         "feature hits": [percent(each["feature_hit_rate"]) for each in found],
         "topology hits": [percent(each["topology_hit_rate"]) for each in found],
+        "rows in memory": [percent(each["memory_hit_rate"]) for each in found],
         "over its link": [gib(_link(each, "link_bytes")) for each in found],
         "requests": [count(_link(each, "link_requests")) for each in found],
         "joules of the run": [count(_gpu(each, "energy_j")) for each in found],
@@ -213,6 +214,8 @@ def _csim(devices: list[dict[str, Any]]) -> str:
     return f'<div class="card wide">{tables}{note}</div>'
 
 
+#: What rows are called that host memory holds of a disk, or of other machines.
+_TIER = "rows in host memory"
 #: Counts of the table of traffic that do not need a cache.
 _MOVED = ("link_bytes", "link_requests", "peer_bytes")
 
@@ -225,6 +228,7 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
         for part, what, rate in (
             ("rows", "features", "feature_hit_rate"),
             ("lists", "topology", "topology_hit_rate"),
+            ("tier", _TIER, "memory_hit_rate"),
         )
         if each["traffic"] is not None
         and (each[rate] is not None or any(each["traffic"][part][name] for name in _MOVED))
@@ -297,10 +301,13 @@ def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) ->
         "over the link": moved("link_bytes", gib),
         "requests": moved("link_requests", count),
         "from peers": moved("peer_bytes", gib),
+        "waited s": moved("waited_us", _from_micros),
     }
     labels = {"device": [row[0] for row in rows], "what": [row[1] for row in rows]}
     has_cache = any(rate is not None for *_, rate in rows)
     hits = " Hits were found in the device's own cache, peer hits in that of another."
+    if any(what == _TIER for _, what, *_ in rows):
+        hits += " Rows that host memory lacks come from the disk, or from other machines."
     note = f'<p class="soft">Means of an epoch.{hits if has_cache else ""}</p>'
     return f'<div class="wide">{table(labels, figures)}</div>{note}'
 
@@ -342,6 +349,10 @@ def _threads(threads: dict[str, int] | None) -> str:
     return ABSENT if threads is None else " / ".join(str(value) for value in threads.values())
 
 
+def _from_micros(value: int | None) -> str:
+    return ABSENT if value is None else f"{value / 1e6:.2f}"
+
+
 def _seconds(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.3f}"
 
@@ -349,4 +360,4 @@ def _seconds(value: float | None) -> str:
 def _link(device: dict[str, Any], name: str) -> int | None:
     """Bytes or requests over the link in an epoch; None if nothing crossed it."""
     parts = device["traffic"]
-    return None if parts is None else sum(counts[name] for counts in parts.values()) or None
+    return None if parts is None else sum(parts[each][name] for each in ("rows", "lists")) or None

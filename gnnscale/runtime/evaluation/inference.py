@@ -219,7 +219,7 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
     for index, layer in enumerate(work.sizes):
         rows = store if index == 0 else _zeros(work, index - 1, graph.num_vertices)
         try:
-            edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph))
+            edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph, rows))
         finally:
             if index > 0:
                 _close(rows)
@@ -229,9 +229,16 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
     return seconds
 
 
-def _some(vertices: Vertices, graph: Graph) -> Array:
-    """Return some of ``vertices``, in stretches from all over them."""
-    length = _TRIED_VERTICES // _STRETCHES
+def _some(vertices: Vertices, graph: Graph, rows: FeatureStore) -> Array:
+    """Return some of ``vertices``, in stretches from all over them.
+
+    They are fewer if ``rows`` are read from the disk, which takes as long as all else together.
+    """
+    count = _TRIED_VERTICES
+    if isinstance(rows, HostFeatures) and rows.from_disk:
+        neighbours = 1 + graph.num_edges // max(graph.num_vertices, 1)
+        count = max(_STRETCHES, min(count, _TRIED_BYTES // (neighbours * rows.row_bytes)))
+    length = count // _STRETCHES
     starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _STRETCHES), length))
     return np.concatenate(
         [np.asarray(vertices[first : first + length], graph.indices.dtype) for first in starts]

@@ -20,7 +20,13 @@ from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize, Prediction
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.work import StepBytes, step_bytes
-from gnnscale.plan.perf.workload import CacheEffect, Workload, measure_workload, unmeasured_workload
+from gnnscale.plan.perf.workload import (
+    CacheEffect,
+    SourceEffect,
+    Workload,
+    measure_workload,
+    unmeasured_workload,
+)
 from gnnscale.plan.platform import Platform
 from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.planning.profile import PlanProfile, restored
@@ -110,6 +116,7 @@ class PlanModel:
         sampling: SamplerConfig,
         devices: Sequence[Device],
         effects: Sequence[CacheEffect],
+        source: SourceEffect | None = None,
     ) -> None:
         """Measure what mini-batches take, on the rates of ``gnnscale doctor calibrate=true``.
 
@@ -119,6 +126,7 @@ class PlanModel:
             config: the run's options, which may fix the split and the kind of prefetching.
             group: the workers, which may be spread over several machines of the same kind.
             effects: what each device's cache takes and spares.
+            source: what rows cost that host memory lacks; None if it has all of them.
 
         Raises:
             ConfigError: a device cannot hold the seeds that the order gives it.
@@ -129,6 +137,10 @@ class PlanModel:
         nominal = config.runtime.deterministic
         self._platform = nominal_platform(config.host_threads) if nominal else this_machine()
         workload = _workload(config, graph, model, order, sampling, self._platform)
+        if source is not None:
+            workload = replace(workload, source=source)
+        #: Whether a few steps show what the others take: they do not while memory fills.
+        self.is_steady = source is None
         self._workloads = workloads_of(config, workload, self.devices, effects, graph)
         self._first = model.layer(0) if isinstance(model, GNN) else None
         self._id_bytes = graph.indices.itemsize

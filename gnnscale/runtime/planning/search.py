@@ -45,7 +45,8 @@ class PlanSearch:
 
     The model proposes a plan. All workers profile it, the model learns from what they measured, and
     proposes again, until it knows of nothing better or some plans are profiled. The fastest is
-    taken. In a run that is short, or has but one plan, nothing is profiled.
+    taken. In a run that is short, has but one plan, or fills memory with rows of a disk while it
+    trains, nothing is profiled.
 
     Attributes:
         plan: the proposal, and in the end the choice.
@@ -74,6 +75,7 @@ class PlanSearch:
             self.plan = model.within_limits(DevicePlan.from_values(model.devices, known))
             self.predicted = self._model.predict(self.plan)
         nothing_to_choose = known is not None or self._has_one_plan or config.runtime.deterministic
+        nothing_to_choose = nothing_to_choose or not model.is_steady
         # Without a full mini-batch there is nothing that a prediction could be held against.
         is_full = len(next(iter(order.epoch(0))).seeds) == config.batch_size
         self._rehearsals = 0 if nothing_to_choose or not is_full else self._how_many_pay()

@@ -32,6 +32,7 @@ from gnnscale.plan.card_rates import CardRates
 from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.counted import CountedWork
+from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
@@ -39,6 +40,7 @@ from gnnscale.runtime.cache.open import (
     trade_values,
 )
 from gnnscale.runtime.cache.replan import CacheReplanner
+from gnnscale.runtime.cache.tier import OpenedTier, chosen_tier, open_tier
 from gnnscale.runtime.checkpoint.artefacts import open_aggregated
 from gnnscale.runtime.pipeline.owned_step import OwnedStep
 from gnnscale.runtime.pipeline.stages import Stages
@@ -64,6 +66,7 @@ class WorkerDevice:
     group: Group  #: the workers
     store: FeatureStore  #: the features at the host, without any cache
     cache: OpenedCache | None  #: what this worker's device keeps; None for nothing
+    tier: OpenedTier | None  #: reads rows from the disk ahead of their use; None for in memory
     #: keeps the caches at what the run reads; None if nothing is cached
     replanner: CacheReplanner | None
     backend: Backend  #: the device
@@ -98,11 +101,12 @@ class WorkerDevice:
         device, split = devices[group.rank], learning.split
         host = config.features.open(graph) if split is None else split.store(graph)
         cache = None if plan is None else open_caches(plan, graph, device, group)
+        tier = None if split is not None else _open_tier(config, data, learning, device, group)
         loader = loading.FeatureLoader(
             graph,
             learning.trained,
             num_threads=config.num_threads,
-            store=_store(data, learning, host, cache),
+            store=_store(data, learning, host, cache) if tier is None else tier.store,
             aggregates=device.takes_aggregated,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
@@ -127,6 +131,7 @@ class WorkerDevice:
             group=group,
             store=host,
             cache=cache,
+            tier=tier,
             replanner=None
             if plan is None
             else CacheReplanner(config, graph, order, group, plan, cache),
@@ -176,6 +181,26 @@ def _store(
         return cache.store
     aggregated = open_aggregated(data.made, data.graph, host)
     return host if aggregated is None else aggregated
+
+
+def _open_tier(
+    config: TrainConfig, data: Data, learning: Learning, device: Device, group: Group
+) -> OpenedTier | None:
+    """Return what reads rows from the disk; None if they are read in memory."""
+    options = chosen_tier(config, data.graph)
+    if options is None:
+        return None
+    sampling = data.task.sampling(config.trained_sampler, data.order)
+    known = unmeasured_workload(data.graph, learning.model).on(device)
+    return open_tier(
+        options,
+        config,
+        data.task.graph,
+        sampling=sampling,
+        order=data.order,
+        workload=known,
+        group=group,
+    )
 
 
 def _open_step(

@@ -110,6 +110,7 @@ def plan_layout(
             sampling=data.task.sampling(config.trained_sampler, data.order),
             devices=device.devices,
             effects=cache_effects(len(device.devices), data.caches),
+            source=None if device.tier is None else device.tier.effect,
         )
         search = PlanSearch(config, model, data.order, known)
 
@@ -231,6 +232,8 @@ class WorkerSchedule:
         """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
         lead_steps = (depth + 1 if runs_ahead(plan) else 1) + _window(data.caches)
+        if device.tier is not None:
+            lead_steps += max(group.largest([device.tier.store.lead]))
         lead_steps += max_late(plan)
         managed = manages(config, plan)
         slices = Schedule(
@@ -316,6 +319,9 @@ def _sampled_ahead(
             data.task.graph, seed=config.seed, num_threads=config.num_threads
         )
         return draw_ahead(slices.slices(), sampler, opened.replay)
+    if device.tier is not None:
+        lead, expect = device.tier.store.lead, device.tier.store.expect
+        return look_ahead(slices.slices(), device.stages, window=lead, expect=expect)
     cache = None if opened is None else opened.look_ahead
     if cache is None:
         return slices.slices()

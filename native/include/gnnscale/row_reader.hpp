@@ -40,7 +40,7 @@ inline constexpr int64_t kMaxBufferBytes = int64_t{1} << 28;
 // What the engine `threads` has at most, whatever the depth.
 inline constexpr int kMaxReadThreads = 32;
 
-// Where rows go: slot i begins `stride` bytes after slot i - 1.
+// The slots that rows go to: slot i begins `stride` bytes after slot i - 1.
 struct RowPool {
   uint8_t* data = nullptr;
   int64_t stride = 0;

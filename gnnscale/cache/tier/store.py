@@ -1,0 +1,197 @@
+"""Features of which host memory holds a part: the store over a tier."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.cache.tier.planner import PlannedBatch, TierPlanner
+from gnnscale.cache.tier.pool import RowPool
+from gnnscale.core import Access, Array, Int32Array, Traffic
+from gnnscale.feature import Aggregation, FeatureStore
+from gnnscale.feature.source import RowSource
+from gnnscale.feature.store import write_aggregated
+from gnnscale.sampler import Block
+
+
+@dataclass(kw_only=True)
+class _Begun:
+    """A batch whose missing rows are on their way."""
+
+    batch: PlannedBatch
+    ticket: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ready:
+    """Rows that can be read now."""
+
+    rows: Array  #: a matrix that has them
+    slots: Int32Array  #: ``[n]`` the place of each in it
+    batch: PlannedBatch | None  #: the step that they are of; None of an unexpected gather
+    waited_s: float  #: seconds that it took until they were there
+
+
+class TieredFeatures(FeatureStore):
+    """Rows of a source, some of which host memory holds.
+
+    The steps of a run are expected in the order in which they are gathered, each at least
+    ``lead`` steps ahead. What a step misses is read while steps before it are trained. Rows of any
+    other gather, e.g. of a rehearsal, are read from the source at once, and change nothing.
+
+    One thread may expect while another gathers.
+    """
+
+    def __init__(self, source: RowSource, planner: TierPlanner, *, window: int, ahead: int) -> None:
+        """Hold rows of ``source`` as ``planner`` says.
+
+        Args:
+            window: steps that the planner looks ahead of what it plans.
+            ahead: steps whose rows may be on their way at once.
+        """
+        self.lead = window + ahead  #: steps that are to be expected ahead of a gather
+        self._source = source
+        self._planner = planner
+        self._ahead = ahead
+        self._pool = RowPool(planner.num_slots, source.width, source.dtype)
+        self._pool.touch(planner.num_usual_slots)
+        self._begun: deque[_Begun] = deque()
+        self._planning = threading.Lock()
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the source."""
+        return self._source.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return self._source.width
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored."""
+        return self._source.width * self._source.dtype.itemsize
+
+    def fill(self, rows: Array) -> None:
+        """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
+        slots = np.arange(len(rows), dtype=np.int32)
+        self._source.finish(self._source.start(rows, self._pool.rows, slots))
+        self._source.take_reads()
+        self._planner.fill(len(rows))
+
+    def expect(self, vertices: Array | None) -> None:
+        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
+
+        ``gather`` and ``aggregate`` recognise the step by this very array.
+        """
+        with self._planning:
+            self._planner.expect(vertices)
+            self._begin_reads()
+
+    def gather(
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, ``[n, width]``."""
+        out = ops.empty((len(vertices), self.width), dtype)
+        ready = self._ready(vertices)
+        matrix = (ready.rows, self._source.dtype_name)
+        ops.gather(matrix, ready.slots, out=out, num_threads=num_threads)
+        return out, self._served(ready)
+
+    def aggregate(
+        self,
+        vertices: Array,
+        block: Block,
+        aggregation: Aggregation,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, aggregated in their slots."""
+        out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
+        ready = self._ready(vertices)
+        local = Block(
+            indptr=block.indptr,
+            indices=block.indices,
+            num_src=block.num_src,
+            importance=block.importance,
+        )
+        matrix = (ready.rows, self._source.dtype_name)
+        ids = ready.slots
+        write_aggregated(matrix, local, aggregation, out=out, ids=ids, num_threads=num_threads)
+        return out, self._served(ready)
+
+    def close(self) -> None:
+        """Wait for reads that were begun, and release the source."""
+        self._source.close()
+        self._pool.close()
+
+    def _begin_reads(self) -> None:
+        """Plan the steps whose rows there is room for, and begin to read what they miss."""
+        while len(self._begun) < self._ahead:
+            batch = self._planner.plan()
+            if batch is None:
+                return
+            self._begin(batch)
+
+    def _begin(self, batch: PlannedBatch) -> None:
+        missing = batch.missing
+        ticket = self._source.start(batch.vertices[missing], self._pool.rows, batch.slots[missing])
+        self._begun.append(_Begun(batch=batch, ticket=ticket))
+
+    def _ready(self, vertices: Array) -> _Ready:
+        """Wait for the rows of ``vertices``."""
+        with self._planning:
+            begun = self._next(vertices)
+        start = time.perf_counter()
+        if begun is None:
+            rows: Array = np.empty((len(vertices), self.width), self._source.dtype)
+            slots = np.arange(len(vertices), dtype=np.int32)
+            ticket, batch = self._source.start(vertices, rows, slots), None
+        else:
+            rows, slots, ticket, batch = (
+                self._pool.rows,
+                begun.batch.slots,
+                begun.ticket,
+                begun.batch,
+            )
+        self._source.finish(ticket)
+        waited_s = time.perf_counter() - start
+        return _Ready(rows=rows, slots=slots, batch=batch, waited_s=waited_s)
+
+    def _next(self, vertices: Array) -> _Begun | None:
+        """Return the next step if it is the one of ``vertices``, which is planned by now."""
+        if not self._begun:
+            # The window is full, or the run ends within it.
+            batch = self._planner.plan(vertices)
+            if batch is not None:
+                self._begin(batch)
+        if not self._begun or self._begun[0].batch.vertices is not vertices:
+            return None
+        return self._begun[0]
+
+    def _served(self, ready: _Ready) -> Traffic:
+        """Give back the slots that a step leaves, and return what it has read."""
+        num_rows, num_hits = len(ready.slots), 0
+        if ready.batch is not None:
+            num_hits = ready.batch.num_hits
+            with self._planning:
+                self._begun.popleft()
+                self._planner.served(ready.batch)
+                self._begin_reads()
+        reads = self._source.take_reads()
+        tier = Access(
+            hits=num_hits,
+            misses=num_rows - num_hits,
+            link_bytes=reads.num_bytes,
+            link_requests=reads.num_requests,
+            waited_us=round(1e6 * ready.waited_s),
+        )
+        return Traffic(rows=Access(host_bytes=num_rows * self.row_bytes), tier=tier)

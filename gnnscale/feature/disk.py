@@ -1,0 +1,106 @@
+"""Feature rows in a file, read around the page cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale import ops
+from gnnscale.core import Array, ConfigError, Int32Array
+from gnnscale.feature.source import SourceReads
+from gnnscale.graph import Graph
+
+#: A gap that no disk is asked to leave out: its next request takes as long.
+_MAX_GAP_BYTES = 1 << 20
+
+
+class DiskRows:
+    """The rows of a graph's feature file, which are read some time before they are needed.
+
+    Reads of one call are sorted by place, and those that lie close together become one request.
+    """
+
+    def __init__(self, graph: Graph, *, max_gap_bytes: int) -> None:
+        """Open the feature file of ``graph``.
+
+        Args:
+            max_gap_bytes: rows with so many bytes between them, or fewer, are read by one request.
+
+        Raises:
+            ConfigError: the features are in memory, and in no file.
+            OSError: the file cannot be read.
+        """
+        self._features = mapped_features(graph)
+        self.dtype_name = graph.feature_dtype
+        self._reader = ops.RowReader(
+            str(features_file(graph)),
+            offset=self._features.offset,
+            num_rows=self.num_rows,
+            row_bytes=self.width * self.dtype.itemsize,
+            max_gap_bytes=min(max_gap_bytes, _MAX_GAP_BYTES),
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self._features)
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return int(self._features.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which rows are stored; bfloat16 is uint16."""
+        dtype: np.dtype[Any] = self._features.dtype
+        return dtype
+
+    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
+        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket."""
+        return self._reader.submit(vertices, (pool, self.dtype_name), slots)
+
+    def finish(self, ticket: int) -> None:
+        """Wait until the rows of ``ticket`` are there.
+
+        Raises:
+            OSError: they could not be read.
+        """
+        self._reader.wait(ticket)
+
+    def take_reads(self) -> SourceReads:
+        """Return what was read since the last call."""
+        counters = self._reader.take_counters()
+        return SourceReads(
+            num_bytes=round(counters["bytes_read"]), num_requests=round(counters["requests"])
+        )
+
+    def close(self) -> None:
+        """Wait for what was begun, and close the file."""
+        self._reader.close()
+
+
+def features_file(graph: Graph) -> Path:
+    """Return the file that has the features of ``graph``.
+
+    Raises:
+        ConfigError: they are in memory, and in no file.
+    """
+    return Path(str(mapped_features(graph).filename))
+
+
+def mapped_features(graph: Graph) -> np.memmap[Any, Any]:
+    """Return the features of ``graph``, which its store's file has.
+
+    Raises:
+        ConfigError: they are in memory, and in no file.
+    """
+    features: Any = graph.features
+    if not isinstance(features, np.memmap) or not features.flags.c_contiguous:
+        raise ConfigError(
+            f"features=disk: the features of {graph.path or graph.name} are in memory, and in no "
+            "file; a graph store on disk has them in one"
+        )
+    return features

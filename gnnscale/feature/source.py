@@ -1,0 +1,62 @@
+"""The protocol of what lies below a tier: a disk, or other machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gnnscale.core import Array, Int32Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReads:
+    """What a source has read since it was last asked."""
+
+    num_bytes: int = 0  #: bytes, with what lies between rows
+    num_requests: int = 0  #: requests
+
+
+class RowSource(Protocol):
+    """Rows that are read some time ahead of their use."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which rows are stored; bfloat16 is uint16."""
+        ...
+
+    @property
+    def dtype_name(self) -> str:
+        """The name of the element type."""
+        ...
+
+    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
+        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket."""
+        ...
+
+    def finish(self, ticket: int) -> None:
+        """Wait until the rows of ``ticket`` are there.
+
+        Raises:
+            OSError: they could not be read.
+        """
+        ...
+
+    def take_reads(self) -> SourceReads:
+        """Return what was read since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what was begun, and release everything."""
+        ...

@@ -1,0 +1,202 @@
+"""Host memory as a tier above the disk: chosen, sized and opened for one worker."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from gnnscale.artifact.files import size
+from gnnscale.cache.belady import Belady
+from gnnscale.cache.draws import Draws
+from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.cache.tier.planner import Policy, TierPlanner
+from gnnscale.cache.tier.policy import StaticRows
+from gnnscale.cache.tier.sizing import (
+    AHEAD,
+    MAX_WINDOW,
+    Misses,
+    SampledBatches,
+    TierSizes,
+    size_tier,
+)
+from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.core import Array, ConfigError, Int32Array, find_memory
+from gnnscale.feature import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
+from gnnscale.feature.disk import features_file
+from gnnscale.graph import Graph
+from gnnscale.plan import device_plan
+from gnnscale.plan.calibration.disk import DiskRates, disk_rates
+from gnnscale.plan.perf import work
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.workload import SourceEffect, Workload
+from gnnscale.runtime.settings import TrainConfig, tier_problem
+from gnnscale.runtime.sync.group import Group
+from gnnscale.sampler import SamplerConfig, SeedOrder
+
+log = logging.getLogger(__name__)
+
+#: Steps that are drawn to learn how large mini-batches are.
+_SAMPLED = 16
+#: The part of the memory that is left to the system, to weights and to what is not counted.
+_RESERVE = 0.15
+#: Features of fewer bytes are read by a few requests, whatever the disk does.
+_PROBED_BYTES = 1 << 24
+
+
+def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
+    """Return how rows are read from the disk; None if they are read in memory.
+
+    A run that does not ask for it does so if its rows exceed the memory, and its devices can.
+    """
+    if isinstance(config.features, DiskFeaturesConfig):
+        return config.features
+    plain = type(config.features) is HostFeaturesConfig
+    if not plain or tier_problem(config) is not None or not read_from_disk(graph):
+        return None
+    return DiskFeaturesConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedTier:
+    """Host memory over a slower source, for one worker."""
+
+    store: TieredFeatures  #: reads rows in memory, and the others some steps before their use
+    effect: SourceEffect  #: what the performance model needs to know of it
+
+
+def open_tier(
+    options: DiskFeaturesConfig,
+    config: TrainConfig,
+    graph: Graph,
+    *,
+    sampling: SamplerConfig,
+    order: SeedOrder,
+    workload: Workload,
+    group: Group,
+) -> OpenedTier:
+    """Open the tier of this worker.
+
+    Args:
+        workload: says what memory a mini-batch takes while it computes.
+
+    Raises:
+        ConfigError: the features are in no file, or the rows of a step do not fit into memory.
+        OSError: the file cannot be read.
+    """
+    split = config.device_plan.split or [1] * group.size
+    draws = Draws(
+        graph,
+        sampling,
+        order,
+        split=partial(device_plan.apportion, split),
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
+    sample = _sample(draws, workload, group)
+    rates = _rates(graph)
+    max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
+    source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
+    memory = options.memory_bytes
+    if memory is None:
+        memory = _memory_left(config, graph, sample, group)
+    priority = out_degree(graph)
+    row_bytes = source.width * source.dtype.itemsize
+    sizes = size_tier(
+        sample,
+        num_rows=source.num_rows,
+        row_bytes=row_bytes,
+        memory_bytes=memory // group.local_size,
+        window=options.window,
+        priority=priority,
+        num_threads=config.num_threads,
+    )
+    kept = None
+    if options.policy == "out_degree":
+        kept = np.argsort(-priority, kind="stable")[: sizes.num_kept].astype(graph.indices.dtype)
+    planner = TierPlanner(
+        _policy(sizes, priority, kept, config.num_threads),
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window,
+    )
+    store = TieredFeatures(source, planner, window=sizes.window, ahead=sizes.ahead)
+    if kept is not None:
+        store.fill(kept)
+    if group.is_rank0:
+        log.info(_describe(options, graph, sizes, row_bytes))
+    return OpenedTier(store=store, effect=_effect(sizes.misses, row_bytes, rates, group))
+
+
+def _rates(graph: Graph) -> DiskRates | None:
+    """Return what the disk does; None of a file that is too small to say."""
+    return disk_rates(features_file(graph)) if graph.feature_bytes >= _PROBED_BYTES else None
+
+
+def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
+    """Return what rows of the disk cost, which the workers of a machine share."""
+    if rates is None:
+        return SourceEffect()
+    requests, num_bytes = misses.requests(row_bytes=row_bytes, max_gap_bytes=rates.max_gap_bytes)
+    seconds = rates.seconds(requests, num_bytes) * group.local_size
+    return SourceEffect(row_misses=misses.rate, row_s=seconds / max(len(misses.vertices), 1))
+
+
+def _sample(draws: Draws, workload: Workload, group: Group) -> SampledBatches:
+    """Draw the first mini-batches of this worker."""
+    vertices, num_bytes, computing = [], 0, 0.0
+    for draw in islice(draws.epoch(0, devices={group.rank}), _SAMPLED):
+        vertices.append(draw.batch.input_vertices)
+        num_bytes = max(num_bytes, draw.batch.num_bytes)
+        computing = max(computing, work.batch_bytes(workload, BatchSize.of(draw.batch)))
+    return SampledBatches(vertices=vertices, num_bytes=num_bytes, computing_bytes=round(computing))
+
+
+def _memory_left(config: TrainConfig, graph: Graph, sample: SampledBatches, group: Group) -> int:
+    """Return the memory that rows may take, over all workers of this machine.
+
+    Left out are the topology, which sampling reads all of, mini-batches on their way, and a
+    reserve.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    memory = find_memory()
+    on_their_way = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth
+    computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
+    each = on_their_way * sample.num_bytes + computing
+    left = memory.available - graph.topology_bytes - _RESERVE * memory.total
+    left -= each * group.local_size
+    if left <= 0:
+        raise ConfigError(
+            f"features=disk: no memory is left for rows: {size(memory.available)} are available, "
+            f"the topology takes {size(graph.topology_bytes)} and mini-batches "
+            f"{size(round(each * group.local_size))}; a smaller batch_size or smaller "
+            "sampler.fanouts leave more"
+        )
+    return int(left)
+
+
+def _policy(sizes: TierSizes, priority: Int32Array, kept: Array | None, num_threads: int) -> Policy:
+    if kept is not None:
+        return StaticRows(len(priority), kept)
+    return Belady(
+        len(priority),
+        sizes.num_kept,
+        window=sizes.window,
+        priority=priority,
+        num_threads=num_threads,
+    )
+
+
+def _describe(options: DiskFeaturesConfig, graph: Graph, sizes: TierSizes, row_bytes: int) -> str:
+    held = size((sizes.num_kept + sizes.num_staged) * row_bytes)
+    part = f"{sizes.num_kept / graph.num_vertices:.0%} of {size(graph.feature_bytes)}"
+    if options.policy == "out_degree":
+        stay = "those with most out-neighbours stay"
+    else:
+        stay = f"those that the next {sizes.window} steps read soonest stay"
+    return f"features=disk: {held} of memory hold {part} of rows; {stay}, the disk has the others"

@@ -1,0 +1,181 @@
+"""An epoch whose features exceed memory: rows from the disk, against what disk and processor can.
+
+Needs root, for control groups whose memory is limited, and fio for the disk's own rate. Each system
+trains GraphSAGE in a separate group, from a cold page cache, until an epoch is done; an epoch is
+its last step's end, from its first's beginning.
+
+- ``memory``: all rows in memory, without a limit: what the processor takes.
+- ``look_ahead``, ``out_degree``: policies of ``features=disk``.
+- ``graphbolt``, ``pyg``: their own way to features on a disk, which maps the file.
+
+A row that is missed counts once. The bound of an epoch is the longer of ``memory``, and of the
+missed rows at the rate that fio reads requests of their mean size with as many on their way.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.cases.cold_features import limited_group
+from bench.runner import SCRIPT, prepared, show, take
+
+#: Requests that fio has on their way, as many as the reader of rows.
+_DEPTH = 64
+_FIO_S = 4
+_SEEDS = 1024
+_MIB = 1 << 20
+#: Memory of a process that trains, without rows: interpreter, torch, mini-batches, gradients.
+_PROCESS_MIB = 1500
+OWN = ("look_ahead", "out_degree")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--features", type=int, default=1024, help="features of a vertex")
+    parser.add_argument("--part", type=float, default=0.25, help="of the rows that memory holds")
+    parser.add_argument("--fanouts", default="[15,10]")
+    parser.add_argument("--systems", default="memory,look_ahead,out_degree")
+    parser.add_argument("--max-steps", type=int, help="of an epoch; default: all of them")
+    parser.add_argument("--graphbolt", help="a Python that has DGL 2.1, beside torch 2.2")
+    take(parser, threads=2, rounds=1, store=None)
+
+
+def forget_files() -> None:
+    subprocess.run(["sync"], check=True)
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+def epoch(store: Path, options: argparse.Namespace, *given: str, group: Path | None) -> Any:
+    """Train until an epoch is done, and return what its steps took and read."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            *(sys.executable, "-m", "gnnscale", "train", "dataset=rmat_products"),
+            *(f"dataset.num_features={options.features}", f"dataset.store={store}"),
+            *(f"batch_size={_SEEDS}", f"sampler.fanouts={options.fanouts}", "model.hidden=256"),
+            *(
+                "device_plan=cpu",
+                f"num_threads={options.threads}",
+                "runtime.checkpoint=false",
+                "runtime.inference=sampled",
+            ),
+            *("epochs=1", f"hydra.run.dir={folder}", *given),
+        ]
+        if group is not None:
+            command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs", *command]
+        forget_files()
+        if group is None:  # rows are in memory before it begins
+            subprocess.run(["cat", store / "features.npy"], stdout=subprocess.DEVNULL, check=True)
+        start = time.perf_counter()
+        with open(f"{folder}.log", "w+") as log:
+            run = subprocess.Popen(command, cwd=SCRIPT, stdout=log, stderr=log)
+            steps, first_s = _wait_for_steps(Path(folder) / "steps.jsonl", run, start, options)
+            run.send_signal(signal.SIGINT)
+            run.wait()
+            log.seek(0)
+            lines = log.read().splitlines()
+        Path(f"{folder}.log").unlink()
+        if not steps:
+            raise SystemExit("\n".join(lines))
+        tier: dict[str, int] = {}
+        for step in steps:
+            for name, count in step["devices"][0].get("traffic", {}).get("tier", {}).items():
+                tier[name] = tier.get(name, 0) + count
+        return {
+            "seconds": steps[-1]["seconds"],
+            "first_step_s": first_s,
+            "num_steps": len(steps),
+            **tier,
+        }
+
+
+def _wait_for_steps(
+    file: Path, run: Any, start: float, options: argparse.Namespace
+) -> tuple[list[Any], float]:
+    """Return the steps of an epoch, and when the first was done."""
+    first_s, wanted = 0.0, options.max_steps or options.steps_per_epoch
+    while run.poll() is None:
+        time.sleep(0.2)
+        lines = file.read_text().splitlines() if file.exists() else []
+        if lines and not first_s:
+            first_s = time.perf_counter() - start
+        if len(lines) >= wanted:
+            return [json.loads(line) for line in lines[:wanted]], first_s
+    return [], 0.0
+
+
+def disk_rate(path: Path, request_bytes: int) -> float:
+    """Return the bytes a second of fio's random reads of this size, which it rounds up."""
+    size = -(-request_bytes // 512) * 512
+    options = [
+        *("--readonly", "--name=rows", f"--filename={path}", "--rw=randread", f"--bs={size}"),
+        *("--direct=1", "--ioengine=io_uring", f"--iodepth={_DEPTH}", f"--runtime={_FIO_S}"),
+        *("--time_based", "--output-format=json"),
+    ]
+    answer = subprocess.run(["fio", *options], check=True, stdout=subprocess.PIPE, text=True)
+    (job,) = json.loads(answer.stdout[answer.stdout.index("{") :])["jobs"]
+    return float(job["read"]["bw_bytes"])
+
+
+def run(options: argparse.Namespace) -> Any:
+    if shutil.which("fio") is None:
+        raise SystemExit("fio is not installed")
+    store = options.store or prepared(
+        "dataset=rmat_products", f"dataset.num_features={options.features}"
+    )
+    meta = json.loads((store / "meta.json").read_text())
+    features = store / "features.npy"
+    row_bytes = (features.stat().st_size) // meta["num_vertices"]
+    options.steps_per_epoch = -(-meta["arrays"]["train_idx"]["shape"][0] // _SEEDS)
+    rows_bytes = round(options.part * features.stat().st_size)
+    limit = rows_bytes + _PROCESS_MIB * _MIB + (store / "indices.npy").stat().st_size
+    found: dict[str, Any] = {}
+    for system in options.systems.split(","):
+        given = ["features=host"]
+        if system in OWN:
+            given = [f"features.policy={system}", f"features.memory_bytes={rows_bytes}"]
+            given = ["features=disk", *given]
+        rounds = []
+        for _ in range(options.rounds):
+            if system == "memory":
+                rounds.append(epoch(store, options, *given, group=None))
+                continue
+            with limited_group(limit) as group:
+                rounds.append(epoch(store, options, *given, group=group))
+        middle = statistics.median_low(each["seconds"] for each in rounds)
+        found[system] = next(each for each in rounds if each["seconds"] == middle)
+    _report(found, options, features, row_bytes, limit)
+    return found
+
+
+def _report(
+    found: dict[str, Any], options: Any, features: Path, row_bytes: int, limit: int
+) -> None:
+    rows = []
+    compute_s = found["memory"]["seconds"] if "memory" in found else 0.0
+    for name, each in found.items():
+        shown = [name, f"{each['seconds']:.1f}", f"{each['first_step_s']:.1f}"]
+        if each.get("misses"):
+            size = each["link_bytes"] / each["link_requests"]
+            rate = disk_rate(features, round(size))
+            read_s = each["misses"] * row_bytes / rate
+            each |= {"fio_bytes_per_s": rate, "bound_s": max(compute_s, read_s)}
+            own_rate = each["link_bytes"] / each["seconds"]
+            hit = each["hits"] / (each["hits"] + each["misses"])
+            shown += [f"{hit:.1%}", f"{size:,.0f}", f"{own_rate / 1e6:,.0f}", f"{rate / 1e6:,.0f}"]
+            shown += [f"{each['waited_us'] / 1e6:.1f}", f"{read_s:.1f}"]
+            shown += [f"{each['seconds'] / each['bound_s']:.2f}x"]
+        else:
+            shown += [""] * 7
+        rows.append(shown)
+    columns = ["system", "epoch s", "first step s", "in memory", "bytes a request", "MB/s"]
+    columns += ["fio MB/s", "waited s", "missed at fio's rate s", "of the bound"]
+    title = f"{os.path.getsize(features) / 1e9:.1f} GB of features, group of {limit / 1e9:.1f} GB"
+    show(title, columns, rows)

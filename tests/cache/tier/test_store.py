@@ -1,0 +1,159 @@
+"""The store over a tier reads the rows of its source, whatever memory holds."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale.cache.belady import Belady
+from gnnscale.cache.tier.planner import TierPlanner
+from gnnscale.cache.tier.policy import StaticRows
+from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.feature import Aggregation, HostFeatures
+from gnnscale.feature.source import SourceReads
+from gnnscale.sampler import Block
+
+NUM_ROWS, WIDTH = 12, 3
+ROWS = np.random.default_rng(0).random((NUM_ROWS, WIDTH)).astype(np.float32)
+HOST = HostFeatures(ROWS, "float32")
+
+
+class LateSource:
+    """Rows that arrive only when they are waited for: as late as a disk may be."""
+
+    num_rows, width, dtype, dtype_name = NUM_ROWS, WIDTH, ROWS.dtype, "float32"
+
+    def __init__(self):
+        self.begun = {}
+        self.read = 0
+        self.closed = False
+
+    def start(self, vertices, pool, slots):
+        self.begun[len(self.begun)] = (vertices, pool, slots)
+        return len(self.begun) - 1
+
+    def finish(self, ticket):
+        vertices, pool, slots = self.begun[ticket]
+        pool[slots] = ROWS[vertices]
+        self.read += len(vertices)
+
+    def take_reads(self):
+        read, self.read = self.read, 0
+        return SourceReads(num_bytes=read * 4 * WIDTH, num_requests=read)
+
+    def close(self):
+        self.closed = True
+
+
+def store_of(*, num_kept=4, window=1, ahead=2, static=False):
+    priority = np.arange(NUM_ROWS, dtype=np.int32)
+    kept = np.arange(num_kept, dtype=np.int32)
+    policy = (
+        StaticRows(NUM_ROWS, kept)
+        if static
+        else Belady(NUM_ROWS, num_kept, window=window, priority=priority, num_threads=1)
+    )
+    planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
+    source = LateSource()
+    store = TieredFeatures(source, planner, window=window, ahead=ahead)
+    if static:
+        store.fill(kept)
+    return store, source
+
+
+def gathered(store, vertices, dtype=torch.float32):
+    return store.gather(vertices, dtype=dtype, num_threads=1)
+
+
+@given(
+    steps=st.lists(
+        st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True), min_size=1, max_size=12
+    ),
+    num_kept=st.integers(0, 8),
+    window=st.integers(0, 3),
+    ahead=st.integers(1, 4),
+    static=st.booleans(),
+)
+def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static):
+    store, _ = store_of(num_kept=num_kept, window=window, ahead=ahead, static=static)
+    arrays = [np.array(each, np.int32) for each in steps]
+    hits = misses = 0
+    for step, each in enumerate(arrays + [None] * store.lead):
+        if each is not None:
+            store.expect(each)
+        if 0 <= step - store.lead < len(arrays):
+            vertices = arrays[step - store.lead]
+            rows, traffic = gathered(store, vertices)
+            assert np.array_equal(rows.numpy(), ROWS[vertices])
+            assert traffic.rows.host_bytes == len(vertices) * 4 * WIDTH
+            hits, misses = hits + traffic.tier.hits, misses + traffic.tier.misses
+    assert hits + misses == sum(map(len, arrays))
+
+
+def test_what_is_not_expected_is_read_at_once_and_changes_nothing():
+    store, source = store_of()
+    first = np.array([1, 2], np.int32)
+    store.expect(first)
+    again = np.array([1, 2], np.int32)
+    rows, traffic = gathered(store, again)
+    assert np.array_equal(rows.numpy(), ROWS[again])
+    assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 2)
+    _, traffic = gathered(store, first)
+    assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 2)
+    assert traffic.tier.waited_us > 0
+    store.close()
+    assert source.closed
+
+
+def test_reads_begin_while_steps_before_are_trained():
+    store, source = store_of(window=1, ahead=2)
+    steps = [np.array(each, np.int32) for each in ([0], [1], [2], [3], [4])]
+    for each in steps[: store.lead]:
+        store.expect(each)
+    assert len(source.begun) == 2  # and no third: two are on their way
+    gathered(store, steps[0])
+    store.expect(steps[3])
+    assert len(source.begun) == 3
+
+
+@pytest.mark.parametrize("self_term", ["add", "concat"])
+@settings(max_examples=20)
+@given(dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def test_rows_are_aggregated_where_they_lie(self_term, dtype):
+    vertices = np.array([5, 0, 9, 2], np.int32)
+    block = Block(indptr=np.array([0, 2, 3]), indices=np.array([2, 3, 0], np.int32), num_src=4)
+    ones = np.ones(2, np.float32)
+    how = Aggregation(self_term=self_term, self_scale=ones if self_term == "add" else None)
+    store, _ = store_of()
+    store.expect(vertices)
+    found, traffic = store.aggregate(vertices, block, how, dtype=dtype, num_threads=1)
+    wanted, _ = HOST.aggregate(vertices, block, how, dtype=dtype, num_threads=1)
+    assert torch.equal(found, wanted)
+    assert traffic.tier.misses == 4
+
+
+def test_a_thread_may_expect_while_another_gathers():
+    store, _ = store_of(num_kept=3, window=2, ahead=2)
+    generator = np.random.default_rng(1)
+    steps = [generator.permutation(NUM_ROWS)[:5].astype(np.int32) for _ in range(200)]
+    known = threading.Semaphore(0)
+
+    def expect():
+        for each in steps:
+            store.expect(each)
+            known.release()
+        for _ in range(store.lead):
+            known.release()
+
+    thread = threading.Thread(target=expect)
+    thread.start()
+    for _ in range(store.lead):
+        known.acquire()
+    for each in steps:
+        known.acquire()
+        rows, _ = gathered(store, each)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+    thread.join()
