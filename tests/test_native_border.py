@@ -382,7 +382,8 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
         "vertices": VERTICES,
         "slots": [*SLOT_TABLES, ops.RankedSlots(5, [np.array([0]), np.array([3, 2])])],
         "host": [
-            rows(4, 3), rows(5), rows().half(), rows(4, 4)[:, ::2], (np.zeros((4, 6), "u1"), "int8"),
+            rows(4, 3), rows(5), rows().half(), rows(4, 4)[:, ::2],
+            (np.zeros((4, 6), "u1"), "int8"),
         ],
         "caches": [
             None, rows(), (rows(),) * 1025,

@@ -53,7 +53,7 @@ def quantized(rows: Float32Array, dtype: str) -> UInt8Array:
     largest = np.nextafter(limits.max / np.float32(most), np.float32(0))
     peaks = np.abs(rows).max(axis=1, initial=0)
     scales = np.clip(peaks / np.float32(most), limits.tiny, largest)
-    # float32 would round a quotient to a tie that is none.
+    # float32 would round some quotients to a tie.
     numbers = np.rint(rows / scales[:, None].astype(np.float64)).astype(np.int8)
     scales[peaks == 0] = 0
     encoded = np.empty((len(rows), row_length(dtype, rows.shape[1])), np.uint8)

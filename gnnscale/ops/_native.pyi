@@ -37,9 +37,9 @@ Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float32]
 #: Feature rows: a tensor, or an array with the name of its element type (float32, float16, bfloat16
-#: or uint8). NumPy has no bfloat16: its array is of 16-bit whole numbers. Functions that say so take
-#: rows of int8 and int4 too: an array of uint8 whose rows are the bytes that
-#: ``artifact/feature_types.py`` describes; ``out`` says how many features a row has.
+#: or uint8). NumPy has no bfloat16: its array is of 16-bit whole numbers. Functions whose text
+#: names them take rows of int8 and int4 too: an array of uint8 whose rows are the bytes that
+#: ``artifact/feature_types.py`` describes; ``out`` decides how many features a row has.
 Rows: TypeAlias = torch.Tensor | tuple[Array, str]
 
 # The process.

@@ -56,8 +56,8 @@ uint16_t nearest_bfloat16(float value) {
   return rest > 0x8000 || (rest == 0x8000 && below % 2 == 1) ? below + 1 : below;
 }
 
-// Rows with random contents, kept as bytes of their type; rows with a scale are as many bytes apart
-// as there are elements between others.
+// Rows with random contents, kept as bytes of their type; between rows with a scale are as many
+// bytes as there are elements between others.
 struct Matrix {
   DType dtype;
   int64_t num_rows, length, stride;
@@ -67,7 +67,7 @@ struct Matrix {
       : dtype(type),
         num_rows(rows),
         length(columns),
-        stride(has_scale(type) ? row_bytes(type, columns) + apart - columns : apart),
+        stride(has_scale(type) ? row_bytes(type, columns) - columns + apart : apart),
         bytes((rows - 1) * stride * width_of(type) + row_bytes(type, columns)) {
     if (has_scale(type)) {
       set_scaled(key);

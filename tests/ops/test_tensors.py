@@ -161,9 +161,9 @@ def test_rows_with_a_scale_that_do_not_fit() -> None:
                 continue
             with pytest.raises(ValueError, match=f"out: {width} columns, allowed .* 7 bytes"):
                 ops.gather((rows, dtype), ids, out=to, num_threads=1)
-    with pytest.raises(TypeError, match="x: .* uint8"):
+    with pytest.raises(TypeError, match=r"x: .* uint8"):
         ops.gather((rows.view(np.int8), "int8"), ids, out=out[3], num_threads=1)
-    with pytest.raises(TypeError, match="x: .* float32"):
+    with pytest.raises(TypeError, match=r"x: .* float32"):
         ops.gather(torch.from_numpy(rows.view(np.int8)), ids, out=out[3], num_threads=1)
     with pytest.raises(TypeError, match="x: int8"):
         ops.gather_columns((rows, "int8"), ids, num_threads=1)

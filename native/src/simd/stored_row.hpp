@@ -22,7 +22,7 @@ inline int int4_of(uint64_t bits, int64_t place) {
 }
 
 // As many int4 as a vector has, from `column` on, the first in the lowest bits. Reads no byte that
-// has none of them: a row may end where memory does.
+// lacks them: memory may end with a row.
 inline uint64_t int4_bits(const uint8_t* elements, int64_t column) {
   constexpr int kBytes = kWidth / 2;
   const uint8_t* from = elements + (column >> 1);
@@ -47,18 +47,18 @@ inline Vec from_int8(const uint8_t* from) {
 }
 
 inline Vec from_int4(uint64_t bits) {
-#if defined(__AVX512F__) || defined(__AVX2__)
-  const __m128i low_half = _mm_set1_epi8(15), sign = _mm_set1_epi8(8);
-  const __m128i raw = _mm_cvtsi64_si128(static_cast<int64_t>(bits));
-  const __m128i even = _mm_and_si128(raw, low_half);
-  const __m128i odd = _mm_and_si128(_mm_srli_epi16(raw, 4), low_half);
-  const __m128i both = _mm_unpacklo_epi8(even, odd);
-  const __m128i numbers = _mm_sub_epi8(_mm_xor_si128(both, sign), sign);
+  // Each lane has the eight int4 that its own is one of, moves it to the top, and back with its
+  // sign.
 #if defined(__AVX512F__)
-  return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(numbers));
-#else
-  return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(numbers));
-#endif
+  const __m512i words = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m512i to_top = _mm512_set_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m128i raw = _mm_cvtsi64_si128(static_cast<int64_t>(bits));
+  const __m512i each = _mm512_permutexvar_epi32(words, _mm512_castsi128_si512(raw));
+  return (Vec)_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sllv_epi32(each, to_top), 28));
+#elif defined(__AVX2__)
+  const __m256i to_top = _mm256_set_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  const __m256i each = _mm256_set1_epi32(static_cast<int>(bits));
+  return (Vec)_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(each, to_top), 28));
 #else
   Vec out;
   for (int lane = 0; lane < kWidth; ++lane) out[lane] = static_cast<float>(int4_of(bits, lane));
@@ -102,7 +102,7 @@ class StoredRow {
   float scale_ = 1.0F;
 };
 
-// Where the bytes begin that a reader of columns from `column` on reads; the scale is before all.
+// The first of the bytes that a reader of columns from `column` on reads; the scale is before all.
 template <DType kType>
 inline int64_t first_byte(int64_t column) {
   return column == 0 ? 0 : row_bytes(kType, column);

@@ -454,9 +454,9 @@ def test_rows_with_a_scale_are_finite(tmp_path, value):
     with pytest.raises(GraphError, match=r"^raw: feature 1 of vertex 1 .* finite"):
         write(tmp_path / "one", features=features, options=StoreOptions(feature_dtype="int8"))
     message = "^dataset.feature_dtype=int4: raw: feature 1 of vertex 1 is 1e.300, int4 cannot"
+    features = np.ones((3, 2))
+    features[1, 1] = 1e300
     with pytest.raises(ConfigError, match=message):
-        features = np.ones((3, 2))
-        features[1, 1] = 1e300
         write(tmp_path / "two", features=features, options=StoreOptions(feature_dtype="int4"))
 
 
