@@ -52,8 +52,7 @@ def check_feature_dtype(config: TrainConfig, dtype: str) -> None:
     """Refuse a run that reads rows of the type ``dtype`` in a way that this type does not have.
 
     Raises:
-        ConfigError: rows of int8 or int4 would be divided by columns, or read by a GPU, or by a
-            tier.
+        ConfigError: rows of int8 or int4 would be divided by columns, or read by a GPU.
     """
     if dtype not in MAX_QUANTIZED or config.features.replaces:
         return
@@ -66,8 +65,6 @@ def check_feature_dtype(config: TrainConfig, dtype: str) -> None:
         )
     elif gpus:
         problem = f"{gpus[0]} has no kernels for them"
-    elif config.features.reads_disk:
-        problem = f"features={config.features.name} does not read them"
     if problem is not None:
         raise ConfigError(
             f"dataset: features are stored as {dtype}, and {problem}; "

@@ -96,7 +96,6 @@ def test_accuracy_and_what_follows_a_run(
     ("how", "words"),
     [
         (("device_plan=cpu_x2", "partitioner=p3", "model=gcn"), "partitioner=p3 divides rows"),
-        (("features=disk",), "features=disk does not read them"),
     ],
 )
 def test_what_does_not_read_them(run: Any, tmp_path: Path, how: Any, words: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 
-from gnnscale.artifact.feature_types import MAX_QUANTIZED
 from gnnscale.backend import (
     Backend,
     CacheHolder,
@@ -188,9 +187,7 @@ def _open_tier(
     config: TrainConfig, data: Data, learning: Learning, device: Device, group: Group
 ) -> OpenedTier | None:
     """Return what reads rows from the disk; None if they are read in memory."""
-    # A tier does not read rows of int8 and int4; a run that asks for it is refused.
-    quantized = data.graph.feature_dtype in MAX_QUANTIZED
-    options = None if quantized else chosen_tier(config, data.graph)
+    options = chosen_tier(config, data.graph)
     if options is None:
         return None
     sampling = data.task.sampling(config.trained_sampler, data.order)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .calls import file_bytes
 from gnnscale.artifact.feature_types import MAX_QUANTIZED, SCALE_BYTES, as_float32
+
+from .calls import file_bytes
 
 
 class Given:
