@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.feature_types import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.artifact.graph_store import (
     EDGE_ENDS,
     EDGE_FEATURES,
@@ -205,7 +207,8 @@ class Graph:
         indptr: ``[num_vertices + 1]`` int64 offsets of the in-neighbours of each vertex (CSC).
         indices: ``[num_edges]`` int32 or int64; ``indices[indptr[v]:indptr[v+1]]`` are the vertices
             that send messages to ``v``, sorted.
-        features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``.
+        features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``; rows of int8 and
+            int4 are bytes, and ``feature_types.as_float32`` reads them.
         feature_dtype: which; tells bfloat16 from the uint16 that carries it.
         labels: ``[num_vertices]`` int64 class, -1 where unknown; or
             ``[num_vertices, num_classes]`` uint8 if a vertex may have several; or the targets of
@@ -219,6 +222,8 @@ class Graph:
         degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph if this is one part of
             it, whose lists are not all there; None if ``indptr`` tells.
         edges: what its edges carry.
+        num_quantized: features of a row of int8 or int4, which its bytes do not say; not read with
+            other types.
     """
 
     name: str
@@ -233,6 +238,7 @@ class Graph:
     origin: Origin = Origin()
     degrees: UInt32Array | None = None
     edges: EdgeData = EdgeData()
+    num_quantized: int = 0
 
     @property
     def train_idx(self) -> IntArray:
@@ -307,7 +313,14 @@ class Graph:
     @property
     def num_features(self) -> int:
         """Length of a feature row, f^0 in the papers."""
+        if self.feature_dtype in MAX_QUANTIZED:
+            return self.num_quantized
         return int(self.features.shape[1])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a feature row as it is stored."""
+        return int(self.features.shape[1]) * self.features.itemsize
 
     @property
     def multilabel(self) -> bool:
@@ -378,6 +391,26 @@ class Graph:
         """Return the graph with other vertices in ``parts`` of its split, as ``train_idx=ids``."""
         return replace(self, split=replace(self.split, **parts))
 
+    def with_quantized_features(self, dtype: str) -> Graph:
+        """Return the graph with features of a lossy type, in memory (docs/data.md).
+
+        Args:
+            dtype: ``int8`` or ``int4``.
+
+        Raises:
+            GraphError: it is neither, or a feature is not finite.
+        """
+        if dtype not in MAX_QUANTIZED:
+            raise GraphError(f"{self.name}: features as {dtype}, allowed are int8 and int4")
+        width = self.num_features
+        rows = np.empty((self.num_vertices, row_length(dtype, width)), np.uint8)
+        for part in row_slices(len(rows), 4 * width):
+            values = as_float32(self.features[part], self.feature_dtype, width)
+            if not np.isfinite(values).all():
+                raise GraphError(f"{self.name}: features must be finite")
+            rows[part] = quantized(values, dtype)
+        return replace(self, features=rows, feature_dtype=dtype, num_quantized=width)
+
     def without_edge_features(self) -> Graph:
         """Return the graph without features of edges, for a model that does not read them."""
         return replace(self, edges=replace(self.edges, rows=None, features=None))
@@ -400,6 +433,7 @@ class Graph:
         return cls(
             name=meta.name,
             feature_dtype=meta.feature_dtype,
+            num_quantized=meta.num_features,
             num_classes=meta.num_classes,
             metric=meta.metric,
             split=Split(**{name: arrays.pop(name) for name in SPLIT_ARRAYS}),
@@ -449,6 +483,7 @@ class Graph:
             name=self.name,
             num_classes=self.num_classes,
             feature_dtype=self.feature_dtype,
+            num_features=self.num_features,
             metric=self.metric,
             attainable_accuracy=self.attainable_accuracy,
             edge_labels=None

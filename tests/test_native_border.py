@@ -381,7 +381,10 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
     (ops.gather_cached, CACHED, {
         "vertices": VERTICES,
         "slots": [*SLOT_TABLES, ops.RankedSlots(5, [np.array([0]), np.array([3, 2])])],
-        "host": [rows(4, 3), rows(5), rows().half(), rows(4, 4)[:, ::2]],
+        "host": [
+            rows(4, 3), rows(5), rows().half(), rows(4, 4)[:, ::2],
+            (np.zeros((4, 6), "u1"), "int8"),
+        ],
         "caches": [
             None, rows(), (rows(),) * 1025,
             *([rows(3), bad] for bad in (rows(1, 3), rows().half(), rows(4, 4)[:, ::2])),
@@ -417,7 +420,9 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
         "slots_of_target": np.array([2, 0]),
     }, {
         "vertices": VERTICES, "num_threads": THREADS,
-        "source": [rows(4, 3), rows().half(), rows(3), None],
+        "source": [
+            rows(4, 3), rows().half(), rows(3), (np.zeros((4, 8), "u1"), "int8"), None,
+        ],
         "target": [
             rows(3, 3), rows(2), rows(3).to(torch.bfloat16), rows(1).expand(3, 2),
             (read_only(np.empty((3, 2), "f4")), "float32"),

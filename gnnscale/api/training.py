@@ -36,7 +36,9 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 #: Values of a graph that its store keeps beside the arrays.
-_VALUES = ("name", "feature_dtype", "num_classes", "metric", "attainable_accuracy")
+_VALUES = (
+    *("name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"),
+)
 #: Arrays that a graph can have.
 _ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 

@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact import files, header, kind
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
+from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED, row_length
 from gnnscale.core import Array, BoolArray, GraphError, Int64Array, IntArray, UInt32Array, shown
 
-#: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
-FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(np.uint16),
-    "uint8": np.dtype(np.uint8),
-}
 METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
@@ -103,7 +97,7 @@ class StoreMeta:
     num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]  #: directed edges
     num_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)]  #: 0 without features
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or targets; 0 without labels
-    feature_dtype: Literal["float32", "float16", "bfloat16", "uint8"]
+    feature_dtype: Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
     #: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, for what edges have of
     #: ``EDGE_ARRAYS``
@@ -121,8 +115,12 @@ class StoreMeta:
     @property
     def content(self) -> str:
         """Hex digest of shapes, types and checksums, which differs if the data do."""
-        entries = sorted(self.arrays.items())
-        return header.digest([(name, each.shape, each.dtype, each.crc32) for name, each in entries])
+        entries: list[tuple[object, ...]] = [
+            (name, each.shape, each.dtype, each.crc32) for name, each in sorted(self.arrays.items())
+        ]
+        if self.feature_dtype in MAX_QUANTIZED:  # bytes, which say neither
+            entries.append((self.feature_dtype, self.num_features))
+        return header.digest(entries)
 
 
 def read_meta(path: Path) -> StoreMeta:
@@ -143,7 +141,8 @@ def write_meta(
     """Write ``meta.json`` of a store into ``folder``, which has the arrays.
 
     ``entries`` are other fields of ``StoreMeta`` that do not follow from the arrays, and what else
-    is to be recorded; those that are None are left out.
+    is to be recorded; those that are None are left out. ``num_features`` is needed if rows are of
+    int8 or int4.
     """
     sizes = {
         "num_vertices": arrays["indptr"].shape[0] - 1,
@@ -257,7 +256,10 @@ def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
     forms: dict[str, kind.Form] = {
         "indptr": (np.dtype(np.int64), (rows + 1,)),
         "indices": (ids, (meta.num_edges,)),
-        "features": (FEATURE_DTYPES[meta.feature_dtype], (rows, meta.num_features)),
+        "features": (
+            FEATURE_DTYPES[meta.feature_dtype],
+            (rows, row_length(meta.feature_dtype, meta.num_features)),
+        ),
         "labels": _label_form(meta),
         **dict.fromkeys(SPLIT_ARRAYS, (ids, (None,))),
     }

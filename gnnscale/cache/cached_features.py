@@ -67,7 +67,7 @@ class CachedFeatures(_OverHost):
 
         Args:
             host: has every row.
-            caches: ``[n_k, width]`` rows of each clique member, in the host's type.
+            caches: ``[n_k, stored_width]`` rows of each clique member, in the host's type.
             slots: of these rows; see ``slots_of``.
             own: which of ``caches`` is this device's.
             names: the members' names in reports.
@@ -159,8 +159,8 @@ class LookAheadFeatures(_OverHost):
         self._host = host
         self._policy = policy
         rows, self._dtype = host.stored
-        self._rows = np.empty((policy.num_rows, host.width), rows.dtype)
-        self._previous = np.empty((0, host.width), rows.dtype)
+        self._rows = np.empty((policy.num_rows, host.stored_width), rows.dtype)
+        self._previous = np.empty((0, host.stored_width), rows.dtype)
         self._replay = LookAheadReplay(
             host.num_rows, policy, priority=priority, num_threads=num_threads
         )
@@ -206,7 +206,7 @@ class LookAheadFeatures(_OverHost):
     def _keep_matching(self, vertices: Array, num_threads: int) -> None:
         """Keep the rows of a batch that the next one shares, or all if that is unknown yet."""
         if len(self._previous) < len(vertices):
-            self._previous = np.empty((len(vertices), self.width), self._rows.dtype)
+            self._previous = np.empty_like(self._rows, shape=(len(vertices), self._rows.shape[1]))
         if self._replay.belady.num_expected:
             slots = self._replay.belady.look_up() - self._policy.num_rows
             matching = slots[slots >= 0]

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree, slices
 from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads, expect_reads, later_steps
@@ -188,7 +188,7 @@ class CacheTask:
 
 def row_bytes(graph: Graph) -> int:
     """Return the bytes of a feature row as it is stored."""
-    return graph.num_features * FEATURE_DTYPES[graph.feature_dtype].itemsize
+    return graph.row_bytes
 
 
 def list_bytes(graph: Graph, vertices: Array) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED
 from gnnscale.artifact.graph_store import (
-    FEATURE_DTYPES,
     MAX_CLASSES,
     MAX_EDGE_ROWS,
     MAX_FEATURES,
@@ -19,6 +19,8 @@ from gnnscale.graph import EdgeLabels, Split
 
 _LOG = logging.getLogger(__name__)
 _PARTS = ("train", "valid", "test")
+#: Types of features that a graph in memory may have.
+_GIVEN_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
 
 
 def as_array(values: Any, what: str) -> Array:
@@ -157,8 +159,8 @@ def feature_rows(features: Any, name: str) -> tuple[Array, str]:
         _LOG.info("%s: float64 is converted to float32", what)
         with np.errstate(over="ignore"):  # refused below
             features, dtype = np.asarray(features).astype(np.float32), "float32"
-    if dtype not in FEATURE_DTYPES:
-        raise GraphError(f"{what} are {dtype}, allowed are {', '.join(FEATURE_DTYPES)}")
+    if dtype not in _GIVEN_DTYPES:
+        raise GraphError(f"{what} are {dtype}, allowed are {', '.join(_GIVEN_DTYPES)}")
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
             raise GraphError(f"{what} must be finite")

@@ -12,7 +12,8 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.artifact import files
-from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES, vertex_dtype
+from gnnscale.artifact.feature_types import row_bytes
+from gnnscale.artifact.graph_store import MAX_FEATURES, vertex_dtype
 from gnnscale.core import ConfigError, check_range, errors, hardware, progress, track
 from gnnscale.core.arrays import Float32Array, Int32Array
 from gnnscale.dataset import base, structure
@@ -328,12 +329,12 @@ class RMat(Drawn, structure.Structure):
 
 def _check_space(graph: PlantedPartition | RMat, writer: store.StoreWriter, memory: int) -> None:
     """Refuse, before anything is drawn, a graph that needs more than there is."""
-    row_bytes = graph.num_features * FEATURE_DTYPES[graph.feature_dtype or "float32"].itemsize
+    feature_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features)
     files.check_space(
         f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "
         f"num_features={graph.num_features}",
         writer.path,
         memory=memory,
         # Offsets, labels and split; both directions of the edges, and each once more unsorted.
-        disk=graph.num_vertices * (row_bytes + 24) + 16 * graph.num_edges,
+        disk=graph.num_vertices * (feature_bytes + 24) + 16 * graph.num_edges,
     )

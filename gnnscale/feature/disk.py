@@ -34,6 +34,7 @@ class DiskRows:
         """
         self._features = mapped_features(graph)
         self.dtype_name = graph.feature_dtype
+        self.num_features = graph.num_features
         self._reader = ops.RowReader(
             str(features_file(graph)),
             offset=self._features.offset,
@@ -60,7 +61,7 @@ class DiskRows:
 
     def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
         """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket."""
-        return self._reader.submit(vertices, (pool, self.dtype_name), slots)
+        return self._reader.submit(vertices, (pool.view(np.uint8), "uint8"), slots)
 
     def finish(self, ticket: int) -> None:
         """Wait until the rows of ``ticket`` are there.

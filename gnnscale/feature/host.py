@@ -31,12 +31,15 @@ class HostFeatures(FeatureStore):
         features: Array,
         dtype: str,
         *,
+        num_features: int | None = None,
         columns: tuple[int, int] | None = None,
         from_disk: bool = False,
     ) -> None:
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
         Args:
+            num_features: f of int8 and int4, whose rows are bytes; None for the columns of
+                ``features``.
             columns: ``(first, last + 1)`` of the columns that are read (P3); None for all.
             from_disk: whether most rows are not in memory when they are read.
         """
@@ -44,16 +47,23 @@ class HostFeatures(FeatureStore):
         self._columns = columns
         rows = features if columns is None else features[:, slice(*columns)]
         self._rows: tuple[Array, str] = (rows, dtype)
+        self._width = int(rows.shape[1]) if num_features is None else num_features
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
         """Return the store of a graph's own features, or of some of their columns."""
         from_disk = read_from_disk(graph)
-        return cls(graph.features, graph.feature_dtype, columns=columns, from_disk=from_disk)
+        return cls(
+            graph.features,
+            graph.feature_dtype,
+            num_features=graph.num_features if columns is None else None,
+            columns=columns,
+            from_disk=from_disk,
+        )
 
     @property
     def stored(self) -> tuple[Array, str]:
-        """The matrix ``[num_rows, width]``, and the name of its element type."""
+        """The matrix ``[num_rows, width]``, or of bytes, and the name of its element type."""
         return self._rows
 
     @property
@@ -74,12 +84,17 @@ class HostFeatures(FeatureStore):
     @property
     def width(self) -> int:
         """Features of a row."""
+        return self._width
+
+    @property
+    def stored_width(self) -> int:
+        """Columns of the matrix: features, or bytes of a row of int8 or int4."""
         return int(self._rows[0].shape[1])
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row as it is stored."""
-        return self.width * self._rows[0].itemsize
+        return self.stored_width * self._rows[0].itemsize
 
     @property
     def reads_per_edge(self) -> bool:

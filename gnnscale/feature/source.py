@@ -32,6 +32,11 @@ class RowSource(Protocol):
         ...
 
     @property
+    def num_features(self) -> int:
+        """Features of a row: elements, but of int8 and int4, whose elements are bytes."""
+        ...
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy type in which rows are stored; bfloat16 is uint16."""
         ...

@@ -39,6 +39,8 @@ class Rows:
     storage: str | None
     dtype: torch.dtype  #: type of the rows that ``take`` returns
     from_disk: bool = False  #: whether most rows are not in memory when they are read
+    #: columns of a row that ``take`` returns; None for those of ``array``
+    width: int | None = None
 
     @classmethod
     def of(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> Rows:
@@ -73,7 +75,8 @@ class Rows:
 
     def take(self, ids: Int64Array, *, num_threads: int, pinned: bool) -> torch.Tensor:
         """Return rows ``ids``, ``[len(ids), ...]`` of type ``dtype``."""
-        out = allocate((len(ids), *self.array.shape[1:]), self.dtype, pinned=pinned)
+        shape = self.array.shape[1:] if self.width is None else (self.width,)
+        out = allocate((len(ids), *shape), self.dtype, pinned=pinned)
         if self.storage is not None:
             gather = ops.gather_from_disk if self.from_disk else ops.gather
             return gather((self.array, self.storage), ids, out=out, num_threads=num_threads)
@@ -115,8 +118,8 @@ class EdgeUse:
 def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """Take apart a Graph, a homogeneous PyG ``Data`` or a homogeneous DGL graph.
 
-    Rows keep their type, but a Graph's float16 and uint8 features, which are ways of storing,
-    become float32.
+    Rows keep their type, but a Graph's float16, uint8, int8 and int4 features, which are ways of
+    storing, become float32.
 
     Raises:
         GraphError: it is none of these, or carries what a loader cannot hand on; or its edges have
@@ -150,6 +153,7 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
             storage=graph.feature_dtype,
             dtype=dtype,
             from_disk=read_from_disk(graph),
+            width=graph.num_features,
         ),
         "y": Rows(array=graph.labels, storage=None, dtype=label_dtype),
     }

@@ -37,7 +37,9 @@ Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float32]
 #: Feature rows: a tensor, or an array with the name of its element type (float32, float16, bfloat16
-#: or uint8). NumPy has no bfloat16: its array is of 16-bit whole numbers.
+#: or uint8). NumPy has no bfloat16: its array is of 16-bit whole numbers. Functions whose text
+#: names them take rows of int8 and int4 too: an array of uint8 whose rows are the bytes that
+#: ``artifact/feature_types.py`` describes; ``out`` decides how many features a row has.
 Rows: TypeAlias = torch.Tensor | tuple[Array, str]
 
 # The process.
@@ -323,7 +325,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """
 
 def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
-    """Copy rows ``ids`` of ``x`` to ``out``, converting to its type.
+    """Copy rows ``ids`` of ``x``, also of int8 and int4, to ``out``, converting to its type.
 
     Args:
         ids: ``[n]`` ids inside ``[0, num_rows)``.
@@ -331,7 +333,10 @@ def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch
     """
 
 def read_ahead(x: Rows, ids: Array, *, num_threads: int) -> None:
-    """Ask the system to read rows ``ids`` of ``x``, a mapped file, and do not wait for them."""
+    """Ask the system to read rows ``ids`` of ``x``, a mapped file, and do not wait for them.
+
+    Rows may be of int8 and int4.
+    """
 
 def aggregate(
     x: Rows,
@@ -354,7 +359,8 @@ def aggregate(
 
     ``out[i] = dst_scale[i] * sum_e weights[e] * x[ids[indices[e]]] + self_scale[i] * self_rows[i]``
     for ``e`` in ``indptr[i]:indptr[i + 1]``; what is not given counts as 1, the own row as 0. With
-    ``ids``, ``x`` is the whole feature matrix: load and aggregation in one.
+    ``ids``, ``x`` is the whole feature matrix: load and aggregation in one. ``x`` and ``self_rows``
+    may be of int8 and int4.
 
     Args:
         out: ``[num_dst, f]`` float32 or bfloat16; sums are kept in float32.
@@ -949,7 +955,7 @@ def gather_cached(
     The result is that of ``gather`` from ``host``, bit for bit, if the caches hold copies of it.
 
     Args:
-        host: ``[num_vertices, f]``.
+        host: ``[num_vertices, f]``, also of int8 and int4.
         caches: a list of at most 1024 ``[rows of the cache, f]`` of the type of ``host``, with at
             most 2^31 - 1 rows in all.
         slots: ``[num_vertices]`` int32 from -1 to the number of all caches' rows less one; or
@@ -1005,7 +1011,7 @@ def copy_rows(
     """Copy row ``vertices[i]`` of ``source`` to row ``slots_of_target[i]`` of ``target``.
 
     Args:
-        source: ``[num_vertices, f]``.
+        source: ``[num_vertices, f]``, also of int8 and int4.
         vertices: ``[n]`` ids inside ``[0, num_vertices)``; they may repeat.
         target: ``[num_slots, f]`` of the same type, in other memory.
         slots_of_target: ``[n]`` ids, distinct, inside ``[0, num_slots)``.

@@ -72,6 +72,7 @@ def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -
             name=graph.name,
             num_classes=graph.num_classes,
             feature_dtype=graph.feature_dtype,
+            num_features=graph.num_features,
             metric=graph.metric,
             part={"index": index, "num_parts": parts.num_parts, "of": whole},
             attainable_accuracy=graph.attainable_accuracy,

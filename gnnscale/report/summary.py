@@ -131,7 +131,10 @@ def _graph(found: GraphFigures | None) -> dict[str, Any] | None:
     if found is None:
         return None
     sizes = dict(zip(("train", "valid", "test"), found.split, strict=True))
-    names = ("num_vertices", "num_edges", "num_features", "num_classes", "split_of")
+    names = (
+        *("num_vertices", "num_edges", "num_features", "feature_dtype"),
+        *("num_classes", "split_of"),
+    )
     return {**{name: getattr(found, name) for name in names}, "split": sizes}
 
 

@@ -235,23 +235,33 @@ def _is_figure(value: Any) -> bool:
 
 
 def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean and standard deviation of the test metric over jobs that differ by seed only."""
-    groups: dict[tuple[tuple[str, str | None], ...], list[float]] = {}
+    """Return mean and standard deviation of the test metric over jobs that differ by seed only.
+
+    Also those of its difference from the first of such groups, seed by seed; None for the first
+    itself, and for one that has other seeds.
+    """
+    groups: dict[tuple[tuple[str, str | None], ...], dict[str | None, float]] = {}
     for job in jobs:
         if "seed" in job["options"] and job["test_metric"] is not None:
             rest = tuple((k, v) for k, v in job["options"].items() if k != "seed")
-            groups.setdefault(rest, []).append(job["test_metric"])
+            groups.setdefault(rest, {})[job["options"]["seed"]] = job["test_metric"]
+    first = next(iter(groups.values()), {})
     return [
         {
             "options": dict(options),
             "num_seeds": len(values),
-            "test_metric": {
-                "mean": statistics.fmean(values),
-                "std": statistics.stdev(values) if len(values) > 1 else None,
-            },
+            "test_metric": _spread([*values.values()]),
+            "difference": _spread([value - first[seed] for seed, value in values.items()])
+            if values is not first and values.keys() == first.keys()
+            else None,
         }
         for options, values in groups.items()
     ]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "std": std}
 
 
 def _varied(options: Sequence[dict[str, str]]) -> list[str]:
@@ -335,15 +345,20 @@ def _print(
             numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
             console.print(f"jobs with {kind} figures: {numbers}", highlight=False, markup=False)
     for group in seeds:
-        mean, std = group["test_metric"]["mean"], group["test_metric"]["std"]
-        spread = "" if std is None else f" ± {std:.4f}"
-        label = " ".join(f"{name}={value}" for name, value in group["options"].items())
-        console.print(
-            f"{label + ': ' if label else ''}test {metric} {mean:.4f}{spread} "
-            f"over {group['num_seeds']} seeds",
-            highlight=False,
-            markup=False,
-        )
+        label, line = _label(group), f"test {metric} {_with_spread(group['test_metric'], '')}"
+        line = f"{label + ': ' if label else ''}{line} over {group['num_seeds']} seeds"
+        if group["difference"] is not None:
+            line += f"; {_with_spread(group['difference'], '+')} beside {_label(seeds[0])}"
+        console.print(line, highlight=False, markup=False)
+
+
+def _label(group: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in group["options"].items())
+
+
+def _with_spread(found: Mapping[str, float | None], sign: str) -> str:
+    spread = "" if found["std"] is None else f" ± {found['std']:.4f}"
+    return f"{found['mean']:{sign}.4f}{spread}"
 
 
 def _fitting(

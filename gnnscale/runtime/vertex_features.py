@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from gnnscale.artifact.feature_types import MAX_QUANTIZED
 from gnnscale.artifact.files import size
 from gnnscale.core import ConfigError, Float32Array, find_memory
 from gnnscale.feature import FeatureStoreConfig, LearnedFeaturesConfig, MadeFeaturesConfig
 from gnnscale.graph import Graph
+from gnnscale.plan import Cuda
+from gnnscale.runtime.settings import TrainConfig
 
 _LOG = logging.getLogger(__name__)
 #: Tables in memory while rows are made.
@@ -43,6 +46,30 @@ def with_features(
         _LOG.info(f"features={features.name}: the {own} are not read")
     origin = replace(graph.origin, own_features=False)
     return replace(graph, features=rows, feature_dtype="float32", origin=origin)
+
+
+def check_feature_dtype(config: TrainConfig, dtype: str) -> None:
+    """Refuse a run that reads rows of the type ``dtype`` in a way that this type does not have.
+
+    Raises:
+        ConfigError: rows of int8 or int4 would be divided by columns, or read by a GPU.
+    """
+    if dtype not in MAX_QUANTIZED or config.features.replaces:
+        return
+    problem = None
+    gpus = [each.label for each in config.device_plan.parsed() if isinstance(each, Cuda)]
+    if config.partitioner.divides == "columns":
+        problem = (
+            f"partitioner={config.partitioner.algorithm} divides rows by columns, and theirs have "
+            "one scale"
+        )
+    elif gpus:
+        problem = f"{gpus[0]} has no kernels for them"
+    if problem is not None:
+        raise ConfigError(
+            f"dataset: features are stored as {dtype}, and {problem}; "
+            "dataset.feature_dtype=float16 goes with it"
+        )
 
 
 def check_copies(features: LearnedFeaturesConfig, num_vertices: int, *, num_processes: int) -> None:

@@ -15,7 +15,7 @@ struct AggregateArguments {
 struct AggregateTask {
   // `x_name` is that of the rows which are summed.
   AggregateTask(const char* x_name, const AggregateArguments& given)
-      : x(matrix(given.x, x_name)),
+      : x(stored_matrix(given.x, x_name)),
         indptr(vector<int64_t>(given.indptr, "indptr")),
         indices(vector<int32_t>(given.indices, "indices")),
         row_ids(optional_ids(given.row_ids, "ids")),
@@ -40,8 +40,14 @@ struct AggregateTask {
   void take_out(const py::object& given) {
     const MutableMatrix out = mutable_matrix(given, "out");
     check_size("out", out.num_rows, num_dst());
-    check_width("out", out.rows.length, x.rows.length);
+    take_width(out.rows.length, "out");
     task.out = out.rows;
+  }
+
+  // The elements of a row, which those with a scale do not say.
+  void take_width(int64_t width, const char* blamed) {
+    task.x = decoded(x, width, blamed);
+    if (task.self.data != nullptr) task.self = decoded(self, width, blamed);
   }
 
   // After `out`, whose type it has.
@@ -51,7 +57,7 @@ struct AggregateTask {
       refuse_type("gate", "another type", "the type of out");
     }
     check_size("gate", gate.num_rows, num_dst());
-    check_width("gate", gate.rows.length, x.rows.length);
+    check_width("gate", gate.rows.length, task.x.length);
     task.gate = gate.rows;
   }
 
@@ -67,16 +73,15 @@ struct AggregateTask {
       }
     }
     if (self_ids.ids.data != nullptr) {
-      self_ids.check(task.num_self, num_self_rows, "self_ids", threads);
+      self_ids.check(task.num_self, self.num_rows, "self_ids", threads);
     }
   }
 
-  Matrix x;
+  Matrix x, self;
   Vector<const int64_t> indptr;
   Vector<const int32_t> indices;
   Ids row_ids, self_ids;
   int threads;
-  int64_t num_self_rows = 0;
   Aggregate task{};
 
  private:
@@ -91,14 +96,15 @@ struct AggregateTask {
       if (task.num_self != 0) refuse_type("self_rows", "None", "rows, as num_self is above 0");
       return;
     }
-    const Matrix rows = matrix(given.self_rows, "self_rows");
-    check_width("self_rows", rows.rows.length, x.rows.length);
-    num_self_rows = rows.num_rows;
-    if (given.self_ids.is_none() && task.num_self > num_self_rows) {
-      refuse_value("num_self", std::to_string(task.num_self),
-                   "0 to " + std::to_string(num_self_rows) + ", the number of self_rows");
+    self = stored_matrix(given.self_rows, "self_rows");
+    if (!has_scale(x.rows.dtype) && !has_scale(self.rows.dtype)) {
+      check_width("self_rows", self.rows.length, x.rows.length);
     }
-    task.self = rows.rows;
+    if (given.self_ids.is_none() && task.num_self > self.num_rows) {
+      refuse_value("num_self", std::to_string(task.num_self),
+                   "0 to " + std::to_string(self.num_rows) + ", the number of self_rows");
+    }
+    task.self = self.rows;
   }
 
   void check_covers(const char* name, const py::object& given, int64_t size) const {

@@ -129,9 +129,17 @@ Topology<Vertex> topology(py::handle indptr, py::handle indices);
 // `value` is a torch tensor, or (array, name of its element type) with bfloat16 as 16-bit whole
 // numbers.
 Matrix matrix(py::handle value, const char* name);
+// The same, and rows with a scale: (array of bytes, "int8" or "int4"). How many elements those have
+// is not known: until they are `decoded`, their length is that of their bytes.
+Matrix stored_matrix(py::handle value, const char* name);
+// Rows that become rows of `length` elements. Throws ValueError, which blames `blamed`, if those of
+// `stored` are others.
+Rows decoded(const Matrix& stored, int64_t length, const char* blamed);
+// Rows that are not decoded.
+Rows as_bytes(Rows rows);
 // float32 or bfloat16.
 MutableMatrix mutable_matrix(py::handle value, const char* name);
-// Any element type.
+// Any element type, and rows with a scale as for stored_matrix.
 MutableMatrix mutable_storage(py::handle value, const char* name);
 // The same, and what keeps its memory after the call: not `value` itself, which can be given
 // another.

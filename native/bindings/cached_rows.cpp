@@ -24,7 +24,7 @@ struct Caches {
       : items(sequence(given, "caches", "a list of rows", kMaxCaches)) {
     for (const py::handle item : items) {
       const std::string name = "caches[" + std::to_string(rows.size()) + "]";
-      const Matrix cache = matrix(item, name.c_str());
+      const Matrix cache = stored_matrix(item, name.c_str());
       check_type(name.c_str(), cache.rows.dtype, host.dtype, "the type of host");
       check_width(name.c_str(), cache.rows.length, host.length);
       check_rows("caches", cache.num_rows);
@@ -95,16 +95,17 @@ struct SlotsOf {
 py::array_t<int64_t> gather_rows(const py::object& host, const py::object& caches,
                                  const py::object& slots, const py::object& vertices,
                                  const py::object& out, const py::object& num_threads) {
-  const Matrix x = matrix(host, "host");
-  const Caches members(caches, x.rows);
+  const Matrix x = stored_matrix(host, "host");
+  Caches members(caches, x.rows);
   const SlotsOf found_by(slots, x.num_rows);
   const Ids wanted = ids(vertices, "vertices");
   const MutableMatrix to = mutable_matrix(out, "out");
   check_size("out", to.num_rows, wanted.size);
-  check_width("out", to.rows.length, x.rows.length);
+  const Rows source = decoded(x, to.rows.length, "out");
+  for (Rows& each : members.rows) each.length = source.length;
   const int threads = thread_count(num_threads);
   const auto num_caches = static_cast<int64_t>(members.rows.size());
-  const GatherCached task{{x.rows, wanted.ids, wanted.size, to.rows},
+  const GatherCached task{{source, wanted.ids, wanted.size, to.rows},
                           members.rows.data(),
                           found_by.of(members.starts, "caches")};
   py::array_t<int64_t> counts = zeros(num_caches);
@@ -156,7 +157,7 @@ void reads(const py::object& indptr, const py::object& vertices, const py::objec
 
 void copy(const py::object& source, const py::object& vertices, const py::object& target,
           const py::object& slots_of_target, const py::object& num_threads) {
-  const Matrix from = matrix(source, "source");
+  const Matrix from = stored_matrix(source, "source");
   const Ids source_ids = ids(vertices, "vertices");
   const MutableMatrix to = mutable_storage(target, "target");
   check_type("target", to.rows.dtype, from.rows.dtype, "the type of source");
@@ -165,7 +166,9 @@ void copy(const py::object& source, const py::object& vertices, const py::object
   check_size("slots_of_target", target_ids.size, source_ids.size);
   const int threads = thread_count(num_threads);
   NoGil released;
-  copy_rows({from.rows, from.num_rows, source_ids.ids, source_ids.size, to.rows, to.num_rows,
+  const Rows bytes = as_bytes(from.rows);
+  const MutableRows to_bytes{to.rows.data, bytes.dtype, to.rows.length, to.rows.stride};
+  copy_rows({bytes, from.num_rows, source_ids.ids, source_ids.size, to_bytes, to.num_rows,
              target_ids.ids},
             threads);
 }

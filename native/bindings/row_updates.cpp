@@ -32,7 +32,9 @@ struct UpdateViews {
         sums("gradients",
              {given.gradients, given.indptr, given.indices, none, no, given.weights, none,
               given.self_rows, none, given.self_scale, given.num_self, given.num_threads}) {
-    check_width("gradients", sums.x.rows.length, x.rows.length);
+    const Rows& of_gradients = sums.x.rows;
+    if (!has_scale(of_gradients.dtype)) check_width("gradients", of_gradients.length, width());
+    sums.take_width(width(), "x");
     check_size("ids", row_ids.size, sums.num_dst());
     task.x = table(given.x, "x", x.num_rows, width());
     task.ids = row_ids.ids;

@@ -9,27 +9,27 @@ namespace {
 
 py::object gathered(const py::object& x, const py::object& row_ids, const py::object& out,
                     const py::object& num_threads) {
-  const Matrix from = matrix(x, "x");
+  const Matrix from = stored_matrix(x, "x");
   const Ids rows = ids(row_ids, "ids");
   const MutableMatrix to = mutable_matrix(out, "out");
   check_size("out", to.num_rows, rows.size);
-  check_width("out", to.rows.length, from.rows.length);
+  const Rows source = decoded(from, to.rows.length, "out");
   const int threads = thread_count(num_threads);
   {
     NoGil released;
     rows.check(rows.size, from.num_rows, "ids", threads);
-    gather({from.rows, rows.ids, rows.size, to.rows}, threads);
+    gather({source, rows.ids, rows.size, to.rows}, threads);
   }
   return out;
 }
 
 void ask_for(const py::object& x, const py::object& row_ids, const py::object& num_threads) {
-  const Matrix from = matrix(x, "x");
+  const Matrix from = stored_matrix(x, "x");
   const Ids rows = ids(row_ids, "ids");
   const int threads = thread_count(num_threads);
   NoGil released;
   rows.check(rows.size, from.num_rows, "ids", threads);
-  read_ahead(from.rows, rows.ids, rows.size, threads);
+  read_ahead(as_bytes(from.rows), rows.ids, rows.size, threads);
 }
 
 py::object aggregated(const py::object& x, const py::object& indptr, const py::object& indices,

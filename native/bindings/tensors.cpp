@@ -10,14 +10,17 @@ namespace gnnscale {
 namespace {
 
 constexpr const char* kStored = "float32, float16, bfloat16 and uint8";
+constexpr const char* kAnyStored = "float32, float16, bfloat16, uint8, int8 and int4";
 
-DType named_dtype(py::handle value, const char* name) {
+DType named_dtype(py::handle value, const char* name, bool may_have_scale) {
   const auto text = py::isinstance<py::str>(value) ? std::string(py::str(value)) : type_name(value);
   if (text == "float32") return DType::float32;
   if (text == "float16") return DType::float16;
   if (text == "bfloat16") return DType::bfloat16;
   if (text == "uint8") return DType::uint8;
-  refuse_type(name, text, kStored);
+  if (may_have_scale && text == "int8") return DType::int8;
+  if (may_have_scale && text == "int4") return DType::int4;
+  refuse_type(name, text, may_have_scale ? kAnyStored : kStored);
 }
 
 // What is used of torch. Names are kept, since a call may ask for each several times.
@@ -71,6 +74,8 @@ py::array array_of_type(py::handle value, const char* name, DType dtype) {
     case DType::float16: return array_of(value, name, "f", 2, "float16");
     case DType::bfloat16: return array_of(value, name, "iu", 2, "bfloat16 as 16 bits");
     case DType::uint8: return array_of(value, name, "u", 1, "uint8");
+    case DType::int8:
+    case DType::int4: return array_of(value, name, "u", 1, "rows as bytes of uint8");
   }
   refuse_type(name, "no type", kStored);
 }
@@ -95,10 +100,10 @@ Typed elements_of(py::handle tensor, const char* name) {
   return {array_of_type(called(plain, of.numpy), name, known), known};
 }
 
-Typed typed(py::handle value, const char* name) {
+Typed typed(py::handle value, const char* name, bool may_have_scale = false) {
   if (py::isinstance<py::tuple>(value) && py::len(value) == 2) {
     const auto pair = py::reinterpret_borrow<py::tuple>(value);
-    const DType dtype = named_dtype(pair[1], name);
+    const DType dtype = named_dtype(pair[1], name, may_have_scale);
     return {array_of_type(pair[0], name, dtype), dtype};
   }
   if (!is_tensor(value)) {
@@ -124,10 +129,36 @@ std::pair<int64_t, int64_t> row_layout(const py::array& array, const char* name)
 
 }  // namespace
 
-Matrix matrix(py::handle value, const char* name) {
-  const Typed rows = typed(value, name);
+namespace {
+
+Matrix read_from(const Typed& rows, const char* name) {
   const auto [length, stride] = row_layout(rows.array, name);
   return {{rows.array.data(), rows.dtype, length, stride}, rows.array.shape(0)};
+}
+
+}  // namespace
+
+Matrix matrix(py::handle value, const char* name) { return read_from(typed(value, name), name); }
+
+Matrix stored_matrix(py::handle value, const char* name) {
+  return read_from(typed(value, name, true), name);
+}
+
+Rows decoded(const Matrix& stored, int64_t length, const char* blamed) {
+  Rows rows = stored.rows;
+  if (!has_scale(rows.dtype)) {
+    check_width(blamed, length, rows.length);
+  } else if (row_bytes(rows.dtype, length) != rows.length) {
+    refuse_value(blamed, std::to_string(length) + " columns",
+                 "what a row of " + std::to_string(rows.length) + " bytes, scale included, holds");
+  }
+  rows.length = length;
+  return rows;
+}
+
+Rows as_bytes(Rows rows) {
+  if (has_scale(rows.dtype)) rows.dtype = DType::uint8;
+  return rows;
 }
 
 namespace {
@@ -150,7 +181,7 @@ MutableMatrix mutable_matrix(py::handle value, const char* name) {
 }
 
 MutableMatrix mutable_storage(py::handle value, const char* name) {
-  return written_to(typed(value, name), name);
+  return written_to(typed(value, name, true), name);
 }
 
 std::pair<MutableMatrix, py::object> kept_storage(py::handle value, const char* name) {

@@ -48,20 +48,11 @@ Array<Id> rows_of_edges(const Aggregate& task, int num_threads) {
   return rows;
 }
 
-Rows from_column(const Rows& rows, int64_t column, int64_t length) {
-  if (rows.data == nullptr) return rows;
-  const auto* data = static_cast<const char*>(rows.data) + column * element_bytes(rows.dtype);
-  return {data, rows.dtype, length, rows.stride};
-}
-
-// The same aggregation of some columns.
-Aggregate of_columns(const Aggregate& task, int64_t first, int64_t length) {
+// The same aggregation of columns [first, last).
+Aggregate of_columns(const Aggregate& task, int64_t first, int64_t last) {
   Aggregate part = task;
-  part.x = from_column(task.x, first, length);
-  part.self = from_column(task.self, first, length);
-  part.gate = from_column(task.gate, first, length);
-  const Rows out = from_column({task.out.data, task.out.dtype, 0, task.out.stride}, first, length);
-  part.out = {const_cast<void*>(out.data), out.dtype, length, out.stride};
+  part.first_column = first;
+  part.x.length = last;
   return part;
 }
 
@@ -75,7 +66,7 @@ void aggregate_hub(const Aggregate& task, int64_t dst, int num_threads) {
   const int64_t groups = (task.x.length + kHubColumns - 1) / kHubColumns;
   const int64_t each = (groups + num_threads - 1) / num_threads * kHubColumns;
   parallel_for(task.x.length, each, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().aggregate(of_columns(task, begin, end - begin), dst, dst + 1);
+    kernels().aggregate(of_columns(task, begin, end), dst, dst + 1);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string_view>
 
@@ -20,12 +21,11 @@ using namespace gnnscale;
 
 namespace {
 
-constexpr DType kStored[] = {DType::float32, DType::float16, DType::bfloat16, DType::uint8};
+constexpr DType kStored[] = {DType::float32, DType::float16, DType::bfloat16,
+                             DType::uint8,   DType::int8,    DType::int4};
 constexpr DType kComputed[] = {DType::float32, DType::bfloat16};
 
-int64_t width_of(DType dtype) {
-  return dtype == DType::float32 ? 4 : dtype == DType::uint8 ? 1 : 2;
-}
+int64_t width_of(DType dtype) { return element_bytes(dtype); }
 
 std::vector<int64_t> lengths() {
   std::vector<int64_t> all;
@@ -56,7 +56,8 @@ uint16_t nearest_bfloat16(float value) {
   return rest > 0x8000 || (rest == 0x8000 && below % 2 == 1) ? below + 1 : below;
 }
 
-// Rows with random contents, kept as bytes of their type.
+// Rows with random contents, kept as bytes of their type; between rows with a scale are as many
+// bytes as there are elements between others.
 struct Matrix {
   DType dtype;
   int64_t num_rows, length, stride;
@@ -66,11 +67,24 @@ struct Matrix {
       : dtype(type),
         num_rows(rows),
         length(columns),
-        stride(apart),
-        bytes(((rows - 1) * apart + columns) * width_of(type)) {
+        stride(has_scale(type) ? row_bytes(type, columns) - columns + apart : apart),
+        bytes((rows - 1) * stride * width_of(type) + row_bytes(type, columns)) {
+    if (has_scale(type)) {
+      set_scaled(key);
+      return;
+    }
     for (int64_t i = 0; i < static_cast<int64_t>(bytes.size()) / width_of(type); ++i) {
       set(i, static_cast<float>(static_cast<int64_t>(below(draw(key, i), 256)) -
                                 (type == DType::uint8 ? 0 : 128)));
+    }
+  }
+  void set_scaled(uint64_t key) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<unsigned char>(below(draw(key, i), 256));
+    }
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const float scale = 0.37F * static_cast<float>(row);
+      std::memcpy(&bytes[row * stride], &scale, sizeof scale);
     }
   }
   // Small whole numbers, and in the wider types also such with halves, are exact in every type.
@@ -94,6 +108,7 @@ struct Matrix {
                                  (static_cast<int>(mantissa * 2048) & 1023));
   }
   float at(int64_t row, int64_t column) const {
+    if (has_scale(dtype)) return scaled_at(&bytes[row * stride], column);
     const int64_t place = row * stride + column;
     if (dtype == DType::uint8) return bytes[place];
     if (dtype == DType::float32) {
@@ -104,6 +119,14 @@ struct Matrix {
     uint16_t half;
     std::memcpy(&half, &bytes[place * 2], 2);
     return dtype == DType::bfloat16 ? bfloat16_value(half) : half_value(half);
+  }
+  float scaled_at(const unsigned char* row, int64_t column) const {
+    float scale;
+    std::memcpy(&scale, row, sizeof scale);
+    if (dtype == DType::int8)
+      return scale * static_cast<float>(static_cast<int8_t>(row[4 + column]));
+    const int both = row[4 + column / 2], half = column % 2 == 0 ? both % 16 : both / 16;
+    return scale * static_cast<float>(half < 8 ? half : half - 16);
   }
   Rows rows() const { return {bytes.data(), dtype, length, stride}; }
 };
@@ -280,7 +303,7 @@ float reference(const Aggregate& task, const Matrix& x, const Matrix* self, cons
 void test_aggregate_of(const Kernels& kernels, const Block& block, DType in, DType to,
                        int64_t length, unsigned options) {
   const Matrix x(in, 12, length, length + 1, length);
-  const DType self_type = kStored[options % 4];
+  const DType self_type = kStored[options % std::size(kStored)];
   const Matrix self(self_type, 12, length, length + 2, length + 1000);
   const Matrix gate(to, 5, length, length, length + 2000);
   Output out(to, 5, length, length + 3);
@@ -377,9 +400,9 @@ void test_threads() {
 void test_hubs() {
   constexpr int64_t kRows = 40, kEdges = 9000;
   for (const int64_t hub : {int64_t{0}, int64_t{17}, kRows - 1}) {
-    for (const int64_t length : {1, 64, 150, 256}) {
-      const Matrix x(DType::float32, 100, length, length + 1, 1),
-          self(DType::bfloat16, 50, length, length, 2);
+    for (const int64_t length : {1, 64, 151, 256}) {
+      const DType in = length == 151 ? DType::int4 : length == 64 ? DType::int8 : DType::float32;
+      const Matrix x(in, 100, length, length + 1, 1), self(DType::bfloat16, 50, length, length, 2);
       const Matrix gate(DType::float32, kRows, length, length, 3);
       std::vector<int64_t> indptr{0};
       for (int64_t dst = 0; dst < kRows; ++dst) {

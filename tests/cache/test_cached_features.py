@@ -100,6 +100,9 @@ def test_a_cache_has_the_shape_of_its_host(random_graph: Make) -> None:
     assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 40)
     empty, traffic = store.gather(np.array([], np.int64), dtype=torch.float32, num_threads=1)
     assert empty.shape == (0, 20)
+    lossy = HostFeatures.of(random_graph().with_quantized_features("int4"))
+    store = cached(lossy, [np.array([3])], own=0)
+    assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 14)
     assert traffic == Traffic()
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gnnscale import ops
+from gnnscale.artifact.feature_types import as_float32
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.stages import Access, Traffic
@@ -164,6 +165,17 @@ def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     asked = np.array([3, 0])
     as_they_are = (each.gather(asked, dtype=torch.float32, num_threads=1) for each in (store, host))
     assert torch.equal(*(rows for rows, _ in as_they_are))
+
+
+def test_rows_of_int4(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph(num_features=5)
+    lossy = graph.with_quantized_features("int4")
+    store = HostFeatures.of(lossy)
+    check_store(store, lossy)
+    assert (store.num_rows, store.width, store.row_bytes) == (300, 5, 7)
+    rows, traffic = store.gather(np.array([3, 0]), dtype=torch.float32, num_threads=1)
+    assert np.array_equal(rows.numpy(), as_float32(lossy.features, "int4", 5)[[3, 0]])
+    assert traffic == Traffic(rows=Access(host_bytes=2 * 7))
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.uint8])

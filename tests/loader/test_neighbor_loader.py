@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gnnscale import ConfigError, Graph, GraphError, NeighborLoader, NeighborSampler, ops
+from gnnscale.artifact.feature_types import as_float32
 from gnnscale.core.hardware import Memory
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
@@ -110,6 +111,15 @@ def test_real_edges_have_int32_or_int64_ids(graph: Graph) -> None:
     loaders = (NeighborLoader(each, FANOUTS, batch_size=64) for each in (graph, wide))
     for narrow, other in zip(*loaders, strict=True):
         assert torch.equal(narrow.edge_index, other.edge_index)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_rows_with_a_scale_become_float32(random_graph: Callable[..., Graph], dtype: str) -> None:
+    graph = random_graph(num_features=7).with_quantized_features(dtype)
+    rows = as_float32(graph.features, dtype, 7)
+    for batch in NeighborLoader(graph, FANOUTS, batch_size=100):
+        assert batch.x.dtype == torch.float32
+        assert np.array_equal(batch.x, rows[batch.n_id])
 
 
 def test_trimming_does_not_change_the_seeds_output(graph: Graph) -> None:

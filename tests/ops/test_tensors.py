@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.feature_types import as_float32, quantized
 
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 COMPUTED = (torch.float32, torch.bfloat16)
@@ -93,6 +94,79 @@ def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
     precise = wide.dtype == torch.float32
     close = {"rtol": 1e-4, "atol": 1e-3} if precise else {"rtol": 1e-2, "atol": 2e-2}
     torch.testing.assert_close(out.double(), expected, **close)
+
+
+@given(
+    dtype=st.sampled_from(["int8", "int4"]),
+    width=st.integers(1, 70),
+    computed=st.sampled_from(COMPUTED),
+    num_threads=st.sampled_from([1, 2]),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=200)
+def test_rows_with_a_scale_are_read_as_numpy_decodes_them(
+    dtype, width, computed, num_threads, seed
+) -> None:
+    generator = np.random.default_rng(seed)
+    stored = quantized(generator.standard_normal((9, width)).astype(np.float32), dtype)
+    # Rows of a wider matrix, which begin at any byte.
+    wide = np.full((9, stored.shape[1] + 3), 7, np.uint8)
+    wide[:, 2:-1] = stored
+    rows, plain = (wide[:, 2:-1], dtype), torch.from_numpy(as_float32(stored, dtype, width))
+    ids = generator.integers(0, 9, 20, dtype=np.int32)
+    out = torch.full((20, width + 1), 7.0, dtype=computed)
+    ops.gather(rows, ids, out=out[:, 1:], num_threads=num_threads)
+    assert torch.equal(out[:, 1:], plain[torch.from_numpy(ids).long()].to(computed))
+    assert (out[:, 0] == 7).all()
+    indptr = np.sort([0, *generator.integers(0, 21, 4), 20])
+    task = {"weights": generator.standard_normal(20).astype(np.float32), "num_self": 3}
+    sums = [
+        ops.aggregate(
+            each,
+            indptr,
+            np.arange(20, dtype=np.int32),
+            ids=ids,
+            self_rows=each,
+            **task,
+            out=torch.empty((5, width), dtype=computed),
+            num_threads=num_threads,
+        )
+        for each in (rows, plain)
+    ]
+    assert torch.equal(*sums)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_rows_with_a_scale_are_copied_and_cached(dtype: str) -> None:
+    values = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    stored = quantized(values, dtype)
+    cache = np.zeros((2, stored.shape[1]), np.uint8)
+    host, kept = (stored, dtype), (cache, dtype)
+    ops.copy_rows(host, np.array([4, 1]), kept, np.array([0, 1]), num_threads=1)
+    assert np.array_equal(cache, stored[[4, 1]])
+    slots = np.int32([-1, 1, -1, -1, 0, -1])
+    out = torch.empty(3, 5)
+    ops.gather_cached(host, [kept], slots, np.array([1, 2, 4]), out=out, num_threads=1)
+    assert np.array_equal(out.numpy(), as_float32(stored, dtype, 5)[[1, 2, 4]])
+
+
+def test_rows_with_a_scale_that_do_not_fit() -> None:
+    rows = np.zeros((3, 7), np.uint8)
+    out = {width: torch.empty(1, width) for width in (2, 3, 4, 5, 6, 7)}
+    ids = np.array([2])
+    for dtype, widths in (("int8", [3]), ("int4", [5, 6])):
+        for width, to in out.items():
+            if width in widths:
+                ops.gather((rows, dtype), ids, out=to, num_threads=1)
+                continue
+            with pytest.raises(ValueError, match=f"out: {width} columns, allowed .* 7 bytes"):
+                ops.gather((rows, dtype), ids, out=to, num_threads=1)
+    with pytest.raises(TypeError, match=r"x: .* uint8"):
+        ops.gather((rows.view(np.int8), "int8"), ids, out=out[3], num_threads=1)
+    with pytest.raises(TypeError, match=r"x: .* float32"):
+        ops.gather(torch.from_numpy(rows.view(np.int8)), ids, out=out[3], num_threads=1)
+    with pytest.raises(TypeError, match="x: int8"):
+        ops.gather_columns((rows, "int8"), ids, num_threads=1)
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:

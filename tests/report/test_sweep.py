@@ -54,13 +54,20 @@ def test_jobs_and_means_over_seeds(tmp_path: Path) -> None:
     assert small["test_metric"]["mean"] == pytest.approx(0.6)
     assert small["test_metric"]["std"] == pytest.approx(0.1 * 2**0.5)
     assert large["test_metric"]["mean"] == pytest.approx(0.85)
+    # Seed by seed: 0.8 - 0.5 and 0.9 - 0.7.
+    assert small["difference"] is None
+    assert large["difference"]["mean"] == pytest.approx(0.25)
+    assert large["difference"]["std"] == pytest.approx(0.05 * 2**0.5)
+    (_, other) = over_seeds([*jobs[:2], jobs[2]])
+    assert other["difference"] is None
 
 
 def test_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep(tmp_path)
     ended(tmp_path)
     shown = capsys.readouterr().out
-    assert "model.hidden=8: test accuracy 0.6000 ± 0.1414 over 2 seeds" in shown
+    assert "model.hidden=8: test accuracy 0.6000 ± 0.1414 over 2 seeds\n" in shown
+    assert "0.8500 ± 0.0707 over 2 seeds; +0.2500 ± 0.0707 beside model.hidden=8\n" in shown
     assert shown.splitlines()[-1] == str(tmp_path / "results.json")
     assert len(json.loads((tmp_path / "results.json").read_text())["jobs"]) == 4
     rows = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())

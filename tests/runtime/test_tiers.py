@@ -68,6 +68,19 @@ def test_a_report_tells_what_memory_held(launched: Any, tmp_path: Path) -> None:
     assert "rows in host memory" in run.page
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
+def test_rows_are_read_as_they_are_stored(run: Any, tmp_path: Path, dtype: str) -> None:
+    common = (*COMMON, "device_plan=cpu", f"dataset.feature_dtype={dtype}", "epochs=1")
+    memory, disk = (
+        run(tmp_path / each[0][-4:], *common, *each) for each in (("features=host",), DISK)
+    )
+    assert [each.train_loss for each in disk.history] == [
+        each.train_loss for each in memory.history
+    ]
+    (device,) = disk.history[0].devices
+    assert device.traffic.tier.misses > 0
+
+
 def test_links_are_trained_from_the_disk(run: Any, tmp_path: Path) -> None:
     common = (*COMMON, "device_plan=cpu", "task=links", "batch_size=256", "epochs=1")
     memory = run(tmp_path / "memory", *common)

@@ -10,6 +10,7 @@ from typing import cast
 
 import torch
 
+from gnnscale.artifact.feature_types import MAX_QUANTIZED
 from gnnscale.artifact.files import size
 from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.backend.cuda import probes
@@ -30,7 +31,7 @@ from gnnscale.backend.cuda.streams import Streams
 from gnnscale.backend.loading import Vertices
 from gnnscale.backend.lowering import needs_sizes
 from gnnscale.cache.cache_plan import HOST, ROWS_FROM
-from gnnscale.core import Access, Array, Traffic
+from gnnscale.core import Access, Array, ConfigError, Traffic
 from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.plan import Cuda, Device, Threads
@@ -67,6 +68,9 @@ class CudaBackend:
 
     def __init__(self, device: Cuda, host: HostParts, engine: Engine) -> None:
         """Bring model and graph to the device."""
+        dtype = host.graph.feature_dtype
+        if dtype in MAX_QUANTIZED:  # torch's int8 is another type
+            raise ConfigError(f"{device.label}: no kernels for features of {dtype}")
         self.device = device
         self._host = host
         self._engine = engine

@@ -72,7 +72,7 @@ class TieredFeatures(FeatureStore):
     @property
     def width(self) -> int:
         """Features of a row."""
-        return self._source.width
+        return self._source.num_features
 
     @property
     def row_bytes(self) -> int:
@@ -152,7 +152,7 @@ class TieredFeatures(FeatureStore):
             begun = self._next(vertices)
         start = time.perf_counter()
         if begun is None:
-            rows: Array = np.empty((len(vertices), self.width), self._source.dtype)
+            rows: Array = np.empty((len(vertices), self._source.width), self._source.dtype)
             slots = np.arange(len(vertices), dtype=np.int32)
             ticket, batch = self._source.start(vertices, rows, slots), None
         else:

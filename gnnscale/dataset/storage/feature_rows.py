@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
-from gnnscale.artifact.graph_store import FEATURE_DTYPES
+from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_length
 from gnnscale.core import ConfigError, GraphError, track
 from gnnscale.core.arrays import Array, BoolArray, Float32Array
 from gnnscale.dataset import checks
@@ -40,7 +40,9 @@ def write_features(
     num_vertices, num_features = shape
     first = 0
     with (
-        NpyWriter(path, FEATURE_DTYPES[encoding.dtype], (num_features,)) as writer,
+        NpyWriter(
+            path, FEATURE_DTYPES[encoding.dtype], (row_length(encoding.dtype, num_features),)
+        ) as writer,
         track("writing features", num_vertices, "vertices") as advance,
     ):
         for rows in chunks:
@@ -66,9 +68,10 @@ def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object)
     """Return ``rows`` as they are stored; refuse values that the storage type cannot hold."""
     if encoding.normalize:
         rows = _row_normalized(rows)
-    encoded, held = _converted(rows, encoding.dtype)
+    scaled = encoding.dtype in MAX_QUANTIZED
+    encoded, held = _converted(rows, "float32" if scaled else encoding.dtype)
     if held.all():
-        return encoded
+        return quantized(encoded, encoding.dtype) if scaled else encoded
     row, column = np.argwhere(~held)[0]
     reason = (
         f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "

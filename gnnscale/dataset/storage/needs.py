@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnscale.artifact import files
-from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
+from gnnscale.artifact.feature_types import row_bytes
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.dataset.storage import edge_spool, edge_words
 
 _LOG = logging.getLogger(__name__)
@@ -74,8 +75,7 @@ class Needs:
 
     @property
     def _feature_bytes(self) -> int:
-        row = self.num_features * FEATURE_DTYPES[self.feature_dtype].itemsize
-        return self.num_vertices * row
+        return self.num_vertices * row_bytes(self.feature_dtype, self.num_features)
 
     def check(self, what: object, folder: Path) -> None:
         """Log the needs; raise NoSpaceError if memory, or disk in ``folder``, is too small."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gnnscale.artifact.graph_store import FEATURE_DTYPES
+from gnnscale.artifact.feature_types import FEATURE_DTYPES
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.dataset.storage import edge_spool
 
@@ -17,7 +17,8 @@ class StoreOptions:
             up, and the features of the first are kept.
         self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex, of
             weight 1 and with zeros as features.
-        feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
+        feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values. int8 and
+            int4 are lossy: rows are whole numbers with a scale each.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
         standardize: give each column of the features mean 0 and standard deviation 1 over the
             training vertices, and of the features of edges over the training edges; over all if

@@ -15,6 +15,7 @@ import numpy as np
 
 from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import SLICE_BYTES, read_slices
+from gnnscale.artifact.feature_types import MAX_QUANTIZED, finite, scales_of
 from gnnscale.artifact.files import read_file
 from gnnscale.artifact.header import file_sha256, header_text, parse_json
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array, one_line, track
@@ -262,11 +263,12 @@ def _feature_problem(first: int, rows: Array, dtype: str, of: str = "vertex") ->
     """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
     if dtype == "uint8":
         return None
-    # bfloat16 is carried by uint16: its exponent has all bits set if it is not finite.
-    finite = (rows & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(rows)
-    if finite.all():
+    found = finite(rows, dtype)
+    if found.all():
         return None
-    row, column = np.argwhere(~finite)[0]
+    row, column = np.argwhere(~found)[0]
+    if dtype in MAX_QUANTIZED:
+        return f"the scale of {of} {first + row} is {scales_of(rows)[row]}"
     return f"feature {column} of {of} {first + row} is not finite"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gnnscale.artifact.feature_types import as_float32
 from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_FEATURES, read_meta
 from gnnscale.core import Array, Float32Array, GraphError, IntArray
@@ -55,26 +56,28 @@ class Scaling:
         return cls(mean=mean.tolist(), deviation=np.where(deviation > 0, deviation, 1).tolist())
 
     def scaled(self, rows: Array, dtype: str = "float32") -> Iterator[Float32Array]:
-        """Yield rows ``[n, num_features]`` scaled, float32, some after the other.
+        """Yield rows, as they are stored in the type ``dtype``, scaled, some after the other.
 
-        Args:
-            rows: of the type ``dtype`` of ``FEATURE_DTYPES``.
+        What is yielded is ``[any, num_features]`` float32.
         """
         mean, deviation = np.array(self.mean), np.array(self.deviation)
-        for part in _parts(rows, None, dtype):
+        for part in _parts(rows, None, dtype, len(mean)):
             with np.errstate(over="ignore"):  # what is not finite is refused when it is stored
                 yield ((part - mean) / deviation).astype(np.float32)
 
 
-def _parts(rows: Array, vertices: IntArray | None, dtype: str = "float32") -> Iterator[Array]:
-    """Yield rows of ``vertices``, all if None, in float64."""
-    step = max(1, _SLICE_BYTES // (8 * rows.shape[1]))
+def _parts(
+    rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
+) -> Iterator[Array]:
+    """Yield rows of ``vertices``, all if None, in float64.
+
+    ``width`` is their number of features, None for the columns of ``rows``.
+    """
+    width = rows.shape[1] if width is None else width
+    step = max(1, _SLICE_BYTES // (8 * width))
     for first in range(0, len(rows) if vertices is None else len(vertices), step):
         chosen = slice(first, first + step) if vertices is None else vertices[first : first + step]
-        part = rows[chosen]
-        if dtype == "bfloat16":  # the upper half of a float32
-            part = (part.astype(np.uint32) << 16).view(np.float32)
-        yield part.astype(np.float64)
+        yield as_float32(rows[chosen], dtype, width).astype(np.float64)
 
 
 class Spread:
@@ -177,10 +180,10 @@ def scaled_edges(graph: Graph, scaling: Scaling) -> Graph:
 
 def _scaled_copy(rows: Array, scaling: Scaling, dtype: str, count: int) -> Float32Array:
     """Return ``rows`` with the first ``count`` scaled and zeros after them, in a temporary file."""
-    folder = Path(tempfile.gettempdir())
-    check_space("scaled features", folder, disk=4 * rows.size)
+    folder, shape = Path(tempfile.gettempdir()), (len(rows), len(scaling.mean))
+    check_space("scaled features", folder, disk=4 * shape[0] * shape[1])
     with tempfile.TemporaryFile() as file:  # the map keeps it
-        copy = np.memmap(file, np.float32, "w+", shape=rows.shape)
+        copy = np.memmap(file, np.float32, "w+", shape=shape)
     first = 0
     for part in scaling.scaled(rows[:count], dtype):
         copy[first : first + len(part)] = part

@@ -12,8 +12,9 @@ import numpy as np
 
 from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import ArrayEntry, map_npy, write_array
+from gnnscale.artifact.feature_types import row_bytes
 from gnnscale.artifact.files import check_space
-from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import ConfigError, GraphError, shown
 from gnnscale.core.arrays import Array, Int64Array, IntArray
 from gnnscale.dataset import checks
@@ -54,6 +55,7 @@ class StoreWriter:
         self._edge_split: tuple[dict[str, Array], object] | None = None
         self._arrays: dict[str, ArrayEntry] = {}
         self._feature_dtype = ""
+        self._num_features = 0
         #: The source of features that are scaled once the training vertices are known.
         self._unscaled: object = None
         self._labels: Array | None = None
@@ -264,10 +266,11 @@ class StoreWriter:
         encoding: FeatureEncoding,
         source: object,
     ) -> ArrayEntry:
-        num_bytes = self.num_vertices * num_features * FEATURE_DTYPES[encoding.dtype].itemsize
+        num_bytes = self.num_vertices * row_bytes(encoding.dtype, num_features)
         what = f"{source}: {num_features} features of {self.num_vertices} vertices"
         check_space(what, self.path, disk=num_bytes)
         shape = (self.num_vertices, num_features)
+        self._num_features = num_features
         return write_features(
             self.path / name, chunks, shape=shape, encoding=encoding, source=source
         )
@@ -408,6 +411,7 @@ class StoreWriter:
             name=name,
             num_classes=self._num_classes,
             feature_dtype=self._feature_dtype,
+            num_features=self._num_features,
             metric=self._metric,
             edge_labels=of_edges,
             source=source,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta
 
+from gnnscale.artifact.feature_types import MAX_QUANTIZED, as_float32
 from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, shown
@@ -218,7 +219,11 @@ def arranged_graph(graph: Graph, places: Int64Array) -> Graph:
     Raises:
         NoSpaceError: the disk has no room for it.
     """
-    return replace(graph, features=_arranged(graph.features, places))
+    dtype, width = graph.feature_dtype, graph.num_features
+    if dtype not in MAX_QUANTIZED:
+        return replace(graph, features=_arranged(graph.features, places))
+    rows = _arranged(graph.features, places, lambda part: as_float32(part, dtype, width))
+    return replace(graph, features=rows, feature_dtype="float32")
 
 
 def arranged_edges(graph: Graph, places: Int64Array) -> Graph:
@@ -229,15 +234,20 @@ def arranged_edges(graph: Graph, places: Int64Array) -> Graph:
     )
 
 
-def _arranged(features: Array, places: Int64Array) -> Array:
-    """Return ``[num_rows, len(places)]`` rows of ``features`` by ``places``, in a file."""
-    shape = (len(features), len(places))
-    num_bytes = shape[0] * shape[1] * features.dtype.itemsize
+def _arranged(
+    features: Array, places: Int64Array, read: Callable[[Array], Array] = np.asarray
+) -> Array:
+    """Return ``[num_rows, len(places)]`` rows of ``features`` by ``places``, in a file.
+
+    ``read`` gives some rows the columns that places are of.
+    """
+    shape, dtype = (len(features), len(places)), read(features[:0]).dtype
+    num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
-        rows = np.memmap(file, features.dtype, "w+", shape=shape)
+        rows = np.memmap(file, dtype, "w+", shape=shape)
     kept = np.flatnonzero(places >= 0)
-    step = max(1, _SLICE_BYTES // (features.dtype.itemsize * max(shape[1], features.shape[1])))
+    step = max(1, _SLICE_BYTES // (dtype.itemsize * max(shape[1], features.shape[1])))
     for first in range(0, shape[0], step):
-        rows[first : first + step, kept] = features[first : first + step][:, places[kept]]
+        rows[first : first + step, kept] = read(features[first : first + step])[:, places[kept]]
     return rows

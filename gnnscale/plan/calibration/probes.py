@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnnscale import ops
-from gnnscale.artifact.graph_store import FEATURE_DTYPES
+from gnnscale.artifact.feature_types import FEATURE_DTYPES
 from gnnscale.core import Float32Array, Float64Array
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures

@@ -177,7 +177,7 @@ def step_bytes(
     sizes: Sequence[BatchSize],
     *,
     widths: Sequence[int],
-    feature_bytes: int,
+    feature_bytes: float,
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnscale.artifact.graph_store import FEATURE_DTYPES
+from gnnscale.artifact.feature_types import FEATURE_DTYPES
 from gnnscale.core import Float64Array, IntArray, cache_bytes
 from gnnscale.graph import Graph
 from gnnscale.model import cost
@@ -104,7 +104,8 @@ class Workload:
     num_vertices: int  #: rows of the feature matrix
     #: mini-batches from which those of other slices follow; none before anything was sampled
     slices: KnownSlices = KnownSlices()
-    feature_bytes: int = cost.BYTES_PER_FEATURE  #: bytes of an element of the feature matrix
+    #: bytes of an element of the feature matrix, with its share of a scale that the row has
+    feature_bytes: float = cost.BYTES_PER_FEATURE
     host_aggregates: bool = True  #: whether the host aggregates the first layer while it loads
     #: whether it was aggregated before training, so that loading reads ready rows; the first blocks
     #: of ``slices`` have no edges then
@@ -148,7 +149,7 @@ class Workload:
         """Bytes of a row that loading reads: f^0·S_feat of eq. 7, or those of a ready row."""
         if self.preaggregated:
             return self.layers[0].loaded_width * cost.BYTES_PER_FEATURE
-        return self.widths[0] * self.feature_bytes
+        return round(self.widths[0] * self.feature_bytes)
 
     @property
     def compute_bytes(self) -> int:
@@ -226,7 +227,7 @@ def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
         counted=model.counted,
         num_weights=sum(parameter.numel() for parameter in model.shared_parameters),
         num_vertices=graph.num_vertices,
-        feature_bytes=FEATURE_DTYPES[graph.feature_dtype].itemsize,
+        feature_bytes=graph.row_bytes / max(graph.num_features, 1),
         uses_degrees=model.uses_degrees,
         num_edge_features=graph.num_edge_features if model.uses_edge_features else 0,
     )

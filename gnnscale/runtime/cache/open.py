@@ -197,11 +197,11 @@ def _static_rows(
     if not plan.has_peers:
         if own is None:
             return None
-        rows = np.empty((len(own.features), host.width), dtype)
+        rows = np.empty((len(own.features), host.stored_width), dtype)
         _fill(rows, host, own.features)
         return [rows], cached_features.slots_of(host.num_rows, [_in_order(own.features)])
     num_rows = None if own is None else len(own.features)
-    with traded_rows(num_rows, host.width, dtype, group) as mapped:
+    with traded_rows(num_rows, host.stored_width, dtype, group) as mapped:
         if own is not None:
             _fill(mapped(group.rank), host, own.features)
         clique = () if own is None else plan.clique_of(group.rank)

@@ -24,7 +24,7 @@ from gnnscale.partition.store import Partition, read_partition
 from gnnscale.plan import Cuda
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
-from gnnscale.runtime.vertex_features import check_copies, with_features
+from gnnscale.runtime.vertex_features import check_copies, check_feature_dtype, with_features
 
 if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
@@ -61,6 +61,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     """
     store = config.dataset.prepare()
     meta = read_meta(store)
+    check_feature_dtype(config, meta.feature_dtype)
     made = [Artefact(name=GRAPH_STORE, path=store, content=meta.content)]
     if config.asks_for_caches and not config.has_caches:
         log.info("no device of device_plan holds a cache, so that nothing is cached")

@@ -28,7 +28,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
 from gnnscale.runtime.task.base import Task
-from gnnscale.runtime.vertex_features import with_features
+from gnnscale.runtime.vertex_features import check_feature_dtype, with_features
 from gnnscale.sampler import SeedOrder
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Data:
             graph = artefacts.open_graph(config, made)
         else:
             graph = _one_first(group, config.dataset.open)
+            check_feature_dtype(config, graph.feature_dtype)
             graph = with_features(
                 config.features, graph, num_threads=config.num_threads, seed=config.seed
             )

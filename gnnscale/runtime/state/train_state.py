@@ -176,6 +176,7 @@ def _figures_of(task: Task) -> records.GraphFigures:
         num_vertices=graph.num_vertices,
         num_edges=graph.num_edges,
         num_features=graph.num_features,
+        feature_dtype=graph.feature_dtype,
         num_classes=labels.num_classes,
         split_of="edges" if isinstance(task, LinkTask | EdgeTask) else "vertices",
         split=tuple(len(each) for each in parts),

@@ -215,6 +215,7 @@ class GraphFigures:
     num_vertices: int
     num_edges: int  #: directed edges, those of messages
     num_features: int
+    feature_dtype: str  #: the type in which rows are stored; int8 and int4 are lossy
     num_classes: int  #: classes, or targets of regression
     split_of: str  #: ``vertices`` or ``edges``, what is trained, validated and tested
     split: tuple[int, ...]  #: how many train, validate and test

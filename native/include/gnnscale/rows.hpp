@@ -6,13 +6,29 @@
 
 namespace gnnscale {
 
-enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, uint8 = 3 };
+// A row of int8 or int4 is bytes: a float32 scale, then whole numbers in two's complement. An
+// element is its number times the scale. int4 has two elements in a byte, the first in the lower
+// half; a half that is left over is not read.
+enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, uint8 = 3, int8 = 4, int4 = 5 };
 
+constexpr bool has_scale(DType dtype) { return dtype == DType::int8 || dtype == DType::int4; }
+
+inline constexpr int64_t kScaleBytes = 4;
+
+// Bytes of what strides count: an element, or a byte of a row with a scale.
 constexpr int64_t element_bytes(DType dtype) {
-  return dtype == DType::float32 ? 4 : dtype == DType::uint8 ? 1 : 2;
+  if (dtype == DType::float32) return 4;
+  return dtype == DType::float16 || dtype == DType::bfloat16 ? 2 : 1;
 }
 
-// Rows of `length` elements, `stride` elements apart.
+// Bytes of a row of `length` elements.
+constexpr int64_t row_bytes(DType dtype, int64_t length) {
+  if (dtype == DType::int8) return kScaleBytes + length;
+  if (dtype == DType::int4) return kScaleBytes + (length + 1) / 2;
+  return length * element_bytes(dtype);
+}
+
+// Rows of `length` elements, `stride` elements apart, or bytes if they have a scale.
 struct Rows {
   const void* data = nullptr;
   DType dtype = DType::float32;
@@ -81,6 +97,8 @@ struct Aggregate {
   int64_t num_self = 0;
   Rows gate{};
   MutableRows out{};
+  // Columns first_column to x.length - 1 are aggregated; others of out stay.
+  int64_t first_column = 0;
   // Where given, sums are added to what row out_ids[i] of out holds, edge after edge. Rows are then
   // of a multiple of 16 columns, and there is neither self nor gate.
   const int32_t* out_ids = nullptr;

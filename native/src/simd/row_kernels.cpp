@@ -2,7 +2,7 @@
 
 #include "partial_sums.hpp"
 #include "prefetch_rows.hpp"
-#include "vector.hpp"
+#include "stored_row.hpp"
 
 #ifndef GNNSCALE_ISA
 #error "GNNSCALE_ISA names the instruction set this file is compiled for"
@@ -21,18 +21,23 @@ inline void for_stored(DType dtype, Use&& use) {
     case DType::float16: return use.template operator()<DType::float16>();
     case DType::bfloat16: return use.template operator()<DType::bfloat16>();
     case DType::uint8: return use.template operator()<DType::uint8>();
+    case DType::int8: return use.template operator()<DType::int8>();
+    case DType::int4: return use.template operator()<DType::int4>();
   }
 }
 
+// Converts columns [first, last) of a row.
 template <DType kIn, DType kOut>
-inline void convert_row(const element_t<kIn>* from, element_t<kOut>* to, int64_t length) {
+inline void convert_row(const element_t<kIn>* from, element_t<kOut>* to, int64_t first,
+                        int64_t last) {
   if constexpr (kIn == kOut) {
-    __builtin_memcpy(to, from, length * sizeof(element_t<kOut>));
+    __builtin_memcpy(to, from + first, (last - first) * sizeof(element_t<kOut>));
     return;
   }
-  int64_t j = 0;
-  for (; j + kWidth <= length; j += kWidth) store<kOut>(to + j, load<kIn>(from + j));
-  for (; j < length; ++j) store_one<kOut>(to + j, load_one<kIn>(from + j));
+  const StoredRow<kIn> row(from);
+  int64_t j = first;
+  for (; j + kWidth <= last; j += kWidth, to += kWidth) store<kOut>(to, row.load(j));
+  for (; j < last; ++j, ++to) store_one<kOut>(to, row.load_one(j));
 }
 
 // Calls use(row_at(i)) for every row in [begin, end) in turn, of `row_bytes`.
@@ -56,10 +61,10 @@ inline void convert_rows(const Gather& task, int64_t begin, int64_t end, RowAt&&
       using In = element_t<kIn>;
       auto* out = static_cast<element_t<kOut>*>(task.out.data) + begin * task.out.stride;
       read_ahead(
-          begin, end, task.x.length * static_cast<int64_t>(sizeof(In)),
+          begin, end, row_bytes(kIn, task.x.length),
           [&](int64_t i) { return row_at.template operator()<In>(i); },
           [&](const In* row) {
-            convert_row<kIn, kOut>(row, out, task.x.length);
+            convert_row<kIn, kOut>(row, out, 0, task.x.length);
             out += task.out.stride;
           });
     });
@@ -78,17 +83,17 @@ void gather_columns(const GatherColumns& task, int64_t begin, int64_t end) {
     using In = element_t<kIn>;
     float* out = task.out + begin * kWordColumns;
     read_ahead(
-        begin, end, task.x.length * static_cast<int64_t>(sizeof(In)),
+        begin, end, row_bytes(kIn, task.x.length),
         [&](int64_t i) { return row_of<In>(task.x, task.ids[i]); },
         [&](const In* row) {
           float* word = out;
           for (int64_t c = 0; c < task.num_words; ++c, word += task.num_rows * kWordColumns) {
             if (c < num_whole) {
-              convert_row<kIn, DType::float32>(row + c * kWordColumns, word, kWordColumns);
+              convert_row<kIn, DType::float32>(row, word, c * kWordColumns, (c + 1) * kWordColumns);
             } else {
               __builtin_memset(word, 0, kWordColumns * sizeof(float));
               if (c == num_whole && rest != 0) {
-                convert_row<kIn, DType::float32>(row + c * kWordColumns, word, rest);
+                convert_row<kIn, DType::float32>(row, word, c * kWordColumns, task.x.length);
               }
             }
           }
@@ -133,8 +138,8 @@ template <int kVectors>
   if (dst < task.num_self) {
     const float self_scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
     for_stored(task.self.dtype, [&]<DType kSelf>() {
-      const auto* self = row_of<element_t<kSelf>>(task.self, task.self_ids[dst]);
-      for (int k = 0; k < kVectors; ++k) sum[k] += load<kSelf>(self + column(k)) * self_scale;
+      const StoredRow<kSelf> self(row_of<element_t<kSelf>>(task.self, task.self_ids[dst]));
+      for (int k = 0; k < kVectors; ++k) sum[k] += self.load(column(k)) * self_scale;
     });
   }
   if (task.gate.data != nullptr) {
@@ -154,21 +159,23 @@ template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows
 inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge,
                               Columns<kVectors> column) {
   using In = element_t<kIn>;
-  constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
+  constexpr int64_t kBytes = row_bytes(kIn, kVectors * kWidth);
   constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
   const int64_t out_row = task.out_ids != nullptr ? task.out_ids[dst] : dst;
   auto* out = static_cast<element_t<kOut>*>(task.out.data) + out_row * task.out.stride;
+  const int64_t first_of_row = first_byte<kIn>(column.first);
   Vec sum[kVectors] = {};
   if (task.out_ids != nullptr) {
     for (int k = 0; k < kVectors; ++k) sum[k] = load<kOut>(out + column(k));
   }
   for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
     if (edge + kDistance < end_edge) {
-      prefetch_bytes(row_of<In>(task.x, rows[edge + kDistance]) + column.first, kBytes);
+      const auto* ahead = row_of<In>(task.x, rows[edge + kDistance]);
+      prefetch_bytes(reinterpret_cast<const char*>(ahead) + first_of_row, kBytes);
     }
-    const In* row = row_of<In>(task.x, rows[edge]);
+    const StoredRow<kIn> row(row_of<In>(task.x, rows[edge]));
     for (int k = 0; k < kVectors; ++k) {
-      Vec value = load<kIn>(row + column(k));
+      Vec value = row.load(column(k));
       if constexpr (kWeighted) value *= task.weights[edge * task.weight_stride];
       sum[k] += value;
     }
@@ -184,23 +191,23 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
   for (int k = 0; k < kVectors; ++k) store<kOut>(out + column(k), sum[k]);
 }
 
-// Rows shorter than a vector, one column at a time.
+// Fewer columns than a vector has, one at a time.
 template <DType kIn, DType kOut, typename EdgeRows>
 void aggregate_scalar(const Aggregate& task, EdgeRows rows, int64_t dst) {
   using In = element_t<kIn>;
   auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
-  for (int64_t j = 0; j < task.x.length; ++j) {
+  for (int64_t j = task.first_column; j < task.x.length; ++j) {
     float sum = 0.0F;
     for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
-      const float value = load_one<kIn>(row_of<In>(task.x, rows[edge]) + j);
+      const float value = StoredRow<kIn>(row_of<In>(task.x, rows[edge])).load_one(j);
       sum += task.weights != nullptr ? task.weights[edge * task.weight_stride] * value : value;
     }
     if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
     if (dst < task.num_self) {
       const float scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
       for_stored(task.self.dtype, [&]<DType kSelf>() {
-        const auto* self = row_of<element_t<kSelf>>(task.self, task.self_ids[dst]);
-        sum += load_one<kSelf>(self + j) * scale;
+        const StoredRow<kSelf> self(row_of<element_t<kSelf>>(task.self, task.self_ids[dst]));
+        sum += self.load_one(j) * scale;
       });
     }
     if (task.gate.data != nullptr) {
@@ -217,11 +224,8 @@ class OwnRows {
  public:
   OwnRows(const Aggregate& task, int64_t begin, int64_t end)
       : task_(task), next_(begin), end_(end < task.num_self ? end : task.num_self) {
-    const int width = task.self.dtype == DType::float32 ? 4
-                      : task.self.dtype == DType::uint8 ? 1
-                                                        : 2;
-    row_bytes_ = task.self.length * width;
-    stride_bytes_ = task.self.stride * width;
+    row_bytes_ = row_bytes(task.self.dtype, task.self.length);
+    stride_bytes_ = task.self.stride * element_bytes(task.self.dtype);
     distance_ = 1 + kAheadBytes / (row_bytes_ + 1);
   }
 
@@ -247,11 +251,11 @@ void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t
   OwnRows own(task, begin, end);
   for (int64_t dst = begin; dst < end; ++dst) {
     own.before(dst);
-    if (length < kWidth) {
+    int64_t first = task.first_column;
+    if (length - first < kWidth) {
       aggregate_scalar<kIn, kOut>(task, rows, dst);
       continue;
     }
-    int64_t first = 0;
     const auto group = [&]<int kVectors>() {
       const int64_t last = first + (kVectors - 1) * kWidth;
       const Columns<kVectors> column = {first, last + kWidth <= length ? last : length - kWidth};

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
+from gnnscale.artifact.feature_types import MAX_QUANTIZED, SCALE_BYTES, row_length
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.ops import _native
 from gnnscale.sampler import LaborSampler, LayerSampler, NeighborSampler, WeightedSampler
@@ -141,10 +142,20 @@ class Calls:
             lists = dict(offsets=self.starts(n, 5), bytes_per_entry=4)
         return dict(bytes_per_vertex=self.size(0, 9), **lists)
 
+    def quantized(self, rows: int, width: int) -> Any:
+        """Return rows of int8 or int4: any bytes after a scale that is a number."""
+        dtype = self.pick(tuple(MAX_QUANTIZED))
+        length = row_length(dtype, width)
+        stored = np.frombuffer(self.rng.randbytes(rows * length), np.uint8).reshape(rows, length)
+        stored = stored.copy()
+        stored[:, :SCALE_BYTES] = np.abs(self.floats(rows))[:, None].view(np.uint8)
+        return stored, dtype
+
     def gather(self) -> Args:
         rows, width, n = self.size(1, 9), self.size(1, 20), self.size(0, 9)
         x: Any = self.tensor(rows, width, *STORED)
         x = _as_numpy(x) if self.half(0.3) else x
+        x = self.quantized(rows, width) if self.half(0.3) else x
         return dict(x=x, ids=self.ids(n, rows), out=self.tensor(n, width, *_COMPUTED))
 
     def add_rows(self) -> Args:
@@ -160,7 +171,9 @@ class Calls:
         num_rows, num_self, per_edge = b.num_src + 3, self.size(0, b.num_dst), self.half(0.2)
         ids = self.ids(b.num_edges if per_edge else b.num_src, num_rows)
         out = self.tensor(b.num_dst, width, *_COMPUTED)
-        made = dict(x=self.tensor(num_rows, width, *STORED), **b.lists, out=out)
+        x = self.quantized(num_rows, width) if self.half(0.2) else None
+        x = self.tensor(num_rows, width, *STORED) if x is None else x
+        made = dict(x=x, **b.lists, out=out)
         made |= dict(ids=ids if per_edge else self.maybe(ids), ids_per_edge=per_edge)
         made |= dict(weights=self.weights(b.num_edges), dst_scale=self.weights(b.num_dst))
         made |= dict(num_self=num_self, gate=self.maybe(self.tensor(b.num_dst, width, out.dtype)))
@@ -410,7 +423,11 @@ class Calls:
         num_vertices, width, n = self.size(1, 9), self.size(1, 20), self.size(0, 9)
         dtype, (slots, starts) = self.pick(STORED), self.slots(num_vertices)
         caches = [self.tensor(int(size), width, dtype) for size in np.diff(starts)]
-        made = dict(host=self.tensor(num_vertices, width, dtype), caches=caches, slots=slots)
+        host = self.tensor(num_vertices, width, dtype)
+        if self.half(0.2):
+            host = self.quantized(num_vertices, width)
+            caches = [(host[0][:1].repeat(size, axis=0), host[1]) for size in np.diff(starts)]
+        made = dict(host=host, caches=caches, slots=slots)
         made |= dict(vertices=self.ids(n, num_vertices))
         return dict(**made, out=self.tensor(n, width, *_COMPUTED))
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS
+from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED
+from gnnscale.artifact.graph_store import METRICS
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Origin, Split
@@ -289,7 +290,7 @@ def check_graph(graph: Graph) -> None:
     for part in SPLITS if graph.num_classes else ():  # else nothing is labelled, nor split
         ids = np.asarray(getattr(graph, f"{part}_idx"))
         wrong[f"{part}_idx"] = not len(ids) or not 0 <= ids.min() <= ids.max() < n
-    if graph.feature_dtype != "bfloat16":
+    if graph.feature_dtype not in ("bfloat16", *MAX_QUANTIZED):
         wrong["finite features"] = not np.isfinite(graph.features).all()
     for name, is_wrong in wrong.items():
         if is_wrong:

@@ -37,6 +37,7 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     *(("GraphSaint", 0, {}), ("Heterophilous", 0, {"self_loops": "add"})),
     *(("Ogb", 0, {"part": 1}), ("Tables", 0, {}), ("Tables", 1, {})),
     ("Ogb", 0, {"standardize": True}),
+    *(("Ogb", 0, {"feature_dtype": "int8"}), ("Ogb", 1, {"feature_dtype": "int4"})),
     *(("Arrays", 1, {"undirected": True}), ("Arrays", 1, {"part": 0}), ("Tables", 3, {})),
     *(("Arrays", 2, {"self_loops": "add"}), ("Tables", 4, {})),
     *(("Tables", 5, {}), ("Arrays", 1, {"standardize": True, "self_loops": "add"})),
@@ -86,7 +87,7 @@ def _check_names(graph: Graph) -> None:
     if classes is not None and len(classes) != graph.num_classes:
         raise WrongResultError("not a name for each class")
     other = Signature.of(graph).fitted(replace(graph, origin=Origin()))
-    if other.features.shape != graph.features.shape:
+    if other.num_features != graph.num_features or len(other.features) != len(graph.features):
         raise WrongResultError("not a scaled row for each vertex")
     arrays = [each.edges.arrays() for each in (other, graph)]
     if len({each["edge_features"].shape for each in arrays if "edge_features" in each}) > 1:

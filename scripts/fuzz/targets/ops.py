@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from gnnscale.artifact.feature_types import FEATURE_DTYPES
 from gnnscale.graph import Graph
 
 from ..case import OK, REFUSED, Keep, Outcome, case_rng, failure, line_fault
@@ -218,7 +219,7 @@ def _pair(function: str, name: str, value: tuple[Any, str], rng: random.Random) 
     array, dtype = value
     kind = rng.randrange(4)
     if kind == 0:
-        other = rng.choice(("float32", "float16", "bfloat16", "uint8", "int8", "", None, 3))
+        other = rng.choice((*FEATURE_DTYPES, "int16", "", None, 3))
         return Spoilt((array, other), f"named {other}", SAME if other == dtype else ANY)
     if kind == 1:
         return Spoilt((array,), "a tuple of one", BAD)
@@ -242,7 +243,10 @@ def _sequence(value: Any, rng: random.Random) -> Spoilt:
     at = rng.randrange(len(changed))
     if not isinstance(changed[at], int):  # a cache, or vertices
         is_array = isinstance(changed[at], np.ndarray)
-        inner = (_form if is_array else rng.choice(_TENSORS))(changed[at], rng)
+        if isinstance(changed[at], tuple):
+            inner = _pair("", "", changed[at], rng)
+        else:
+            inner = (_form if is_array else rng.choice(_TENSORS))(changed[at], rng)
         changed[at] = inner.value
         return Spoilt(type(value)(changed), f"[{at}] {inner.what}", inner.kind)
     number = rng.choice((*_ODD_NUMBERS, *_NO_NUMBERS))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from gnnscale import dataset
+from gnnscale.artifact.feature_types import FEATURE_DTYPES
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import verify_store
 
@@ -83,7 +84,7 @@ def reader_options(rng: random.Random) -> dict[str, Any]:
     choices: dict[str, tuple[Any, ...]] = {
         **dict.fromkeys(("undirected", "drop_duplicates", "normalize_features"), (True, False)),
         **{"self_loops": ("keep", "remove", "add"), "memory_bytes": (64, 1 << 20)},
-        "feature_dtype": ("float32", "float16", "bfloat16", "uint8"),
+        "feature_dtype": tuple(FEATURE_DTYPES),
     }
     names = rng.sample(sorted(choices), rng.choice((0, 0, 0, 1, 2)))
     picked = {name: rng.choice(choices[name]) for name in names}

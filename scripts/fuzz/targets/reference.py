@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from gnnscale.artifact.feature_types import MAX_QUANTIZED, SCALE_BYTES, as_float32
+
 from .calls import file_bytes
 
 
@@ -30,6 +32,10 @@ def _wide(value: Any) -> Any:
         value, name = np.asarray(value[0]), value[1]
         if name == "bfloat16":
             value = (value.astype(np.uint32) << 16).view(np.float32)
+        elif name in MAX_QUANTIZED:
+            # Rows of an odd number of int4 have one more, which is not read.
+            width = (value.shape[1] - SCALE_BYTES) * (2 if name == "int4" else 1)
+            value = as_float32(value, name, width)
     elif isinstance(value, list):
         if any(isinstance(each, (torch.Tensor, np.ndarray, tuple)) for each in value):
             return [_wide(each) for each in value]
@@ -63,8 +69,10 @@ def _members(a: Given, starts: Any) -> tuple[Any, Any]:
 def gather_cached(a: Given) -> Any:
     starts = np.cumsum([0, *map(len, a.caches)])
     member, slots = _members(a, starts)
-    rows = a.host[a.vertices]
-    every = np.concatenate([*a.caches, np.zeros((1, rows.shape[1]))])  # one if there is no cache
+    width = a.out.shape[1]
+    rows = a.host[a.vertices][:, :width]
+    caches = [each[:, :width] for each in a.caches]
+    every = np.concatenate([*caches, np.zeros((1, width))])  # one if there is no cache
     rows = np.where((slots >= 0)[:, None], every[slots], rows)
     return np.concatenate([rows.ravel(), np.bincount(member, minlength=len(starts))])
 
@@ -101,12 +109,13 @@ def _bytes_of_pool(args: dict[str, Any], _: Any) -> Any:
 
 def aggregate(a: Given) -> Any:
     rows = a.indices if a.ids is None else a.ids if a.ids_per_edge else a.ids[a.indices]
-    dst, messages = _destinations(a.indptr), _times(a.x[rows], a.weights)
-    out = np.zeros((len(a.indptr) - 1, a.x.shape[1]))
+    width = a.out.shape[1]
+    dst, messages = _destinations(a.indptr), _times(a.x[rows][:, :width], a.weights)
+    out = np.zeros((len(a.indptr) - 1, width))
     out = _times(_added(out, dst, messages[: len(dst)]), a.dst_scale)
     if a.num_self:
         own = a.self_rows[: a.num_self] if a.self_ids is None else a.self_rows[a.self_ids]
-        out[: a.num_self] += _times(own, a.self_scale)[: a.num_self]
+        out[: a.num_self] += _times(own[:, :width], a.self_scale)[: a.num_self]
     if a.gate is not None:
         out[a.gate <= 0] = 0
     return out
@@ -320,7 +329,9 @@ _BY_PLACE: dict[str, tuple[Callable[[Given], Any], ...]] = {
 #: By function: the right answer, and its place after the call: an argument, or a function.
 REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] = {
     **{each.__name__: (each, place) for place, every in _BY_PLACE.items() for each in every},
-    **dict.fromkeys(("gather", "gather_from_disk"), (lambda a: a.x[a.ids], "out")),
+    **dict.fromkeys(
+        ("gather", "gather_from_disk"), (lambda a: a.x[a.ids][:, : a.out.shape[1]], "out")
+    ),
     "gather_cached": (gather_cached, lambda args, counts: np.append(_wide(args["out"]), counts)),
     "RankedSlots.gather_cached": (gather_ranked, ""),
     "RowReader.submit": (read_rows, _bytes_of_pool),

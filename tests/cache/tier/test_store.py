@@ -24,7 +24,8 @@ HOST = HostFeatures(ROWS, "float32")
 class LateSource:
     """Rows that arrive only when they are waited for: as late as a disk may be."""
 
-    num_rows, width, dtype, dtype_name = NUM_ROWS, WIDTH, ROWS.dtype, "float32"
+    num_rows, width, num_features = NUM_ROWS, WIDTH, WIDTH
+    dtype, dtype_name = ROWS.dtype, "float32"
 
     def __init__(self):
         self.begun = {}

@@ -84,7 +84,7 @@ def problems(store, **options):
     return [check.problem for check in checks if check.problem is not None]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8", "int8", "int4"])
 def test_whole_store(tmp_path, dtype):
     store = write(tmp_path / "other", dtype)
     checks = verify_store(store)
@@ -135,6 +135,15 @@ def test_bfloat16_that_is_not_finite(tmp_path, bad):
     change(store, "features", (3, 1), bits)
     (found,) = problems(store)
     assert found.endswith("feature 1 of vertex 3 is not finite")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -1, 3e38])
+def test_scales_that_no_row_has(tmp_path, dtype, scale):
+    store = write(tmp_path / "other", dtype)
+    change(store, "features", (3, slice(4)), np.frombuffer(np.float32(scale).tobytes(), np.uint8))
+    (found,) = problems(store, slice_bytes=36)
+    assert found == f"{store}/features.npy: the scale of vertex 3 is {np.float32(scale)}"
 
 
 def test_store_that_cannot_be_opened(store):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from one_line import one_line
 
+from gnnscale.artifact.feature_types import as_float32, quantized
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import StoreOptions, StoreWriter, Tables, from_arrays, verify_store
 from gnnscale.dataset.storage import scaling
@@ -56,6 +57,17 @@ def test_other_types_of_rows() -> None:
     assert scaled(found, np.array([[3]], np.float16), "float16").tolist() == [[1]]
     bits = np.float32([[3]]).view(np.uint32) >> 16
     assert scaled(found, bits.astype(np.uint16), "bfloat16").tolist() == [[1]]
+    stored = quantized(np.float32([[3]]), "int4")
+    assert scaled(found, stored, "int4") == pytest.approx(1)
+
+
+def test_a_graph_of_int8_rows_is_scaled() -> None:
+    graph = from_arrays(([0], [1]), ROWS).with_quantized_features("int8")
+    found = Scaling.of(ROWS, None)
+    expected = scaled(found, as_float32(graph.features, "int8", ROWS.shape[1]))
+    again = scaled_graph(graph, found)
+    assert again.feature_dtype == "float32"
+    assert np.array_equal(again.features, expected)
 
 
 def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale import ops
+from gnnscale.artifact.feature_types import quantized
 from gnnscale.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset.storage import edge_spool, published_edges
@@ -422,6 +423,58 @@ def test_bfloat16_rounds_as_torch_does(tmp_path):
     assert graph.feature_dtype == "bfloat16"
     expected = torch.from_numpy(features).bfloat16().view(torch.int16).numpy().view(np.uint16)
     np.testing.assert_array_equal(graph.features, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_rows_with_a_scale(tmp_path, dtype, standardize):
+    features = np.float32([[1, 3], [0, 0], [2, -5]])
+    plain = write(
+        tmp_path / "plain", features=features, options=StoreOptions(standardize=standardize)
+    )
+    options = StoreOptions(feature_dtype=dtype, standardize=standardize)
+    graph = write(tmp_path / "store", features=features, options=options)
+    assert (graph.feature_dtype, graph.num_features) == (dtype, 2)
+    assert graph.features.dtype == np.uint8
+    assert np.array_equal(graph.features, quantized(plain.features, dtype))
+
+
+def test_published_whole_numbers_get_a_scale(tmp_path):
+    options = StoreOptions(feature_dtype="int8", normalize_features=True)
+    features = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
+    graph = write(tmp_path / "store", features=features, dtype="uint8", options=options)
+    expected = quantized(np.float32([[0.25, 0.75], [0, 0], [1, 0]]), "int8")
+    assert np.array_equal(graph.features, expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_with_a_scale_are_finite(tmp_path, value):
+    features = np.ones((3, 2), np.float32)
+    features[1, 1] = value
+    with pytest.raises(GraphError, match=r"^raw: feature 1 of vertex 1 .* finite"):
+        write(tmp_path / "one", features=features, options=StoreOptions(feature_dtype="int8"))
+    message = "^dataset.feature_dtype=int4: raw: feature 1 of vertex 1 is 1e.300, int4 cannot"
+    features = np.ones((3, 2))
+    features[1, 1] = 1e300
+    with pytest.raises(ConfigError, match=message):
+        write(tmp_path / "two", features=features, options=StoreOptions(feature_dtype="int4"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_features": 3}, r"features.npy: .*\[3, 6\]"),
+        ({"feature_dtype": "int4"}, r"features.npy: .*\[3, 6\]"),
+        ({"feature_dtype": "int2"}, "feature_dtype"),
+        ({"feature_dtype": "float32"}, "features.npy: .*uint8"),
+    ],
+)
+def test_rows_with_a_scale_of_another_form(tmp_path, changes, message):
+    write(tmp_path / "store", options=StoreOptions(feature_dtype="int8"))
+    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
+    (tmp_path / "store" / "meta.json").write_text(json.dumps(meta | changes))
+    with pytest.raises(GraphError, match=message):
+        Graph.open(tmp_path / "store")
 
 
 def test_normalized_features(tmp_path):

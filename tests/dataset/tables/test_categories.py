@@ -30,6 +30,9 @@ def test_places_by_hand() -> None:
     arranged = arranged_graph(graph, found)
     assert arranged.features.tolist() == [[0, 1, 0, 31], [0, 0, 1, 27], [0, 0, 0, 5]]
     assert graph.features.shape == (3, 3)
+    lossy = arranged_graph(graph.with_quantized_features("int8"), found)
+    assert lossy.feature_dtype == "float32"
+    assert lossy.features == pytest.approx(arranged.features, abs=31 / 127 / 2 * 1.001)
 
 
 def test_a_category_that_is_not_known() -> None:

@@ -97,7 +97,9 @@ def test_a_browser_shows_all_rows_and_columns(
     """Nothing scrolls inside the section, so that its picture and its print have everything."""
     words = [f"Home and kitchen, {i}" if i % 3 else f"toys {i}" for i in range(num_classes)]
     sizes = {"num_vertices": 9, "num_edges": 7, "num_features": 2, "num_classes": num_classes}
-    graph = GraphFigures(**sizes, split_of="vertices", split=(3, 1, 5), classes=words)
+    graph = GraphFigures(
+        **sizes, feature_dtype="float32", split_of="vertices", split=(3, 1, 5), classes=words
+    )
     made = replace(cpu_run.started, graph=graph, test_classes=counted(num_classes))
     page, _ = write_run(tmp_path, replace(cpu_run, started=made))
     title = look_at(page, _CUT, tmp_path, width=width)[1]

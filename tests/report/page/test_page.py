@@ -273,7 +273,13 @@ def test_scores_of_classes(tmp_path: Path, cpu_run: Any, write_run: Any) -> None
     scores = np.eye(3)[[0, 1, 1, 1, 1]]
     counts = count_classes(scores, np.array([0, 0, 0, 1, 1]))
     sizes = {"num_vertices": 9000, "num_edges": 7, "num_features": 2, "num_classes": 3}
-    graph = GraphFigures(**sizes, split_of="vertices", split=(3, 1, 5), classes=["a", "<b>", "c"])
+    graph = GraphFigures(
+        **sizes,
+        feature_dtype="float32",
+        split_of="vertices",
+        split=(3, 1, 5),
+        classes=["a", "<b>", "c"],
+    )
     run = replace(cpu_run, started=replace(cpu_run.started, graph=graph, test_classes=counts))
     page, summary = write_run(tmp_path, run)
     found = section(page, "Classes")
