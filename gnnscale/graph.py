@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.feature_types import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.artifact.graph_store import (
     EDGE_ENDS,
@@ -17,6 +18,7 @@ from gnnscale.artifact.graph_store import (
     EDGE_LABELS,
     EDGE_ROWS,
     EDGE_SPLITS,
+    OWNER,
     SPLIT_ARRAYS,
     WEIGHTS,
     StoreMeta,
@@ -208,7 +210,8 @@ class Graph:
         indices: ``[num_edges]`` int32 or int64; ``indices[indptr[v]:indptr[v+1]]`` are the vertices
             that send messages to ``v``, sorted.
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``; rows of int8 and
-            int4 are bytes, and ``feature_types.as_float32`` reads them.
+            int4 are bytes, and ``feature_types.as_float32`` reads them. Of a store that has the
+            rows of one part, a ``DividedRows``.
         feature_dtype: which; tells bfloat16 from the uint16 that carries it.
         labels: ``[num_vertices]`` int64 class, -1 where unknown; or
             ``[num_vertices, num_classes]`` uint8 if a vertex may have several; or the targets of
@@ -430,6 +433,16 @@ class Graph:
         # Another process may have put a new store into its place in between.
         if read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
+        if meta.part is not None and meta.part.rows_of is not None:
+            rows = DividedRows(
+                arrays["features"],
+                arrays.pop(OWNER),
+                part=meta.part.index,
+                num_parts=meta.part.num_parts,
+                partition=meta.part.rows_of,
+                path=path,
+            )
+            arrays["features"] = cast(Any, rows)  # it says what of a matrix it is not
         return cls(
             name=meta.name,
             feature_dtype=meta.feature_dtype,
@@ -438,7 +451,7 @@ class Graph:
             metric=meta.metric,
             split=Split(**{name: arrays.pop(name) for name in SPLIT_ARRAYS}),
             origin=Origin(
-                path=path, content=meta.content, attainable_accuracy=meta.attainable_accuracy
+                path=path, content=meta.graph_content, attainable_accuracy=meta.attainable_accuracy
             ),
             edges=EdgeData.taken(arrays, meta),
             **arrays,

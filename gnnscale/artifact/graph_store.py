@@ -22,6 +22,8 @@ SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
 #: What the store of a part has beside them.
 DEGREES = "degrees"
+#: And that of a part which has rows alone, beside the whole topology: whose each vertex is.
+OWNER = "owner"
 #: What the store of a graph whose edges have weights has beside them.
 WEIGHTS = "edge_weights"
 #: And of one whose edges have features: the row of each edge, and the rows.
@@ -43,7 +45,7 @@ GRAPH_STORE = kind.Kind(
     option="dataset.store",
     command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
-    rf"(ids|{'|'.join((*ARRAYS, DEGREES, *EDGE_ARRAYS))})\.npy",
+    rf"(ids|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
 _SLICE_ENTRIES = 1 << 20
@@ -74,6 +76,9 @@ class PartEntry:
     index: Annotated[int, Meta(ge=0)]
     num_parts: Annotated[int, Meta(le=1 << 15)]
     of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]  #: content of the whole graph's store
+    #: content of the partition, if the store has the part's rows of features beside the topology of
+    #: the whole; None if it has the part's neighbourhoods
+    rows_of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")] | None = None
 
     def __post_init__(self) -> None:
         if self.index >= self.num_parts:
@@ -115,8 +120,27 @@ class StoreMeta:
     @property
     def content(self) -> str:
         """Hex digest of shapes, types and checksums, which differs if the data do."""
+        return self._digest(self.arrays)
+
+    @property
+    def graph_content(self) -> str:
+        """The content of the graph: that of the whole, if the store has the rows of a part."""
+        return self.part.of if self.part is not None and self.part.rows_of else self.content
+
+    @property
+    def shared_content(self) -> str:
+        """As ``content``, of what all parts have alike that a graph is divided into by rows."""
+        return self._digest({name for name in self.arrays if name != "features"})
+
+    @property
+    def divides_rows(self) -> bool:
+        """Whether it is the store of a part that has rows alone, beside the whole topology."""
+        return self.part is not None and self.part.rows_of is not None
+
+    def _digest(self, names: Collection[str]) -> str:
+        known = sorted((name, self.arrays[name]) for name in names)
         entries: list[tuple[object, ...]] = [
-            (name, each.shape, each.dtype, each.crc32) for name, each in sorted(self.arrays.items())
+            (name, each.shape, each.dtype, each.crc32) for name, each in known
         ]
         if self.feature_dtype in MAX_QUANTIZED:  # bytes, which say neither
             entries.append((self.feature_dtype, self.num_features))
@@ -263,7 +287,10 @@ def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
         "labels": _label_form(meta),
         **dict.fromkeys(SPLIT_ARRAYS, (ids, (None,))),
     }
-    if meta.part is not None:
+    if meta.divides_rows:
+        forms[OWNER] = np.dtype(np.int16), (rows,)
+        forms["features"] = FEATURE_DTYPES[meta.feature_dtype], (None, meta.num_features)
+    elif meta.part is not None:
         forms[DEGREES] = np.dtype(np.uint32), (rows,)
     if WEIGHTS in meta.arrays:
         forms[WEIGHTS] = np.dtype(np.float32), (meta.num_edges,)

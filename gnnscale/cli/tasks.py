@@ -56,7 +56,13 @@ def partition(options: DictConfig) -> None:
     from rich.console import Console
 
     from gnnscale.core.files import write_atomically
-    from gnnscale.partition import PICTURE_FILE, make_partition, read_partition, write_parts
+    from gnnscale.partition import (
+        PICTURE_FILE,
+        make_partition,
+        read_partition,
+        write_parts,
+        write_rows,
+    )
     from gnnscale.report.partition import draw, print_partition
     from gnnscale.runtime.command_options import PartitionConfig
 
@@ -74,7 +80,9 @@ def partition(options: DictConfig) -> None:
     print_partition(made, graph=graph.name, console=Console())
     if not (path / PICTURE_FILE).exists():
         write_atomically(path / PICTURE_FILE, draw(made, graph=graph.name))
-    if config.part_stores:
+    if config.part_stores == "rows":
+        write_rows(made, graph)
+    elif config.part_stores:
         write_parts(made, graph)
     print(path)
 
@@ -125,6 +133,7 @@ def _train(options: DictConfig, began: float) -> float | None:
     from omegaconf import OmegaConf
     from rich.console import Console
 
+    from gnnscale.report.network import network_line
     from gnnscale.report.run import train_and_report
     from gnnscale.runtime.processes.launch import launch
     from gnnscale.runtime.settings import TrainConfig
@@ -157,6 +166,8 @@ def _train(options: DictConfig, began: float) -> float | None:
             table=Console(),
             command=command,
         )
+        if (line := network_line(result)) is not None:
+            print(line)
         print(_verdict(result))
         print(directory)
     return result.valid_metric

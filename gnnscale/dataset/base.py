@@ -380,7 +380,7 @@ class ExistingStore(GraphSource):
 
         Raises:
             ConfigError: ``store`` is not given or no path, or ``force`` is given.
-            GraphError: there is no store, or it holds one part of a graph.
+            GraphError: there is no store, or it holds one part of a graph's topology.
         """
         if force:
             raise ConfigError(
@@ -393,7 +393,7 @@ class ExistingStore(GraphSource):
         if not path.exists():
             raise GraphError(f"dataset.store={self.store}: no such folder")
         part = read_meta(path).part
-        if part is not None:
+        if part is not None and part.rows_of is None:
             raise GraphError(
                 f"{path}: is part {part.index} of {part.num_parts} of a graph, name the store of "
                 "the whole"

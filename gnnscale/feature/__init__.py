@@ -17,6 +17,7 @@ from gnnscale.feature.options import (
     MadeFeaturesConfig,
     PreaggregatedFeaturesConfig,
     ProjectionFeaturesConfig,
+    SharedFeaturesConfig,
 )
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gnnscale import ops
+from gnnscale.artifact.divided import DividedRows
 from gnnscale.core import Access, Array, Float32Array, Traffic, find_memory
 from gnnscale.feature.store import Aggregation, FeatureStore, write_aggregated
 from gnnscale.graph import Graph
@@ -51,7 +52,13 @@ class HostFeatures(FeatureStore):
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
-        """Return the store of a graph's own features, or of some of their columns."""
+        """Return the store of a graph's own features, or of some of their columns.
+
+        Raises:
+            GraphError: the graph's store has the rows of one part alone.
+        """
+        if isinstance(graph.features, DividedRows):
+            raise graph.features.refused()
         from_disk = read_from_disk(graph)
         return cls(
             graph.features,

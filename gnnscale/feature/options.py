@@ -43,6 +43,8 @@ class FeatureStoreConfig(ABC):
     learns: ClassVar[bool] = False
     #: Whether host memory holds some of the rows, and others are read from the disk.
     reads_disk: ClassVar[bool] = False
+    #: Whether machines divide the rows among them.
+    divided: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, graph: Graph) -> FeatureStore:
@@ -93,6 +95,44 @@ class DiskFeaturesConfig(HostFeaturesConfig):
         check_choice("features.policy", self.policy, DISK_POLICIES)
         if self.window is not None:
             check_range("features.window", self.window, 1, _MAX_WINDOW)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFeaturesConfig(FeatureStoreConfig):
+    """Machines divide the rows; each reads those of others over the network, some steps ahead.
+
+    Attributes:
+        memory_bytes: memory for rows of other machines and for what decides which of them stay,
+            over all workers of a machine; None for what the machine has left.
+        window: steps that are looked ahead; None for as many as help, if memory allows it.
+    """
+
+    name: ClassVar[str] = "shared"
+    divided: ClassVar[bool] = True
+
+    memory_bytes: int | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes is not None:
+            check_range("features.memory_bytes", self.memory_bytes, 1, 1 << 60)
+        if self.window is not None:
+            check_range("features.window", self.window, 1, _MAX_WINDOW)
+
+    def open(self, graph: Graph) -> FeatureStore:
+        """Refuse to read rows without the other machines.
+
+        Raises:
+            ConfigError: in any case.
+        """
+        raise self.refused()
+
+    def refused(self) -> ConfigError:
+        """Return the error for a run on one machine."""
+        return ConfigError(
+            "features=shared: machines divide the rows, and this run has one; torchrun starts its "
+            "processes on several (docs/several-machines.md)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

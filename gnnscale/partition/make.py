@@ -8,15 +8,15 @@ from gnnscale.artifact.files import NoSpaceError, size
 from gnnscale.core import ConfigError, check_range, hardware, progress
 from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
-from gnnscale.partition import part_store, store
+from gnnscale.partition import part_store, row_store, store
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
 from gnnscale.partition.store import PARTITION, Identity, identify, partition_place
 
 #: What a report may draw beside a partition.
 PICTURE_FILE = "partition.svg"
-#: Where the stores of parts are, by their numbers.
-PARTS_FOLDER = "parts"
+#: Where the stores of parts are, by their numbers; and those that have rows alone.
+PARTS_FOLDER, ROWS_FOLDER = "parts", "rows"
 _LOG = logging.getLogger(__name__)
 #: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
 _CLEARLY = 2
@@ -80,10 +80,26 @@ def write_parts(partition: store.Partition, graph: Graph) -> Path:
     return folder
 
 
+def write_rows(partition: store.Partition, graph: Graph) -> Path:
+    """Write each part's rows as a store unless that is done, and return the folder of all.
+
+    Raises:
+        GraphError: a vertex belongs to no part, or a store cannot be written.
+        NoSpaceError: the disk has too little room.
+    """
+    folder = partition.path / ROWS_FOLDER
+    every = range(partition.parts.num_parts)
+    missing = [index for index in every if not (folder / str(index)).exists()]
+    row_store.write_row_stores(
+        graph, partition.parts, folder, partition=partition.content, indices=missing
+    )
+    return folder
+
+
 def _holds_parts(folder: Path) -> bool:
     """Whether ``folder`` is that of the stores of parts, and holds nothing else."""
     return (
-        folder.name == PARTS_FOLDER
+        folder.name in (PARTS_FOLDER, ROWS_FOLDER)
         and folder.is_dir()
         and all(
             entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()

@@ -16,6 +16,7 @@ from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import least_real
 from gnnscale.report.fpga import SIMULATED, csim_figures
+from gnnscale.report.network import network_figures
 
 if TYPE_CHECKING:
     from gnnscale.partition import PartitionFigures
@@ -92,6 +93,7 @@ def summarise(
         "left_out": _left_out(run.layout.left_out),
         "partition": _partition(run.layout.partition),
         "step_bytes": _step_bytes(run),
+        "network": network_figures(run),
         "cache": _cache(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import QUALITY, check_choice, check_range
+from gnnscale.core import QUALITY, ConfigError, check_choice, check_range
 from gnnscale.dataset import GraphSource
 from gnnscale.options.found import names
 from gnnscale.partition import UNREACHED, PartitionerConfig
@@ -38,8 +38,10 @@ class PartitionConfig:
         num_threads: threads to use; the result does not depend on it.
         num_hops: layers of the model that will be trained, which some partitioners look at.
         force: make it again if it exists.
-        part_stores: also write each part as a separate graph store, in ``parts`` below the
-            partition; for partitioners whose parts have all that sampling can touch (pagraph).
+        part_stores: also write each part as a separate graph store. ``true``: its neighbourhoods,
+            in ``parts`` below the partition; for partitioners whose parts have all that sampling
+            can touch (pagraph). ``rows``: its rows of features beside the whole topology, in
+            ``rows``; for machines that divide the rows (features=shared).
     """
 
     dataset: GraphSource
@@ -47,9 +49,11 @@ class PartitionConfig:
     num_threads: int
     num_hops: int = 2
     force: bool = False
-    part_stores: bool = False
+    part_stores: bool | str = False
 
     def __post_init__(self) -> None:
+        if self.part_stores not in (True, False, "rows"):
+            raise ConfigError(f"part_stores={self.part_stores}: allowed are false, true, rows")
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_range("num_hops", self.num_hops, 1, UNREACHED - 1)
 

@@ -16,6 +16,7 @@ from gnnscale.core import ConfigError, multiplies_bfloat16, shown, usable_cores
 from gnnscale.ops import keep_freed_memory, supported_simd_level
 from gnnscale.options.config import differences
 from gnnscale.runtime import saving, settings
+from gnnscale.runtime.cache.shared import open_rows
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.copies import Copies
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
@@ -96,7 +97,9 @@ def open_run(
     """
     with ExitStack() as closing:
         closing.enter_context(repeatable_operations(config.runtime.deterministic))
-        state = _open(config, directory, options, group, artefacts, may_leave_out=may_leave_out)
+        state = _open(
+            config, directory, options, group, artefacts, closing, may_leave_out=may_leave_out
+        )
         # Whoever waits for the device is woken by its end.
         closing.callback(state.device.backend.close)
         if state.device.tier is not None:
@@ -109,6 +112,7 @@ def open_run(
             yield state
             state.schedule.drain()
             state.checkpoint.end()
+            state.schedule.leave_rows()
         finally:
             closing.close()
             state.schedule.pipeline.close()
@@ -120,6 +124,7 @@ def _open(
     options: dict[str, Any],
     group: Group,
     artefacts: Sequence[Artefact],
+    closing: ExitStack,
     *,
     may_leave_out: bool,
 ) -> train_state.TrainState:
@@ -133,7 +138,12 @@ def _open(
     if not artefacts:
         _check_data(data, group)
     learning = Learning.open(config, data, group)
-    device = WorkerDevice.open(config, data, learning, group, may_leave_out=may_leave_out)
+    rows = open_rows(config, data.graph, group)
+    if rows is not None:
+        closing.callback(rows.abandon)  # unless it is closed by then
+    device = WorkerDevice.open(
+        config, data, learning, group, rows=rows, may_leave_out=may_leave_out
+    )
     partition = None if data.order.movable or data.partition is None else data.partition.content
     checkpoint = RunCheckpoint(
         directory=directory,

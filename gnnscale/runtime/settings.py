@@ -243,8 +243,10 @@ class TrainConfig(BatchesConfig):
             )
         if self.features.learns:
             _check_learned(self)
-        if self.features.reads_disk:
+        if self.features.reads_disk or self.features.divided:
             problem = tier_problem(self)
+            if problem is None and self.features.divided and self.exchange is not None:
+                problem = "does not go with an exchange, for which a device has all rows"
             if problem is not None:
                 raise ConfigError(f"features={self.features.name}: {problem}")
         if self.runtime.compute_dtype != "float32" and not self.model.takes_bfloat16:
@@ -407,8 +409,8 @@ def tier_problem(config: TrainConfig) -> str | None:
     for device in config.device_plan.parsed():
         if device.loads or device.holds_rows:
             return (
-                f"{device.label} reads rows in host memory by itself, and has no disk; devices of "
-                "kind cpu, and emulated ones for which the host loads, go with it"
+                f"{device.label} reads rows in host memory by itself, which has some of them; "
+                "devices of kind cpu, and emulated ones for which the host loads, go with it"
             )
     if config.partitioner.divides == "columns":
         return (

@@ -20,6 +20,7 @@ CAMPAIGNS: dict[str, dict[str, int]] = {
         **{"readers": 1000, "tables": 200, "store": 450, "partition": 400, "cache_plan": 400},
         **{"links": 150, "preaggregated": 400, "checkpoint": 120, "run": 120, "nvlink": 200},
         **{"platform": 150, "bitstream": 200, "board": 60, "vendor": 300, "degrees": 300},
+        **{"rows": 200},
         **{"ops": 36_000, "commands": 24},
     },
     "long": {

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devices import ROWS, accelerator, plan_of
@@ -156,3 +157,33 @@ def test_evaluation_options() -> None:
         EvaluateConfig(run=Path(), num_threads=1, inference="all")
     with pytest.raises(ConfigError, match="num_threads=0"):
         EvaluateConfig(run=Path(), num_threads=0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["features.window=0"], "features.window=0: must be at least 1"),
+        (["features.memory_bytes=0"], "features.memory_bytes=0: must be at least 1"),
+        (
+            ["partitioner=p3", "device_plan=cpu_x2"],
+            "features=shared: does not go with partitioner=p3",
+        ),
+        (["cache_planner=pagraph"], "features=shared: does not go with caches of accelerators"),
+        (
+            ["device_plan.devices=[{kind: cuda}]"],
+            "features=shared: cuda:0 reads rows in host memory",
+        ),
+    ],
+)
+def test_what_does_not_go_with_divided_rows(
+    overrides: list[str], message: str, settings: Settings
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        settings("features=shared", *overrides)
+
+
+def test_an_exchange_does_not_go_with_divided_rows(settings: Settings) -> None:
+    exchange: Any = object()
+    message = "^features=shared: does not go with an exchange"
+    with pytest.raises(ConfigError, match=message):
+        replace(settings("features=shared"), exchange=exchange)

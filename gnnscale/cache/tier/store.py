@@ -179,17 +179,18 @@ class TieredFeatures(FeatureStore):
 
     def _served(self, ready: _Ready) -> Traffic:
         """Give back the slots that a step leaves, and return what it has read."""
-        num_rows, num_hits = len(ready.slots), 0
+        num_rows = num_missing = len(ready.slots)
+        reads = self._source.take_reads()
         if ready.batch is not None:
-            num_hits = ready.batch.num_hits
+            num_missing = len(ready.batch.missing)
             with self._planning:
                 self._begun.popleft()
                 self._planner.served(ready.batch)
                 self._begin_reads()
-        reads = self._source.take_reads()
+        num_missing -= reads.num_local
         tier = Access(
-            hits=num_hits,
-            misses=num_rows - num_hits,
+            hits=num_rows - num_missing,
+            misses=num_missing,
             link_bytes=reads.num_bytes,
             link_requests=reads.num_requests,
             waited_us=round(1e6 * ready.waited_s),

@@ -15,6 +15,7 @@ import numpy as np
 
 from gnnscale.artifact import graph_store
 from gnnscale.artifact.arrays import SLICE_BYTES, read_slices
+from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.feature_types import MAX_QUANTIZED, finite, scales_of
 from gnnscale.artifact.files import read_file
 from gnnscale.artifact.header import file_sha256, header_text, parse_json
@@ -175,7 +176,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     with track(f"checking {path.name}", total, "bytes") as advance:
         for name in filter(
             meta.arrays.__contains__,
-            (*graph_store.ARRAYS, graph_store.DEGREES, *graph_store.EDGE_ARRAYS),
+            (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.OWNER, *graph_store.EDGE_ARRAYS),
         ):
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
@@ -202,7 +203,9 @@ def _array_checks(
     advance: Callable[[int], None],
 ) -> Iterator[Check]:
     """Read one array once, for its checksum and for what its values must be."""
-    file, array = path / f"{name}.npy", graph.edges.arrays().get(name)
+    file, array, divided = path / f"{name}.npy", graph.edges.arrays().get(name), graph.features
+    if isinstance(divided, DividedRows) and name in ("features", graph_store.OWNER):
+        array = divided.rows if name == "features" else divided.owner
     array = getattr(graph, name) if array is None else array
     problem, crc32 = None, 0
     for rows in read_slices(file, array, slice_bytes):
@@ -211,7 +214,8 @@ def _array_checks(
         if problem is None and name == "indices":
             problem = _neighbor_problem(*rows, graph)
         elif problem is None and name == "features":
-            problem = _feature_problem(*rows, graph.feature_dtype)
+            of = "row" if isinstance(divided, DividedRows) else "vertex"
+            problem = _feature_problem(*rows, graph.feature_dtype, of)
         elif problem is None and name == graph_store.WEIGHTS:
             problem = _weight_problem(*rows, graph)
         elif problem is None and name == graph_store.EDGE_ROWS:

@@ -96,13 +96,13 @@ def open_tier(
         seed=config.seed,
         num_threads=config.num_threads,
     )
-    sample = _sample(draws, workload, group)
+    sample = sample_batches(draws, workload, group)
     rates = _rates(graph)
     max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
     source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
     memory = options.memory_bytes
     if memory is None:
-        memory = _memory_left(config, graph, sample, group)
+        memory = memory_left(config, graph, sample, group)
     priority = out_degree(graph)
     row_bytes = source.width * source.dtype.itemsize
     sizes = size_tier(
@@ -145,7 +145,7 @@ def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Grou
     return SourceEffect(row_misses=misses.rate, row_s=seconds / max(len(misses.vertices), 1))
 
 
-def _sample(draws: Draws, workload: Workload, group: Group) -> SampledBatches:
+def sample_batches(draws: Draws, workload: Workload, group: Group) -> SampledBatches:
     """Draw the first mini-batches of this worker."""
     vertices, num_bytes, computing = [], 0, 0.0
     for draw in islice(draws.epoch(0, devices={group.rank}), _SAMPLED):
@@ -155,11 +155,19 @@ def _sample(draws: Draws, workload: Workload, group: Group) -> SampledBatches:
     return SampledBatches(vertices=vertices, num_bytes=num_bytes, computing_bytes=round(computing))
 
 
-def _memory_left(config: TrainConfig, graph: Graph, sample: SampledBatches, group: Group) -> int:
+def memory_left(
+    config: TrainConfig,
+    graph: Graph,
+    sample: SampledBatches,
+    group: Group,
+    *,
+    name: str = "disk",
+    held_bytes: int = 0,
+) -> int:
     """Return the memory that rows may take, over all workers of this machine.
 
     Left out are the topology, which sampling reads all of, mini-batches on their way, and a
-    reserve.
+    reserve, and ``held_bytes`` of rows that are there already.
 
     Raises:
         ConfigError: nothing is left.
@@ -168,11 +176,11 @@ def _memory_left(config: TrainConfig, graph: Graph, sample: SampledBatches, grou
     on_their_way = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth
     computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
     each = on_their_way * sample.num_bytes + computing
-    left = memory.available - graph.topology_bytes - _RESERVE * memory.total
+    left = memory.available - graph.topology_bytes - held_bytes - _RESERVE * memory.total
     left -= each * group.local_size
     if left <= 0:
         raise ConfigError(
-            f"features=disk: no memory is left for rows: {size(memory.available)} are available, "
+            f"features={name}: no memory is left for rows: {size(memory.available)} are available, "
             f"the topology takes {size(graph.topology_bytes)} and mini-batches "
             f"{size(round(each * group.local_size))}; a smaller batch_size or smaller "
             "sampler.fanouts leave more"

@@ -17,7 +17,7 @@ from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core import GraphError
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.feature import LearnedFeaturesConfig
+from gnnscale.feature import LearnedFeaturesConfig, SharedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.store import Partition, read_partition
@@ -57,12 +57,15 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
 
     Raises:
         GraphError: one of them cannot be made, or is damaged.
-        ConfigError: the graph cannot be divided, or the caches planned, as the options say.
+        ConfigError: the graph cannot be divided, or the caches planned, as the options say; or
+            rows are divided among machines, and this process launches all workers on one.
     """
+    if isinstance(config.features, SharedFeaturesConfig):
+        raise config.features.refused()
     store = config.dataset.prepare()
     meta = read_meta(store)
     check_feature_dtype(config, meta.feature_dtype)
-    made = [Artefact(name=GRAPH_STORE, path=store, content=meta.content)]
+    made = [Artefact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
     if config.asks_for_caches and not config.has_caches:
         log.info("no device of device_plan holds a cache, so that nothing is cached")
     if isinstance(config.features, LearnedFeaturesConfig):

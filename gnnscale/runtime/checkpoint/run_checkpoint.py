@@ -16,7 +16,11 @@ import torch
 from torch import Tensor
 
 from gnnscale.core import ConfigError, shown
-from gnnscale.feature import HostFeaturesConfig, PreaggregatedFeaturesConfig
+from gnnscale.feature import (
+    HostFeaturesConfig,
+    PreaggregatedFeaturesConfig,
+    SharedFeaturesConfig,
+)
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.options.config import differences
@@ -379,7 +383,7 @@ def _replaces(options: Mapping[str, Any]) -> bool:
     features = options.get("features")
     target = features.get("_target_", "") if isinstance(features, Mapping) else ""
     name = str(target).rpartition(".")[2]
-    kinds = (HostFeaturesConfig, PreaggregatedFeaturesConfig)
+    kinds = (HostFeaturesConfig, SharedFeaturesConfig, PreaggregatedFeaturesConfig)
     return bool(name) and name not in {each.__name__ for each in kinds}
 
 

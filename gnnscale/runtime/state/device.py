@@ -40,6 +40,7 @@ from gnnscale.runtime.cache.open import (
     trade_values,
 )
 from gnnscale.runtime.cache.replan import CacheReplanner
+from gnnscale.runtime.cache.shared import SharedFeatures, open_shared
 from gnnscale.runtime.cache.tier import OpenedTier, chosen_tier, open_tier
 from gnnscale.runtime.checkpoint.artefacts import open_aggregated
 from gnnscale.runtime.pipeline.owned_step import OwnedStep
@@ -51,6 +52,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import ALONE, Group
+from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.sampler import SeedOrder, StepSeeds
 
@@ -66,7 +68,9 @@ class WorkerDevice:
     group: Group  #: the workers
     store: FeatureStore  #: the features at the host, without any cache
     cache: OpenedCache | None  #: what this worker's device keeps; None for nothing
-    tier: OpenedTier | None  #: reads rows from the disk ahead of their use; None for in memory
+    #: reads rows from the disk, or from other machines, ahead of their use; None for in memory
+    tier: OpenedTier | None
+    rows: SharedRows | None  #: what machines divide among them; None if each has all rows
     #: keeps the caches at what the run reads; None if nothing is cached
     replanner: CacheReplanner | None
     backend: Backend  #: the device
@@ -86,11 +90,13 @@ class WorkerDevice:
         learning: Learning,
         group: Group,
         *,
+        rows: SharedRows | None = None,
         may_leave_out: bool = False,
     ) -> WorkerDevice:
         """Open the device of this worker; all workers do so at the same time.
 
         Args:
+            rows: what machines divide among them; None if each has all rows.
             may_leave_out: whether the run may continue without its processors.
 
         Raises:
@@ -99,9 +105,11 @@ class WorkerDevice:
         plan, graph, order = data.caches, data.graph, data.order
         devices = devices_with_caches(config.device_plan.parsed(), plan)
         device, split = devices[group.rank], learning.split
-        host = config.features.open(graph) if split is None else split.store(graph)
+        host = split.store(graph) if split is not None else _host_store(config, graph, rows)
         cache = None if plan is None else open_caches(plan, graph, device, group)
-        tier = None if split is not None else _open_tier(config, data, learning, device, group)
+        tier = None
+        if split is None:
+            tier = _open_tier(config, data, learning, device, group, rows)
         loader = loading.FeatureLoader(
             graph,
             learning.trained,
@@ -132,6 +140,7 @@ class WorkerDevice:
             store=host,
             cache=cache,
             tier=tier,
+            rows=rows,
             replanner=None
             if plan is None
             else CacheReplanner(config, graph, order, group, plan, cache),
@@ -183,24 +192,34 @@ def _store(
     return host if aggregated is None else aggregated
 
 
+def _host_store(config: TrainConfig, graph: Graph, rows: SharedRows | None) -> FeatureStore:
+    return config.features.open(graph) if rows is None else SharedFeatures(rows)
+
+
 def _open_tier(
-    config: TrainConfig, data: Data, learning: Learning, device: Device, group: Group
+    config: TrainConfig,
+    data: Data,
+    learning: Learning,
+    device: Device,
+    group: Group,
+    rows: SharedRows | None,
 ) -> OpenedTier | None:
-    """Return what reads rows from the disk; None if they are read in memory."""
+    """Return what reads rows from the disk or other machines; None if they are read in memory."""
     options = chosen_tier(config, data.graph)
-    if options is None:
+    if options is None and rows is None:
         return None
     sampling = data.task.sampling(config.trained_sampler, data.order)
     known = unmeasured_workload(data.graph, learning.model).on(device)
-    return open_tier(
-        options,
-        config,
-        data.task.graph,
-        sampling=sampling,
-        order=data.order,
-        workload=known,
-        group=group,
-    )
+    run: dict[str, Any] = {
+        "sampling": sampling,
+        "order": data.order,
+        "workload": known,
+        "group": group,
+    }
+    if rows is not None:
+        return open_shared(rows, config, data.task.graph, **run)
+    assert options is not None
+    return open_tier(options, config, data.task.graph, **run)
 
 
 def _open_step(

@@ -31,8 +31,9 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.records import RunLayout
+from gnnscale.runtime.telemetry.records import NetworkFigures, RunLayout
 from gnnscale.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -145,10 +146,19 @@ def plan_layout(
         partition=None if data.partition is None else data.partition.figures,
         cache=None if data.caches is None else data.caches.figures,
         nvlink=_nvlink(device, group),
+        network=None if device.rows is None else _network(device.rows, data),
     )
     _report_bytes(layout, learning)
     _report_depths(plan, config)
     return layout
+
+
+def _network(rows: SharedRows, data: Data) -> NetworkFigures:
+    return NetworkFigures(
+        num_machines=rows.num_machines,
+        row_bytes=rows.row_bytes,
+        id_bytes=data.graph.indices.itemsize,
+    )
 
 
 def _nvlink(device: WorkerDevice, group: Group) -> tuple[tuple[int, ...], ...] | None:
@@ -299,6 +309,14 @@ class WorkerSchedule:
         self.slices.end_at(self.group.broadcast_json(max(map(json.loads, held), default=0)))
         for _ in self.pipeline:
             pass
+
+    def leave_rows(self) -> None:
+        """Answer other machines that ask for rows, until none of them trains or tests any more."""
+        if self.device.rows is None:
+            return
+        self.slices.close()
+        self.pipeline.close()
+        self.device.rows.close()
 
 
 def manages(config: TrainConfig, plan: DevicePlan) -> bool:

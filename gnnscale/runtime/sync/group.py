@@ -196,17 +196,20 @@ class Group:
                 works.append(self.start_sending(sent[peer], peer))
         self.finish(works)
 
-    def start_sending(self, values: Tensor, peer: int) -> dist.Work:
-        """Begin to send ``values``, contiguous and kept until ``finish``, to rank ``peer``."""
+    def start_sending(self, values: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
+        """Begin to send ``values``, contiguous and kept until ``finish``, to rank ``peer``.
+
+        What is sent under one ``tag`` arrives in its order.
+        """
         with _peers():
-            work = dist.isend(values, peer, group=self.connections)
+            work = dist.isend(values, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
 
-    def start_receiving(self, into: Tensor, peer: int) -> dist.Work:
+    def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
         """Begin to receive what rank ``peer`` sends, of the shape and dtype of ``into``."""
         with _peers():
-            work = dist.irecv(into, peer, group=self.connections)
+            work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
 

@@ -189,6 +189,15 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkFigures:
+    """What machines that divide the feature rows send each other."""
+
+    num_machines: int
+    row_bytes: int  #: bytes of a row, as it is stored
+    id_bytes: int  #: bytes of the vertex by which it is asked for
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunLayout:
     """What the devices of a run do and keep."""
 
@@ -206,6 +215,7 @@ class RunLayout:
     #: NVLinks between each two GPUs of the plan, in its order; None without GPUs or an answer
     nvlink: tuple[tuple[int, ...], ...] | None = None
     left_out: LeftOut | None = None  #: processors that the run left out; None for none
+    network: NetworkFigures | None = None  #: of divided rows; None if every machine has all
 
 
 @dataclass(frozen=True, kw_only=True)

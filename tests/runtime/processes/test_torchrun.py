@@ -97,11 +97,16 @@ def test_torchrun_learns_what_launch_does(start: Start, launched: Any, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launched", "one", "two"]
 
 
-def machines_of_the_page(start: Start, *options: str, second: str = "") -> list[Any]:
+def section(name: str) -> list[str]:
+    """Return the lines of a section of docs/several-machines.md."""
+    return PAGE.read_text().split(f"\n## {name}\n")[1].split("\n## ")[0].splitlines()
+
+
+def machines_of_the_page(
+    start: Start, *options: str, second: str = "", name: str = "Start"
+) -> list[Any]:
     """Start the commands of docs/several-machines.md, in place of machines on this one."""
-    lines = [
-        line for line in PAGE.read_text().splitlines() if line.startswith("torchrun --nnodes=2 ")
-    ]
+    lines = [line for line in section(name) if line.startswith("torchrun --")]
     assert len(lines) == 2
     port = free_port()
     found = []
@@ -136,6 +141,59 @@ def test_machines_with_other_options_are_refused(start: Start, tmp_path: Path) -
         "torchrun need the same"
     )
     for node in machines_of_the_page(start, *ON_CPUS, second="seed=4"):
+        _, errors = node.communicate(timeout=200)
+        assert node.returncode == 1
+        assert line in errors.splitlines()
+
+
+GRAPH = tuple(each for each in ON_CPUS if each.startswith("dataset."))
+OTHERS = tuple(each for each in ON_CPUS if not each.startswith("dataset."))
+DIVIDED = "Rows divided among machines"
+
+
+def divide(start: Start, *options: str) -> None:
+    """Divide rows by the command of the page."""
+    (line,) = (each for each in section(DIVIDED) if each.startswith("gnnscale partition"))
+    finished(start("-m", *shlex.split(line), *GRAPH, *options))
+
+
+@pytest.mark.timeout(240)
+def test_machines_that_divide_rows(
+    start: Start, launched: Any, settings: Any, tmp_path: Path
+) -> None:
+    divide(start)
+    memory = "features.memory_bytes=60000"
+    first, second = map(finished, machines_of_the_page(start, *OTHERS, memory, name=DIVIDED))
+    assert first.splitlines()[-1] == str(tmp_path / "divided")
+    assert first.splitlines()[-3].startswith("network: ")
+    assert second == ""
+    whole = launched(tmp_path / "launched", *ON_CPUS, "device_plan=cpu_x2")
+    assert whole.losses
+    assert losses(tmp_path / "divided") == pytest.approx(whole.losses, rel=1e-5)
+    summary = json.loads((tmp_path / "divided" / "summary.json").read_text())
+    alone = whole.summary
+    assert summary["test_metric"] == alone["test_metric"]
+    network = summary["network"]
+    assert (network["machines"], network["row_bytes"], network["id_bytes"]) == (2, 32, 4)
+    assert network["bytes"] == pytest.approx(network["expected"], rel=0.01)
+    assert network["rows"] > 0
+    # Afterwards, the store of the whole graph is needed.
+    store = settings(*ON_CPUS).dataset.prepare()
+    command = ("-m", "gnnscale", "evaluate", "run=divided", f"dataset.store={store}")
+    assert f"test accuracy {alone['test_metric']:.4f}" in finished(start(*command)).splitlines()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_machines_with_the_same_rows_are_refused(start: Start) -> None:
+    divide(start)
+    machine = socket.gethostname()
+    line = (
+        f"features=shared: part 0 is that of process 0 on {machine} and of process 1 on {machine}; "
+        "each machine needs another part (dataset.store)"
+    )
+    store = "dataset.store=parts/rows/0"
+    for node in machines_of_the_page(start, *OTHERS, second=store, name=DIVIDED):
         _, errors = node.communicate(timeout=200)
         assert node.returncode == 1
         assert line in errors.splitlines()

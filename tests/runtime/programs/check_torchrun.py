@@ -32,8 +32,8 @@ def check_sum(group: Group) -> None:
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
-    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ.update({name: str(value) for name, value in where.items()})
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ.update({name: str(value) for name, value in place.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
     failures = []
     try:

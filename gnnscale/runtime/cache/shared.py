@@ -1,0 +1,276 @@
+"""Host memory as a tier above other machines, which divide the feature rows among them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.divided import DividedRows
+from gnnscale.artifact.files import size
+from gnnscale.artifact.graph_store import read_meta
+from gnnscale.cache.belady import Belady
+from gnnscale.cache.draws import Draws
+from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.cache.tier.others import OthersRows
+from gnnscale.cache.tier.planner import TierPlanner
+from gnnscale.cache.tier.sizing import SampledBatches, TierSizes, size_tier
+from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
+from gnnscale.feature import FeatureStore, SharedFeaturesConfig
+from gnnscale.graph import Graph
+from gnnscale.plan import device_plan
+from gnnscale.plan.perf.workload import SourceEffect, Workload
+from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.shared_rows import Peers, SharedRows
+from gnnscale.sampler import SamplerConfig, SeedOrder
+
+log = logging.getLogger(__name__)
+
+#: Rows of about so many bytes are read at once for evaluation.
+_READ_BYTES = 16 << 20
+#: Steps whose rows have places at once: one is read, while others are on their way. With fewer the
+#: network waits for the next question.
+_STEPS = 3
+
+
+class SharedFeatures(FeatureStore):
+    """All rows, each read from the machine that has it when it is asked for: for evaluation."""
+
+    def __init__(self, rows: SharedRows) -> None:
+        """Read ``rows``."""
+        self._rows = rows
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, of all machines."""
+        return self._rows.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return self._rows.num_features
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored."""
+        return self._rows.row_bytes
+
+    def gather(
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, ``[n, width]``."""
+        out = ops.empty((len(vertices), self.width), dtype)
+        for part in row_slices(len(vertices), self.row_bytes, _READ_BYTES):
+            stored = self._rows.read(vertices[part]), self._rows.dtype_name
+            order = np.arange(part.stop - part.start, dtype=np.int32)
+            ops.gather(stored, order, out=out[part], num_threads=num_threads)
+        return out, Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Machine:
+    """What one process says of the store of its machine."""
+
+    machine: str  #: its name
+    local_rank: int  #: number of the process there
+    path: str  #: of the store
+    part: int
+    num_parts: int
+    partition: str  #: content of the partition
+    content: str  #: of what all parts have alike
+
+
+def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | None:
+    """Begin to share rows with the other machines; None unless ``features=shared``.
+
+    All processes do so at the same time, and raise alike.
+
+    Raises:
+        ConfigError: there is one machine, or the stores of the machines are not the parts of one
+            partition, each on one machine.
+    """
+    if not isinstance(config.features, SharedFeaturesConfig):
+        return None
+    if group.local_size == group.size:
+        raise config.features.refused()
+    divided = graph.features
+    here: _Machine | None = None
+    if isinstance(divided, DividedRows):
+        here = _Machine(
+            machine=socket.gethostname(),
+            local_rank=group.local_rank,
+            path=str(divided.path),
+            part=divided.part,
+            num_parts=divided.num_parts,
+            partition=divided.partition,
+            content=read_meta(divided.path).shared_content,
+        )
+    mine = here and asdict(here)
+    gathered = group.gather(json.dumps([socket.gethostname(), str(graph.path), mine]).encode())
+    every = group.broadcast_json([json.loads(each) for each in gathered])
+    for rank, (machine, path, found) in enumerate(every):
+        if found is None:
+            raise ConfigError(
+                f"features=shared: {shown(path)}, of process {rank} on {shown(machine)}, is not "
+                "the store of a part's rows; gnnscale partition part_stores=rows writes these"
+            )
+    machines = [_Machine(**found) for _, _, found in every]
+    check_parts(machines)
+    assert isinstance(divided, DividedRows)
+    peers = Peers.of([each.part for each in machines], group.rank)
+    own = group.with_own_connections()
+    return SharedRows(
+        divided,
+        own,
+        peers,
+        dtype_name=graph.feature_dtype,
+        num_features=graph.num_features,
+    )
+
+
+def check_parts(machines: Sequence[_Machine]) -> None:
+    """Refuse parts of different partitions, a part that is missing, and one that is there twice.
+
+    Args:
+        machines: what each process says, in the order of ranks.
+
+    Raises:
+        ConfigError: names the part, or both partitions.
+    """
+    first = machines[0]
+    for rank, each in enumerate(machines):
+        for what, theirs, ours in (
+            ("partition", each.partition, first.partition),
+            ("number of parts", each.num_parts, first.num_parts),
+            ("topology, labels and owners", each.content, first.content),
+        ):
+            if theirs != ours:
+                raise ConfigError(
+                    f"features=shared: {what} of {shown(each.path)}, of process {rank} on "
+                    f"{shown(each.machine)}, is {shown(theirs)}, and {shown(ours)} of "
+                    f"{shown(first.path)}, of process 0 on {shown(first.machine)}; the stores of "
+                    "all machines have to be parts of one partition"
+                )
+    taken: dict[tuple[int, int], int] = {}
+    for rank, each in enumerate(machines):
+        other = taken.setdefault((each.part, each.local_rank), rank)
+        if other != rank:
+            raise ConfigError(
+                f"features=shared: part {each.part} is that of process {other} on "
+                f"{shown(machines[other].machine)} and of process {rank} on {shown(each.machine)}; "
+                "each machine needs another part (dataset.store)"
+            )
+    missing = sorted(set(range(first.num_parts)) - {each.part for each in machines})
+    if missing:
+        raise ConfigError(
+            f"features=shared: no machine has part {missing[0]} of {first.num_parts}; each needs "
+            "one (dataset.store), and a partition as many parts as there are machines"
+        )
+
+
+def open_shared(
+    rows: SharedRows,
+    config: TrainConfig,
+    graph: Graph,
+    *,
+    sampling: SamplerConfig,
+    order: SeedOrder,
+    workload: Workload,
+    group: Group,
+) -> OpenedTier:
+    """Open the tier of this worker above the other machines.
+
+    Args:
+        workload: says what memory a mini-batch takes while it computes.
+
+    Raises:
+        ConfigError: the rows of a step do not fit into memory.
+    """
+    options = config.features
+    assert isinstance(options, SharedFeaturesConfig)
+    split = config.device_plan.split or [1] * group.size
+    draws = Draws(
+        graph,
+        sampling,
+        order,
+        split=partial(device_plan.apportion, split),
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
+    sample = sample_batches(draws, workload, group)
+    memory = options.memory_bytes
+    if memory is None:
+        held = rows.num_own * rows.row_bytes
+        memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
+    priority = out_degree(graph)
+    sizes = _sizes(rows, options, sample, memory // group.local_size, priority, config.num_threads)
+    policy = Belady(
+        len(priority),
+        sizes.num_kept,
+        window=sizes.window,
+        priority=priority,
+        num_threads=config.num_threads,
+    )
+    planner = TierPlanner(
+        OthersRows(policy, rows.is_own),
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window,
+    )
+    if group.is_rank0:
+        log.info(_describe(rows, sizes))
+    store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead)
+    # What the network costs is not priced.
+    return OpenedTier(store=store, effect=SourceEffect())
+
+
+def _sizes(
+    rows: SharedRows,
+    options: SharedFeaturesConfig,
+    sample: SampledBatches,
+    memory_bytes: int,
+    priority: Int32Array,
+    num_threads: int,
+) -> TierSizes:
+    """Divide memory: own rows of two steps, other machines' rows, and buffers for these."""
+    others = [each[~rows.is_own(each)] for each in sample.vertices]
+    own = max((len(a) - len(b) for a, b in zip(sample.vertices, others, strict=True)), default=0)
+    remote = replace(sample, vertices=others)
+    left = memory_bytes - _STEPS * own * rows.row_bytes
+
+    def sizes(memory_bytes: int) -> TierSizes:
+        return size_tier(
+            remote,
+            num_rows=rows.num_rows - rows.num_own,
+            row_bytes=rows.row_bytes,
+            memory_bytes=max(memory_bytes, 0),
+            window=options.window,
+            priority=priority,
+            num_threads=num_threads,
+        )
+
+    # Places for what two steps miss become places for four, and there are buffers for two.
+    found = sizes(left)
+    found = sizes(left - 2 * found.num_staged * rows.row_bytes)
+    return replace(found, num_staged=2 * found.num_staged + _STEPS * own)
+
+
+def _describe(rows: SharedRows, sizes: TierSizes) -> str:
+    others = rows.num_rows - rows.num_own
+    part = sizes.num_kept / max(others, 1)
+    return (
+        f"features=shared: {size(sizes.num_kept * rows.row_bytes)} of memory hold {part:.0%} of "
+        f"other machines' {size(others * rows.row_bytes)} of rows; those that the next "
+        f"{sizes.window} steps read soonest stay"
+    )

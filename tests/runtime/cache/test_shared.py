@@ -1,0 +1,90 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.runtime.cache import shared
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import ALONE
+
+Settings = Callable[..., TrainConfig]
+
+
+def machines(parts: Sequence[int], **options: Any) -> list[Any]:
+    """One process a machine; the machines are called a, b, and so on."""
+    common = {"local_rank": 0, "num_parts": len(parts), "partition": "p", "content": "c"}
+    return [
+        shared._Machine(machine="abc"[rank], path=f"/rows-{rank}", part=part, **common | options)
+        for rank, part in enumerate(parts)
+    ]
+
+
+def test_each_machine_has_another_part() -> None:
+    shared.check_parts(machines([0, 1]))
+    shared.check_parts(machines([2, 0, 1]))
+    # Two processes of each of two machines.
+    two = machines([1, 0], num_parts=2)
+    shared.check_parts([each for one in two for each in (one, replace(one, local_rank=1))])
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (
+            machines([0, 0]),
+            "part 0 is that of process 0 on a and of process 1 on b; each machine needs another "
+            r"part \(dataset\.store\)",
+        ),
+        (
+            machines([0, 2], num_parts=3),
+            r"no machine has part 1 of 3; each needs one \(dataset\.store\), and a partition as "
+            "many parts as there are machines",
+        ),
+        (
+            [machines([0, 1])[0], replace(machines([0, 1])[1], partition="q")],
+            "partition of /rows-1, of process 1 on b, is q, and p of /rows-0, of process 0 on a; "
+            "the stores of all machines have to be parts of one partition",
+        ),
+        (
+            [machines([0, 1])[0], replace(machines([0, 1])[1], num_parts=3)],
+            "number of parts of /rows-1, of process 1 on b, is 3, and 2 of /rows-0, .*",
+        ),
+        (
+            [machines([0, 1])[0], replace(machines([0, 1])[1], content="d")],
+            "topology, labels and owners of /rows-1, of process 1 on b, is d, and c of .*",
+        ),
+    ],
+)
+def test_other_parts_are_refused(found: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^features=shared: {line}$"):
+        shared.check_parts(found)
+
+
+def test_one_machine_divides_nothing(settings: Settings, tiny_graph: Graph) -> None:
+    assert shared.open_rows(settings(), tiny_graph, ALONE) is None
+    with pytest.raises(ConfigError, match=r"^features=shared: machines divide the rows, and this "):
+        shared.open_rows(settings("features=shared"), tiny_graph, ALONE)
+
+
+class Rows:
+    """Rows that all machines have between them, in place of a network."""
+
+    dtype_name = "uint8"
+    num_rows, width, num_features, row_bytes = 4, 3, 3, 3
+
+    def read(self, vertices: Any) -> Any:
+        return np.arange(12, dtype=np.uint8).reshape(4, 3)[vertices]
+
+
+def test_evaluation_reads_all_rows() -> None:
+    rows: Any = Rows()
+    store = shared.SharedFeatures(rows)
+    assert (store.num_rows, store.width, store.row_bytes) == (4, 3, 3)
+    found, traffic = store.gather(np.array([3, 0], np.int32), dtype=torch.float32, num_threads=1)
+    assert found.tolist() == [[9, 10, 11], [0, 1, 2]]
+    assert traffic.rows.host_bytes == 6
