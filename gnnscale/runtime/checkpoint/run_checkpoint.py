@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gnnscale.core import ConfigError, shown
 from gnnscale.feature import (
+    DiskFeaturesConfig,
     HostFeaturesConfig,
     PreaggregatedFeaturesConfig,
     SharedFeaturesConfig,
@@ -383,7 +384,12 @@ def _replaces(options: Mapping[str, Any]) -> bool:
     features = options.get("features")
     target = features.get("_target_", "") if isinstance(features, Mapping) else ""
     name = str(target).rpartition(".")[2]
-    kinds = (HostFeaturesConfig, SharedFeaturesConfig, PreaggregatedFeaturesConfig)
+    kinds = (
+        DiskFeaturesConfig,
+        HostFeaturesConfig,
+        PreaggregatedFeaturesConfig,
+        SharedFeaturesConfig,
+    )
     return bool(name) and name not in {each.__name__ for each in kinds}
 
 
