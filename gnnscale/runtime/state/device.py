@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -23,7 +24,7 @@ from gnnscale.backend import (
 )
 from gnnscale.core import Array, ConfigError, decode
 from gnnscale.core.gpu_meter import GpuMeter
-from gnnscale.feature import FeatureStore
+from gnnscale.feature import DiskFeaturesConfig, FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.vertex_rows import LearnedFeatures
@@ -55,6 +56,8 @@ from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.sampler import SeedOrder, StepSeeds
+
+log = logging.getLogger(__name__)
 
 #: Steps that show a device how large mini-batches are.
 _REHEARSED = 16
@@ -205,7 +208,11 @@ def _open_tier(
     rows: SharedRows | None,
 ) -> OpenedTier | None:
     """Return what reads rows from the disk or other machines; None if they are read in memory."""
-    options = chosen_tier(config, data.graph)
+    asked, options = config.features.reads_disk, chosen_tier(config, data.graph)
+    if rows is None and not asked:
+        # What is available differs between workers; they all do the same.
+        chosen = group.largest([int(options is not None)])[0]
+        options = DiskFeaturesConfig() if chosen else None
     if options is None and rows is None:
         return None
     sampling = data.task.sampling(config.trained_sampler, data.order)
@@ -219,7 +226,27 @@ def _open_tier(
     if rows is not None:
         return open_shared(rows, config, data.task.graph, **run)
     assert options is not None
-    return open_tier(options, config, data.task.graph, **run)
+    if asked:
+        return open_tier(options, config, data.task.graph, **run)
+    return _open_tier_if_it_fits(options, config, data.task.graph, **run)
+
+
+def _open_tier_if_it_fits(
+    options: DiskFeaturesConfig, config: TrainConfig, graph: Graph, *, group: Group, **run: Any
+) -> OpenedTier | None:
+    """Return the tier that a run chose by itself; None if any worker lacks memory for it."""
+    tier, problem = None, ""
+    try:
+        tier = open_tier(options, config, graph, group=group, **run)
+    except ConfigError as error:
+        problem = str(error)
+    if group.largest([len(problem)])[0] == 0:
+        return tier
+    if tier is not None:
+        tier.store.close()
+    if problem:
+        log.warning(f"{problem}; until then each step waits for the rows of the mapped file")
+    return None
 
 
 def _open_step(
