@@ -8,6 +8,9 @@ from devices import accelerator, plan_of
 from learnt import same, weights
 
 from gnnscale.core import ConfigError
+from gnnscale.feature import DiskFeaturesConfig
+from gnnscale.runtime.cache import tier
+from gnnscale.runtime.state import device
 
 pytestmark = pytest.mark.integration
 
@@ -100,6 +103,26 @@ def test_a_run_goes_on_from_the_disk(run: Any, tmp_path: Path) -> None:
     run(tmp_path / "other", *common, "epochs=1")
     run(tmp_path / "other", *common, *DISK, f"resume={tmp_path / 'other'}")
     assert same(weights(tmp_path / "other"), weights(tmp_path / "whole"))
+
+
+def test_a_run_whose_rows_exceed_memory_reads_the_disk_by_itself(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    common = (*COMMON, "device_plan=cpu", "epochs=1")
+    whole = run(tmp_path / "whole", *common)
+    monkeypatch.setattr(device, "chosen_tier", lambda config, graph: DiskFeaturesConfig())
+    disk = run(tmp_path / "disk", *common)
+    # Memory that is too short for that maps the file, as if nothing had been chosen.
+    short = ConfigError("features=disk: no memory is left for rows")
+    monkeypatch.setattr(tier, "memory_left", lambda *_, **__: (_ for _ in ()).throw(short))
+    with caplog.at_level("WARNING"):
+        mapped = run(tmp_path / "mapped", *common)
+    assert f"{short}; until then each step waits for the rows of the mapped file" in caplog.text
+    found = [each.history[0] for each in (whole, disk, mapped)]
+    assert len({each.train_loss for each in found}) == 1
+    assert [each.devices[0].traffic.tier.misses > 0 for each in found] == [False, True, False]
+    with pytest.raises(ConfigError, match="no memory is left"):
+        run(tmp_path / "asked", *common, "features=disk")
 
 
 @pytest.mark.parametrize(
