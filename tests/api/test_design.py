@@ -89,7 +89,11 @@ def test_partitions_and_features() -> None:
         (api.gnn_parameters, [3, "88"], "^hidden=88: must be one width for each of 2"),
         (api.gnn_parameters, [3, [16, 8]], r"=\[16, 8\]: hidden layers must have one width"),
         (api.platform_metadata, [[3]], r"^platform_metadata=\[3\]: must be a device plan"),
-        (api.platform_metadata, ["cpu_x3"], "device_plan=cpu_x3: allowed are cpu, cpu_x2"),
+        (
+            api.platform_metadata,
+            ["cpu_x3"],
+            "device_plan=cpu_x3: allowed are cpu, cpu_each",
+        ),
         (api.platform_metadata, [["cpu", "tpu"]], r"devices\.1\.kind=tpu: allowed are cpu, emulat"),
         (api.platform_metadata, [[{"name": "x"}]], r"device_plan\.devices\.0=.* a kind"),
         (api.platform_metadata, [[]], r"device_plan\.devices=\[\]: at least one"),

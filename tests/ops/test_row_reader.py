@@ -264,9 +264,10 @@ sys.exit(1)
 def test_exits_and_interrupts_do_not_hang(folder: Path, engine: str, ending: str) -> None:
     write(folder / "left", 5000 * 4096)
     code = f"""
-import os, sys, threading
+import os, signal, sys, threading
 import numpy as np
 from gnnscale import ops
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which the parent may ignore
 rows = np.arange(5000)
 reader = ops.RowReader(
     sys.argv[1], offset=0, num_rows=5000, row_bytes=4096, depth=2, max_gap_bytes=0,

@@ -186,9 +186,9 @@ def test_damaged_entries(path: Path, graph: Graph, change: Any, message: str) ->
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> None:
-    rows = np.load(path / "rows.npy")
+    rows = np.load(path / "rows.npy", mmap_mode="r+")
     rows[599, 7] = value
-    np.save(path / "rows.npy", rows)
+    rows.flush()
     with pytest.raises(GraphError) as error:
         preaggregate(GIN(hidden=8), graph, num_threads=1)
     assert str(error.value) == (

@@ -6,7 +6,8 @@ its last step's end, from its first's beginning.
 
 - ``memory``: all rows in memory, without a limit: what the processor takes.
 - ``look_ahead``, ``out_degree``: policies of ``features=disk``.
-- ``graphbolt``, ``pyg``: their own way to features on a disk, which maps the file.
+- ``graphbolt``: features that stay in a mapped file. It samples and reads rows in some steps, the
+  last half of which count, and computes nothing; ``--graphbolt PYTHON`` has DGL 2.1 and torch 2.2.
 
 A row that is missed counts once. The bound of an epoch is the longer of ``memory``, and of the
 missed rows at the rate that fio reads requests of their mean size with as many on their way.
@@ -45,6 +46,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--systems", default="memory,look_ahead,out_degree")
     parser.add_argument("--max-steps", type=int, help="of an epoch; default: all of them")
     parser.add_argument("--graphbolt", help="a Python that has DGL 2.1, beside torch 2.2")
+    parser.add_argument("--graphbolt-steps", type=int, default=12)
     take(parser, threads=2, rounds=1, store=None)
 
 
@@ -111,6 +113,19 @@ def _wait_for_steps(
     return [], 0.0
 
 
+def graphbolt(store: Path, options: argparse.Namespace, group: Path) -> float:
+    """Return the seconds of a step of GraphBolt, without computation."""
+    command = [options.graphbolt, str(SCRIPT / "graphbolt_disk.py"), "--store", str(store)]
+    command += ["--fanouts", options.fanouts, "--threads", str(options.threads)]
+    command += ["--seeds", str(_SEEDS), "--steps", str(options.graphbolt_steps)]
+    enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"]
+    forget_files()
+    answer = subprocess.run([*enter, *command], check=True, stdout=subprocess.PIPE, text=True)
+    seconds = [json.loads(line)["seconds"] for line in answer.stdout.splitlines()]
+    half = len(seconds) // 2
+    return float((seconds[-1] - seconds[half - 1]) / (len(seconds) - half))
+
+
 def disk_rate(path: Path, request_bytes: int) -> float:
     """Return the bytes a second of fio's random reads of this size, which it rounds up."""
     size = -(-request_bytes // 512) * 512
@@ -152,6 +167,13 @@ def run(options: argparse.Namespace) -> Any:
         middle = statistics.median_low(each["seconds"] for each in rounds)
         found[system] = next(each for each in rounds if each["seconds"] == middle)
     _report(found, options, features, row_bytes, limit)
+    if options.graphbolt is not None:
+        with limited_group(limit) as group:
+            step_s = graphbolt(store, options, group)
+        own = found["look_ahead"]["seconds"] / found["look_ahead"]["num_steps"]
+        found["graphbolt"] = {"step_s": step_s}
+        rows = [["graphbolt, no computation", f"{step_s:.2f}", f"{step_s / own:.1f}x"]]
+        show("a step", ["system", "seconds", "of look_ahead's"], rows)
     return found
 
 
