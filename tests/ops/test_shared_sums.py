@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def test_signals_are_handled_while_others_are_waited_for() -> None:
         start = time.monotonic()
         with pytest.raises(StoppedError):
             first.sum(torch.ones(1))
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 5
     finally:
         signal.signal(signal.SIGUSR1, before)
     with pytest.raises(RuntimeError, match=r"^rank 0 has left$"):
@@ -170,7 +170,7 @@ def test_a_process_that_dies_is_noticed() -> None:
         start = time.monotonic()
         with pytest.raises(RuntimeError, match=rf"^process {process.pid} of rank 1 has ended$"):
             sums.sum(torch.ones(1000))
-        assert 0.2 < time.monotonic() - start < 2
+        assert 0.2 < time.monotonic() - start < 5
 
 
 def test_a_process_that_stops_is_waited_for() -> None:
@@ -184,25 +184,17 @@ def test_a_process_that_stops_is_waited_for() -> None:
         assert values[0] == 3
 
 
-def num_descriptors() -> int:
-    """Return how many descriptors of memory there are; others come and go with other threads."""
-    gc.collect()  # memory and its map know each other
-    found = 0
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            found += os.readlink(each).startswith("/memfd:")
-    return found
-
-
 def test_memory_has_no_name_and_is_freed() -> None:
-    before, descriptors = set(Path("/dev/shm").iterdir()), num_descriptors()
-    both = members(2)
+    before = set(Path("/dev/shm").iterdir())
+    memory = SharedMemory.empty(SharedSums.num_bytes(2))
+    both, place = [SharedSums(memory, rank, 2) for rank in range(2)], memory.path
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(SharedSums.sum, both, [torch.ones(3), torch.ones(3)]))
     assert set(Path("/dev/shm").iterdir()) == before
-    assert num_descriptors() > descriptors
-    del both
-    assert num_descriptors() == descriptors
+    assert os.readlink(place).startswith("/memfd:")
+    del both, memory
+    gc.collect()  # memory and its map know each other
+    assert not place.exists()
 
 
 def opened(size: int, paths: Callable[[Any, int], Any]) -> list[SharedSums | None]:

@@ -29,7 +29,7 @@ def run(rank: int, size: int, meeting: Path) -> None:
             PeerLostError, match=rf"^lost the other processes \(({reasons})\)$"
         ) as error:
             group.sum(torch.ones(5))
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 5
         assert OWN.waiting == set()
         if rank == 0 and "has ended" in str(error.value):
             assert f"process {numbers[last]} " in str(error.value)
