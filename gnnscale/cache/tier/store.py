@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -117,12 +117,8 @@ class TieredFeatures(FeatureStore):
         """Return the rows of ``vertices``, aggregated in their slots."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         ready = self._ready(vertices)
-        local = Block(
-            indptr=block.indptr,
-            indices=block.indices,
-            num_src=block.num_src,
-            importance=block.importance,
-        )
+        # Rows are found by their slots, and not as vertices.
+        local = replace(block, edge_vertices=None)
         matrix = (ready.rows, self._source.dtype_name)
         ids = ready.slots
         write_aggregated(matrix, local, aggregation, out=out, ids=ids, num_threads=num_threads)

@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.files import size
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache.belady import Belady
-from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
@@ -27,9 +25,8 @@ from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
 from gnnscale.feature import FeatureStore, SharedFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.plan import device_plan
 from gnnscale.plan.perf.workload import SourceEffect, Workload
-from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches
+from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.shared_rows import Peers, SharedRows
@@ -199,22 +196,15 @@ def open_shared(
     """
     options = config.features
     assert isinstance(options, SharedFeaturesConfig)
-    split = config.device_plan.split or [1] * group.size
-    draws = Draws(
-        graph,
-        sampling,
-        order,
-        split=partial(device_plan.apportion, split),
-        seed=config.seed,
-        num_threads=config.num_threads,
-    )
-    sample = sample_batches(draws, workload, group)
+    sample = sample_batches(config, graph, sampling, order, workload, group)
     memory = options.memory_bytes
     if memory is None:
         held = rows.num_own * rows.row_bytes
         memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
     priority = out_degree(graph)
-    sizes = _sizes(rows, options, sample, memory // group.local_size, priority, config.num_threads)
+    window = steps_ahead(options.window, config)
+    each = memory // group.local_size
+    sizes = _sizes(rows, window, sample, each, priority, config.num_threads)
     policy = Belady(
         len(priority),
         sizes.num_kept,
@@ -237,7 +227,7 @@ def open_shared(
 
 def _sizes(
     rows: SharedRows,
-    options: SharedFeaturesConfig,
+    window: int | None,
     sample: SampledBatches,
     memory_bytes: int,
     priority: Int32Array,
@@ -255,7 +245,7 @@ def _sizes(
             num_rows=rows.num_rows - rows.num_own,
             row_bytes=rows.row_bytes,
             memory_bytes=max(memory_bytes, 0),
-            window=options.window,
+            window=window,
             priority=priority,
             num_threads=num_threads,
         )

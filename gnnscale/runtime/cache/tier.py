@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 _SAMPLED = 16
 #: The part of the memory that is left to the system, to weights and to what is not counted.
 _RESERVE = 0.15
+#: Steps that a run looks ahead that is to repeat.
+_REPEATED_WINDOW = 8
 #: Features of fewer bytes are read by a few requests, whatever the disk does.
 _PROBED_BYTES = 1 << 24
 
@@ -50,12 +52,13 @@ _PROBED_BYTES = 1 << 24
 def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
     """Return how rows are read from the disk; None if they are read in memory.
 
-    A run that does not ask for it does so if its rows exceed the memory, and its devices can.
+    A run that does not ask for it does so if its rows exceed the memory, and its devices can; but
+    one that is to repeat does not, whatever memory there is.
     """
     if isinstance(config.features, DiskFeaturesConfig):
         return config.features
-    plain = type(config.features) is HostFeaturesConfig
-    if not plain or tier_problem(config) is not None or not read_from_disk(graph):
+    may_choose = type(config.features) is HostFeaturesConfig and not config.runtime.deterministic
+    if not may_choose or tier_problem(config) is not None or not read_from_disk(graph):
         return None
     return DiskFeaturesConfig()
 
@@ -87,16 +90,7 @@ def open_tier(
         ConfigError: the features are in no file, or the rows of a step do not fit into memory.
         OSError: the file cannot be read.
     """
-    split = config.device_plan.split or [1] * group.size
-    draws = Draws(
-        graph,
-        sampling,
-        order,
-        split=partial(device_plan.apportion, split),
-        seed=config.seed,
-        num_threads=config.num_threads,
-    )
-    sample = sample_batches(draws, workload, group)
+    sample = sample_batches(config, graph, sampling, order, workload, group)
     rates = _rates(graph)
     max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
     source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
@@ -110,7 +104,7 @@ def open_tier(
         num_rows=source.num_rows,
         row_bytes=row_bytes,
         memory_bytes=memory // group.local_size,
-        window=options.window,
+        window=steps_ahead(options.window, config),
         priority=priority,
         num_threads=config.num_threads,
     )
@@ -131,6 +125,15 @@ def open_tier(
     return OpenedTier(store=store, effect=_effect(sizes.misses, row_bytes, rates, group))
 
 
+def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
+    """Return how far a tier looks ahead; None for as far as helps and memory allows.
+
+    Resource management decides as many steps ahead: of a run that is to repeat, memory must not
+    say how many these are.
+    """
+    return _REPEATED_WINDOW if window is None and config.runtime.deterministic else window
+
+
 def _rates(graph: Graph) -> DiskRates | None:
     """Return what the disk does; None of a file that is too small to say."""
     return disk_rates(features_file(graph)) if graph.feature_bytes >= _PROBED_BYTES else None
@@ -145,8 +148,24 @@ def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Grou
     return SourceEffect(row_misses=misses.rate, row_s=seconds / max(len(misses.vertices), 1))
 
 
-def sample_batches(draws: Draws, workload: Workload, group: Group) -> SampledBatches:
+def sample_batches(
+    config: TrainConfig,
+    graph: Graph,
+    sampling: SamplerConfig,
+    order: SeedOrder,
+    workload: Workload,
+    group: Group,
+) -> SampledBatches:
     """Draw the first mini-batches of this worker."""
+    split = config.device_plan.split or [1] * group.size
+    draws = Draws(
+        graph,
+        sampling,
+        order,
+        split=partial(device_plan.apportion, split),
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
     vertices, num_bytes, computing = [], 0, 0.0
     for draw in islice(draws.epoch(0, devices={group.rank}), _SAMPLED):
         vertices.append(draw.batch.input_vertices)

@@ -111,7 +111,10 @@ def plan_layout(
             sampling=data.task.sampling(config.trained_sampler, data.order),
             devices=device.devices,
             effects=cache_effects(len(device.devices), data.caches),
-            source=None if device.tier is None else device.tier.effect,
+            # What a disk does is measured, and no part of a run that is to repeat.
+            source=None
+            if device.tier is None or config.runtime.deterministic
+            else device.tier.effect,
         )
         search = PlanSearch(config, model, data.order, known)
 

@@ -1,0 +1,32 @@
+"""Which runs read rows from the disk, and how far they look ahead."""
+
+from typing import Any
+
+import pytest
+
+from gnnscale.feature import DiskFeaturesConfig
+from gnnscale.graph import Graph
+from gnnscale.runtime.cache import tier
+from gnnscale.runtime.cache.tier import chosen_tier, steps_ahead
+
+REPEATS = "runtime.deterministic=true"
+
+
+def test_memory_decides_unless_the_run_is_to_repeat(
+    settings: Any, tiny_graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert chosen_tier(settings(), tiny_graph) is None
+    monkeypatch.setattr(tier, "read_from_disk", lambda graph: True)
+    assert chosen_tier(settings(), tiny_graph) == DiskFeaturesConfig()
+    assert chosen_tier(settings("device_plan=cuda"), tiny_graph) is None
+    assert chosen_tier(settings("features=degrees"), tiny_graph) is None
+    assert chosen_tier(settings(REPEATS), tiny_graph) is None
+    asked = settings(REPEATS, "features=disk", "features.window=3")
+    assert chosen_tier(asked, tiny_graph) == DiskFeaturesConfig(window=3)
+
+
+def test_a_run_that_is_to_repeat_looks_as_far_ahead_every_time(settings: Any) -> None:
+    assert steps_ahead(None, settings()) is None
+    assert steps_ahead(5, settings()) == 5
+    assert steps_ahead(None, settings(REPEATS)) == 8
+    assert steps_ahead(5, settings(REPEATS)) == 5
