@@ -23,6 +23,8 @@ _NEEDED_BF16_FLAGS = ("avx512_bf16", "bf16")
 #: multiplies it more slowly than float32.
 _ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _LIMITS_WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI", "AVX2_VNNI_2")
+#: Makers of processors as Linux names them.
+_MKL_IS_SLOW_ON = ("AuthenticAMD", "HygonGenuine")
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -147,6 +149,23 @@ def multiplies_bfloat16() -> bool:
         and limit.upper() not in _LIMITS_WITHOUT_BF16
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )
+
+
+@cache
+def multiplies_by_onednn() -> bool:
+    """Whether oneDNN multiplies float32 faster than MKL, torch's own choice (imports torch).
+
+    MKL takes its fast kernels on Intel's processors alone. The maker decides, not a timing, so that
+    a repeated run multiplies with the same library.
+    """
+    import torch
+
+    return (
+        _cpu_field("vendor_id") in _MKL_IS_SLOW_ON
+        and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
 
 

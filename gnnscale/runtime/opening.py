@@ -38,7 +38,7 @@ def fix_instruction_set() -> None:
 
     It must come before torch's first operation, and a line says so if it does not. Kernels of
     gnnscale give the same bits with every instruction set. A processor without AVX2 is left as it
-    is, and MKL has other products on Intel's processors than on AMD's.
+    is, and other libraries multiply on Intel's processors than on AMD's.
     """
     if supported_simd_level() == "baseline":
         return

@@ -55,6 +55,22 @@ def test_bfloat16_is_multiplied_where_there_are_instructions(bfloat16_on) -> Non
     assert not bfloat16_on("avx512_bf16", ONEDNN_MAX_CPU_ISA="AVX512_CORE")
 
 
+@pytest.mark.skipif(
+    not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()),
+    reason="torch has one library of products",
+)
+@pytest.mark.parametrize(
+    ("maker", "faster"),
+    [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)],
+)
+def test_onednn_multiplies_where_mkl_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maker: str, faster: bool
+) -> None:
+    monkeypatch.setattr(hardware, "_PROC", tmp_path)
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {maker}\n")
+    assert hardware.multiplies_by_onednn.__wrapped__() is faster
+
+
 def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
     affinity = usable_cores(tmp_path / "none")
     for quota, cores in (

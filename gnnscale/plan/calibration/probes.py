@@ -19,6 +19,7 @@ from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, options
+from gnnscale.ops.products import multiply, weight_gradient
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import KnownSlices, Workload, empty_cache, unmeasured_workload
@@ -217,8 +218,8 @@ def time_products(
     rows, weight = (torch.rand(count, width).to(dtype) for count in (num_rows, width))
     out = rows @ weight
     with torch_threads(threads):
-        forward = median_seconds(lambda _: rows @ weight, repeats)
-        return (forward + median_seconds(lambda _: rows.T @ out, repeats)) / 2
+        forward = median_seconds(lambda _: multiply(rows, weight.t()), repeats)
+        return (forward + median_seconds(lambda _: weight_gradient(rows, out), repeats)) / 2
 
 
 def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:

@@ -1,0 +1,99 @@
+"""Products of float32 rows with weights, by the faster of the two libraries that torch brings.
+
+torch multiplies float32 with MKL, which takes its fast kernels on Intel's processors alone. On
+AMD's, oneDNN's take about half as long: 10,000 rows of 1,024 features with 256 outputs 14 ms beside
+29 ms on two Zen 5 cores, and the gradient of the weights 15 ms beside 27 ms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+from gnnscale.core.hardware import multiplies_by_onednn
+
+#: Multiply-accumulates from which oneDNN is faster: it compiles each new shape in 0.2 ms, and the
+#: rows of every mini-batch are another shape.
+_MIN_MACS = 50_000_000
+#: Inputs from which it is faster for the gradient of the weights.
+_MIN_INPUTS = 256
+
+
+def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """Return ``x W^T + b`` of ``layer``, differentiable as the layer is.
+
+    Args:
+        layer: its weights are float32.
+        x: ``[..., in_features]`` float32, on any device.
+    """
+    if not torch.is_grad_enabled():
+        return multiply(x, layer.weight, layer.bias)
+    if not _takes_onednn(x, layer.weight.numel()):
+        return layer(x)  # type: ignore[no-any-return]
+    out: torch.Tensor = _Product.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
+    return out
+
+
+def multiply(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return ``x W^T + b`` of ``weight`` ``[outputs, inputs]``, without gradients."""
+    with torch.no_grad():
+        if _takes_onednn(x, weight.numel()):
+            return _multiply(x, weight, bias)
+        return nn.functional.linear(x, weight, bias)
+
+
+def _takes_onednn(x: torch.Tensor, num_weights: int) -> bool:
+    return (
+        x.dim() == 2
+        and x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and len(x) * num_weights >= _MIN_MACS
+        and multiplies_by_onednn()
+    )
+
+
+def _multiply(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return ``x W^T + b`` by oneDNN; any strides are allowed."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+class _Product(torch.autograd.Function):
+    """``x W^T + b`` and its gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            _multiply(grad, weight.t()) if needs_x else None,
+            weight_gradient(x, grad) if needs_weight else None,
+            grad.sum(0) if needs_bias else None,
+        )
+
+
+def weight_gradient(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Return ``grad^T x``, ``[outputs, inputs]``, of ``x`` ``[n, inputs]`` and its product's."""
+    inputs, outputs = x.shape[1], grad.shape[1]
+    if inputs < _MIN_INPUTS or not _takes_onednn(x, inputs * outputs):
+        return grad.t() @ x
+    # The longer side of the result as its rows' length is up to twice as fast as the other way.
+    if inputs >= outputs:
+        return _multiply(grad.t(), x.t())
+    return _multiply(x.t(), grad.t()).t()
