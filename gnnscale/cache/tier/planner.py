@@ -82,6 +82,7 @@ class TierPlanner:
         self._num_free = len(self._free)
         self._num_hidden = (_OVERFLOW - 1) * num_staged
         self._in_flight = 0
+        self._has_ended = False
 
     @property
     def num_slots(self) -> int:
@@ -101,6 +102,10 @@ class TierPlanner:
     def expect(self, vertices: Array | None) -> None:
         """Append the next batch, the distinct rows ``[n]`` that it needs; None if it reads none."""
         self._later.append(vertices)
+
+    def end(self) -> None:
+        """Say that no batch follows those that are expected: the last ones need no window."""
+        self._has_ended = True
 
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
         """Plan the next batch that reads rows.
@@ -122,7 +127,10 @@ class TierPlanner:
             self._look_ahead()
         if not self._known:
             return None
-        if len(self._known) <= self._window if vertices is None else self._known[0] is not vertices:
+        if vertices is not None:
+            if self._known[0] is not vertices:
+                return None
+        elif len(self._known) <= self._window and not self._has_ended:
             return None
         found = self._policy.look_up()
         is_missing = found < 0

@@ -95,6 +95,12 @@ class TieredFeatures(FeatureStore):
             self._planner.expect(vertices)
             self._begin_reads()
 
+    def end(self) -> None:
+        """Say that no further step follows: the last ones are read ahead as those before them."""
+        with self._planning:
+            self._planner.end()
+            self._begin_reads()
+
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:

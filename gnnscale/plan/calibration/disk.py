@@ -10,10 +10,11 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import ConfigError
+from gnnscale.feature.disk import DEPTH, MAX_REQUEST_BYTES
 
 _SEED = 0
 _SMALL_BYTES = 4096
-_LARGE_BYTES = 1 << 18
+_LARGE_BYTES = MAX_REQUEST_BYTES
 #: Reads of a submission, and submissions under way: always more reads than are in flight.
 _READS = 512
 _SUBMISSIONS = 2
@@ -24,12 +25,12 @@ class DiskRates:
     """What a disk does when a run reads rows from it."""
 
     requests_per_s: float  #: random reads of 4 KiB
-    bytes_per_s: float  #: of random reads of 256 KiB
+    bytes_per_s: float  #: of random reads of 64 KiB
 
     @property
     def max_gap_bytes(self) -> int:
-        """Bytes that are read in the time of a request: a smaller gap is cheaper read than left."""
-        return round(self.bytes_per_s / self.requests_per_s)
+        """Bytes in the time of a request beside its own: a smaller gap is cheaper read than left."""
+        return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
 
     def seconds(self, num_requests: float, num_bytes: float) -> float:
         """Return how long so many requests of so many bytes in all take.
@@ -40,13 +41,13 @@ class DiskRates:
         return num_requests * max(each, 0.0) + num_bytes / self.bytes_per_s
 
 
-def disk_rates(path: str | Path, *, depth: int = 64, seconds: float = 0.5) -> DiskRates:
+def disk_rates(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:
     """Measure the disk of a file by reading random parts of it.
 
     If the file system has no direct reads, parts that are in memory make the rates higher.
 
     Args:
-        path: a file of at least 256 KiB; one that is larger than the disk's own memory gives rates
+        path: a file of at least 64 KiB; one that is larger than the disk's own memory gives rates
             that hold for large files.
         depth: reads in flight.
         seconds: of each of the two measurements, at least.

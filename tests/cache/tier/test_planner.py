@@ -41,6 +41,17 @@ def test_rows_that_stay_keep_their_slot():
     assert third.slots.tolist() == [3]  # slot 1 is yet to be given back
 
 
+def test_the_last_batches_are_planned_without_a_window():
+    planner = TierPlanner(belady(1, 2), num_kept=1, num_staged=4, window=2)
+    planner.expect(ids(0, 1))
+    planner.expect(ids(1))
+    assert planner.plan() is None
+    planner.end()
+    assert planner.plan().missing.tolist() == [0, 1]
+    assert planner.plan().num_hits == 1  # 1 is read again, and stayed
+    assert planner.plan() is None
+
+
 def test_slots_are_given_back_when_their_batch_was_served():
     planner = TierPlanner(belady(0, 0), num_kept=0, num_staged=2, window=0)
     for batch in (ids(0, 1), ids(2), ids(3, 4)):

@@ -77,14 +77,17 @@ def gathered(store, vertices, dtype=torch.float32):
     window=st.integers(0, 3),
     ahead=st.integers(1, 4),
     static=st.booleans(),
+    ends=st.booleans(),
 )
-def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static):
+def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, ends):
     store, _ = store_of(num_kept=num_kept, window=window, ahead=ahead, static=static)
     arrays = [np.array(each, np.int32) for each in steps]
     hits = misses = 0
     for step, each in enumerate(arrays + [None] * store.lead):
         if each is not None:
             store.expect(each)
+        elif step == len(arrays) and ends:
+            store.end()
         if 0 <= step - store.lead < len(arrays):
             vertices = arrays[step - store.lead]
             rows, traffic = gathered(store, vertices)
@@ -118,6 +121,15 @@ def test_reads_begin_while_steps_before_are_trained():
     gathered(store, steps[0])
     store.expect(steps[3])
     assert len(source.begun) == 3
+
+
+def test_reads_of_the_last_steps_begin_as_early():
+    store, source = store_of(window=3, ahead=2)
+    for each in ([0], [1], [2]):
+        store.expect(np.array(each, np.int32))
+    assert not source.begun
+    store.end()
+    assert len(source.begun) == 2
 
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])

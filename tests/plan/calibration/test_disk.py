@@ -10,7 +10,9 @@ from gnnscale.plan.calibration.disk import DiskRates, disk_rates
 
 
 def test_gap_is_what_is_read_in_the_time_of_a_request() -> None:
-    assert DiskRates(requests_per_s=50_000, bytes_per_s=1e9).max_gap_bytes == 20_000
+    # 20 microseconds a request, of which 4.096 are those of its 4 KiB.
+    assert DiskRates(requests_per_s=50_000, bytes_per_s=1e9).max_gap_bytes == 20_000 - 4096
+    assert DiskRates(requests_per_s=50_000, bytes_per_s=1e8).max_gap_bytes == 0
 
 
 def test_small_and_large_reads(tmp_path: Path) -> None:
@@ -59,8 +61,8 @@ def test_rates_are_requests_in_the_seconds_of_reading(
 
     monkeypatch.setattr(disk.ops, "RowReader", opened)
     rates = disk_rates(file, seconds=0.001)
-    assert rates == DiskRates(requests_per_s=750, bytes_per_s=750 * 2**18)
-    assert [(each.num_rows, each.row_bytes) for each in readers] == [(256, 4096), (4, 2**18)]
+    assert rates == DiskRates(requests_per_s=750, bytes_per_s=750 * 2**16)
+    assert [(each.num_rows, each.row_bytes) for each in readers] == [(256, 4096), (16, 2**16)]
     assert not any(each.is_open for each in readers)
 
 
