@@ -1412,8 +1412,9 @@ class RowReader:
             depth: reads in flight at most, 1 to 1024.
             max_gap_bytes: what is read in vain rather than by a separate request, at most 2^24.
                 The bytes that a disk reads in the time of a request, less those of the request, are
-                the best choice (``DiskRates`` of ``gnnscale.plan.calibration.disk``). Counted between the blocks
-                that are read; rows in the same or in adjacent blocks are always one request.
+                the best choice (``DiskRates`` of ``gnnscale.plan.calibration.disk``). Counted
+                between the blocks that are read; rows in the same or in adjacent blocks are always
+                one request.
             max_request_bytes: at most 2^24; a longer row is a request by itself. Requests in flight
                 may take 256 MiB together.
             engine: ``auto`` is io_uring for direct reads if this process may use it, else threads,

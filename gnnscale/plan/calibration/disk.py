@@ -29,7 +29,7 @@ class DiskRates:
 
     @property
     def max_gap_bytes(self) -> int:
-        """Bytes in the time of a request beside its own: a smaller gap is cheaper read than left."""
+        """Bytes read in a request's time beside its own: a gap is read if it is no larger."""
         return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
 
     def seconds(self, num_requests: float, num_bytes: float) -> float:
