@@ -6,16 +6,18 @@ its last step's end, from its first's beginning.
 
 - ``memory``: all rows in memory, without a limit: what the processor takes.
 - ``look_ahead``, ``out_degree``: policies of ``features=disk``.
+- ``mapped``: rows in a mapped file, of which the system keeps what it likes. Its epoch is a
+  forecast: ``--mapped-steps`` steps, the second half of which is taken for the others.
 - ``graphbolt``: features that stay in a mapped file. It samples and reads rows in some steps, the
   last half of which count, and computes nothing; ``--graphbolt PYTHON`` has DGL 2.1 and torch 2.2.
 
 A row that is missed counts once. The bound of an epoch is the longer of ``memory``, and of the
 missed rows at the rate that fio reads requests of their mean size with as many on their way.
+``scripts/draw_memory.py`` draws the figures of several ``--parts``.
 """
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import statistics
@@ -30,7 +32,7 @@ from bench.cases.cold_features import limited_group
 from bench.runner import SCRIPT, prepared, show, take
 
 #: Requests that fio has on their way, as many as the reader of rows.
-_DEPTH = 64
+_DEPTH = 256
 _FIO_S = 4
 _SEEDS = 1024
 _MIB = 1 << 20
@@ -41,10 +43,11 @@ OWN = ("look_ahead", "out_degree")
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--features", type=int, default=1024, help="features of a vertex")
-    parser.add_argument("--part", type=float, default=0.25, help="of the rows that memory holds")
+    parser.add_argument("--parts", default="0.25", help="of the rows that memory holds")
     parser.add_argument("--fanouts", default="[15,10]")
     parser.add_argument("--systems", default="memory,look_ahead,out_degree")
     parser.add_argument("--max-steps", type=int, help="of an epoch; default: all of them")
+    parser.add_argument("--mapped-steps", type=int, default=16)
     parser.add_argument("--graphbolt", help="a Python that has DGL 2.1, beside torch 2.2")
     parser.add_argument("--graphbolt-steps", type=int, default=12)
     take(parser, threads=2, rounds=1, store=None)
@@ -55,8 +58,10 @@ def forget_files() -> None:
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
-def epoch(store: Path, options: argparse.Namespace, *given: str, group: Path | None) -> Any:
-    """Train until an epoch is done, and return what its steps took and read."""
+def epoch(
+    store: Path, options: argparse.Namespace, *given: str, group: Path | None, num_steps: int
+) -> Any:
+    """Train ``num_steps`` steps of an epoch, and return what they took and read."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, "-m", "gnnscale", "train", "dataset=rmat_products"),
@@ -78,7 +83,7 @@ def epoch(store: Path, options: argparse.Namespace, *given: str, group: Path | N
         start = time.perf_counter()
         with open(f"{folder}.log", "w+") as log:
             run = subprocess.Popen(command, cwd=SCRIPT, stdout=log, stderr=log)
-            steps, first_s = _wait_for_steps(Path(folder) / "steps.jsonl", run, start, options)
+            steps, first_s = _wait_for_steps(Path(folder) / "steps.jsonl", run, start, num_steps)
             run.send_signal(signal.SIGINT)
             run.wait()
             log.seek(0)
@@ -90,19 +95,20 @@ def epoch(store: Path, options: argparse.Namespace, *given: str, group: Path | N
         for step in steps:
             for name, count in step["devices"][0].get("traffic", {}).get("tier", {}).items():
                 tier[name] = tier.get(name, 0) + count
+        seconds = [step["seconds"] for step in steps]
+        half, missing = num_steps // 2, options.num_steps - num_steps
+        forecast = missing * (seconds[-1] - seconds[half - 1]) / (num_steps - half)
         return {
-            "seconds": steps[-1]["seconds"],
+            "seconds": seconds[-1] + forecast,
             "first_step_s": first_s,
-            "num_steps": len(steps),
+            "num_steps": num_steps,
             **tier,
         }
 
 
-def _wait_for_steps(
-    file: Path, run: Any, start: float, options: argparse.Namespace
-) -> tuple[list[Any], float]:
-    """Return the steps of an epoch, and when the first was done."""
-    first_s, wanted = 0.0, options.max_steps or options.steps_per_epoch
+def _wait_for_steps(file: Path, run: Any, start: float, wanted: int) -> tuple[list[Any], float]:
+    """Return the first ``wanted`` steps, and when the first was done."""
+    first_s = 0.0
     while run.poll() is None:
         time.sleep(0.2)
         lines = file.read_text().splitlines() if file.exists() else []
@@ -147,57 +153,84 @@ def run(options: argparse.Namespace) -> Any:
     )
     meta = json.loads((store / "meta.json").read_text())
     features = store / "features.npy"
-    row_bytes = (features.stat().st_size) // meta["num_vertices"]
-    options.steps_per_epoch = -(-meta["arrays"]["train_idx"]["shape"][0] // _SEEDS)
-    rows_bytes = round(options.part * features.stat().st_size)
-    limit = rows_bytes + _PROCESS_MIB * _MIB + (store / "indices.npy").stat().st_size
-    found: dict[str, Any] = {}
-    for system in options.systems.split(","):
-        given = ["features=host"]
-        if system in OWN:
-            given = [f"features.policy={system}", f"features.memory_bytes={rows_bytes}"]
-            given = ["features=disk", *given]
-        rounds = []
-        for _ in range(options.rounds):
-            if system == "memory":
-                rounds.append(epoch(store, options, *given, group=None))
-                continue
+    steps_per_epoch = -(-meta["arrays"]["train_idx"]["shape"][0] // _SEEDS)
+    options.num_steps = options.max_steps or steps_per_epoch
+    figures: dict[str, Any] = {
+        "num_steps": options.num_steps,
+        "row_bytes": features.stat().st_size // meta["num_vertices"],
+        "feature_bytes": features.stat().st_size,
+        "parts": [],
+    }
+    systems = options.systems.split(",")
+    if "memory" in systems:
+        figures["memory"] = measure("memory", store, options, 0)
+    for part in map(float, options.parts.split(",")):
+        rows_bytes = round(part * figures["feature_bytes"])
+        own = {
+            name: measure(name, store, options, rows_bytes) for name in systems if name != "memory"
+        }
+        limit = _limit(store, rows_bytes)
+        figures["parts"].append({"part": part, "limit_bytes": limit, "systems": own})
+        _report(figures, figures["parts"][-1], features)
+        if options.graphbolt is not None:
             with limited_group(limit) as group:
-                rounds.append(epoch(store, options, *given, group=group))
-        middle = statistics.median_low(each["seconds"] for each in rounds)
-        found[system] = next(each for each in rounds if each["seconds"] == middle)
-    _report(found, options, features, row_bytes, limit)
-    if options.graphbolt is not None:
-        with limited_group(limit) as group:
-            step_s = graphbolt(store, options, group)
-        own = found["look_ahead"]["seconds"] / found["look_ahead"]["num_steps"]
-        found["graphbolt"] = {"step_s": step_s}
-        rows = [["graphbolt, no computation", f"{step_s:.2f}", f"{step_s / own:.1f}x"]]
-        show("a step", ["system", "seconds", "of look_ahead's"], rows)
-    return found
+                step_s = graphbolt(store, options, group)
+            own["graphbolt"] = {"step_s": step_s}
+            ours = own["look_ahead"]["seconds"] / own["look_ahead"]["num_steps"]
+            rows = [["graphbolt, no computation", f"{step_s:.2f}", f"{step_s / ours:.1f}x"]]
+            show("a step", ["system", "seconds", "of look_ahead's"], rows)
+    return figures
 
 
-def _report(
-    found: dict[str, Any], options: Any, features: Path, row_bytes: int, limit: int
-) -> None:
+def _limit(store: Path, rows_bytes: int) -> int:
+    return rows_bytes + _PROCESS_MIB * _MIB + (store / "indices.npy").stat().st_size
+
+
+def measure(system: str, store: Path, options: argparse.Namespace, rows_bytes: int) -> Any:
+    """Return the round of ``system`` whose epoch is the median, with so much memory for rows."""
+    given, num_steps = ["features=host"], options.num_steps
+    if system in OWN:
+        given = [f"features.policy={system}", f"features.memory_bytes={rows_bytes}"]
+        given = ["features=disk", *given]
+    elif system == "mapped":
+        num_steps = min(options.mapped_steps, num_steps)
+        # A run that finds too little memory would read from the disk by itself.
+        given += ["runtime.deterministic=true"]
+    rounds = []
+    for _ in range(options.rounds):
+        if system == "memory":
+            rounds.append(epoch(store, options, *given, group=None, num_steps=num_steps))
+            continue
+        with limited_group(_limit(store, rows_bytes)) as group:
+            rounds.append(epoch(store, options, *given, group=group, num_steps=num_steps))
+    middle = statistics.median_low(each["seconds"] for each in rounds)
+    return next(each for each in rounds if each["seconds"] == middle)
+
+
+def _report(figures: dict[str, Any], part: dict[str, Any], features: Path) -> None:
+    """Add the bound of each system of ``part``, and show them."""
     rows = []
-    compute_s = found["memory"]["seconds"] if "memory" in found else 0.0
-    for name, each in found.items():
+    compute_s = figures["memory"]["seconds"] if "memory" in figures else 0.0
+    if compute_s:
+        rows.append(["memory", f"{compute_s:.1f}", f"{figures['memory']['first_step_s']:.1f}"])
+    for name, each in part["systems"].items():
         shown = [name, f"{each['seconds']:.1f}", f"{each['first_step_s']:.1f}"]
         if each.get("misses"):
             size = each["link_bytes"] / each["link_requests"]
             rate = disk_rate(features, round(size))
-            read_s = each["misses"] * row_bytes / rate
+            read_s = each["misses"] * figures["row_bytes"] / rate
             each |= {"fio_bytes_per_s": rate, "bound_s": max(compute_s, read_s)}
             own_rate = each["link_bytes"] / each["seconds"]
             hit = each["hits"] / (each["hits"] + each["misses"])
             shown += [f"{hit:.1%}", f"{size:,.0f}", f"{own_rate / 1e6:,.0f}", f"{rate / 1e6:,.0f}"]
             shown += [f"{each['waited_us'] / 1e6:.1f}", f"{read_s:.1f}"]
             shown += [f"{each['seconds'] / each['bound_s']:.2f}x"]
-        else:
-            shown += [""] * 7
         rows.append(shown)
     columns = ["system", "epoch s", "first step s", "in memory", "bytes a request", "MB/s"]
     columns += ["fio MB/s", "waited s", "missed at fio's rate s", "of the bound"]
-    title = f"{os.path.getsize(features) / 1e9:.1f} GB of features, group of {limit / 1e9:.1f} GB"
+    rows = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
+    title = (
+        f"{figures['feature_bytes'] / 1e9:.1f} GB of features, {part['part']:.0%} in memory, "
+        f"group of {part['limit_bytes'] / 1e9:.1f} GB"
+    )
     show(title, columns, rows)
