@@ -21,10 +21,10 @@ from gnnscale.core import ConfigError, explain, one_line
 from gnnscale.core.hardware import (
     leads_machine,
     let_idle_threads_sleep,
-    process_age_s,
     restarting_run,
     torchrun_rank,
 )
+from gnnscale.core.process_state import process_age_s
 from gnnscale.options import compose, run_directory, user_code
 from gnnscale.options.config import typed
 

@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -233,16 +232,6 @@ def _page_cache(stat: Path, prefix: str) -> int:
     names = (f"{prefix}inactive_file", f"{prefix}active_file")
     entries = (line.split() for line in stat.read_text().splitlines())
     return sum(int(value) for name, value in entries if name in names)
-
-
-def process_age_s() -> float | None:
-    """Return the seconds since this process was started; None if unknown."""
-    try:
-        fields = (_PROC / "self" / "stat").read_text().rpartition(")")[2].split()
-        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
-    except (OSError, AttributeError):
-        return None
 
 
 _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}

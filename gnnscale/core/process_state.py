@@ -1,6 +1,7 @@
 """What the system knows of a process of this machine."""
 
 import os
+import time
 from pathlib import Path
 
 
@@ -20,6 +21,14 @@ def start_of(number: int) -> int:
     """Return when a process started, in the system's clock ticks; 0 if there is no such process."""
     stat = process_stat(number)
     return int(stat[19]) if stat else 0
+
+
+def process_age_s() -> float | None:
+    """Return the seconds since this process was started; None if unknown."""
+    started = start_of(os.getpid())
+    if not started or not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
 def own_process() -> tuple[int, int]:
