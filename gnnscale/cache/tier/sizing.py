@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-
-import numpy as np
 
 from gnnscale.artifact.files import size
-from gnnscale.cache.belady import Belady, belady_bytes
+from gnnscale.cache.belady import belady_bytes
+from gnnscale.cache.tier.misses import Misses, expect_misses
 from gnnscale.core import Array, ConfigError, Int32Array
 
 #: Steps whose rows may be on their way at once.
@@ -22,34 +20,6 @@ MIN_WINDOW, MAX_WINDOW = 2, 32
 _WINDOW_PART = 0.1
 #: Bytes for each row that is held, beside the row: slots of two kinds, key and next use (Belady).
 _SLOT_BYTES = 32
-#: Batches of a sample that say how many rows a batch misses, once memory is full.
-_LAST = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Misses:
-    """What a usual mini-batch misses, once memory is full."""
-
-    num_rows: int  #: rows that it needs
-    #: ``[m]`` those that memory lacks, ascending
-    vertices: Array
-
-    @property
-    def rate(self) -> float:
-        """The part of its rows that it misses."""
-        return len(self.vertices) / max(self.num_rows, 1)
-
-    def requests(self, *, row_bytes: int, max_gap_bytes: int) -> tuple[int, int]:
-        """Return the requests that read them from a file, and the bytes of these.
-
-        Rows with at most ``max_gap_bytes`` between them are read by one request.
-        """
-        if not len(self.vertices):
-            return 0, 0
-        gaps = (np.diff(self.vertices.astype(np.int64)) - 1) * row_bytes
-        closed = gaps <= max_gap_bytes
-        num_bytes = len(self.vertices) * row_bytes + int(gaps[closed].sum())
-        return 1 + int((~closed).sum()), num_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +55,7 @@ def size_tier(
     memory_bytes: int,
     window: int | None,
     priority: Int32Array,
+    num_steps: int,
     num_threads: int,
 ) -> TierSizes:
     """Divide memory among rows that stay, rows on their way, and what is known of the next steps.
@@ -95,7 +66,8 @@ def size_tier(
         row_bytes: bytes of a row.
         memory_bytes: memory for all of this.
         window: steps that are looked ahead; None for as many as help.
-        priority: ``[num_rows]`` the order of rows that are read equally soon.
+        priority: ``[num_rows]`` out-degrees, the order of rows that are read equally soon.
+        num_steps: of an epoch.
 
     Raises:
         ConfigError: the rows of a step do not fit.
@@ -121,7 +93,12 @@ def size_tier(
         chosen = _choose_window(slots, sample, memory_bytes)
         slots = max(slots_beside(chosen), batch_rows)
     misses = expect_misses(
-        sample.vertices, slots, chosen, priority=priority, num_threads=num_threads
+        sample.vertices,
+        slots,
+        chosen,
+        priority=priority,
+        num_steps=num_steps,
+        num_threads=num_threads,
     )
     staged = _staged(slots, num_rows, batch_rows, misses)
     return TierSizes(
@@ -139,49 +116,4 @@ def _staged(slots: int, num_rows: int, batch_rows: int, misses: Misses) -> int:
     """Return slots for what two steps miss once memory is full: one is read, one is trained."""
     if slots >= num_rows + batch_rows:
         return batch_rows
-    return max(1, min(2 * len(misses.vertices), slots // 2))
-
-
-def expect_misses(
-    batches: Sequence[Array],
-    num_kept: int,
-    window: int,
-    *,
-    priority: Int32Array,
-    num_threads: int,
-) -> Misses:
-    """Return what a mini-batch misses once ``num_kept`` rows are in memory.
-
-    The run's first mini-batches are served. If they do not fill the memory, what they would miss of
-    the rows with the highest priority stands for what the run will miss.
-
-    Args:
-        batches: the run's first mini-batches.
-        window: steps that are known beyond the one that is served.
-        priority: ``[num_rows]`` the order of rows that are read equally soon.
-    """
-    num_kept = min(num_kept, len(priority))
-    policy = Belady(
-        len(priority), num_kept, window=window, priority=priority, num_threads=num_threads
-    )
-    known = iter(batches)
-    for each in islice(known, window):
-        policy.expect(each)
-    read, missing = 0, []
-    for batch in batches:
-        following = next(known, None)
-        if following is not None:
-            policy.expect(following)
-        missing.append(np.sort(batch[policy.look_up() < 0]))
-        read += policy.advance().counts.num_misses
-    if read < num_kept and num_kept < len(priority):
-        least = np.partition(priority, len(priority) - num_kept)[len(priority) - num_kept]
-        missing = [np.sort(each[priority[each] < least]) for each in batches]
-    elif num_kept == len(priority):
-        missing = [each[:0] for each in batches]
-    if not missing:
-        return Misses(num_rows=0, vertices=np.zeros(0, np.int64))
-    # The usual one of the last, which saw memory full.
-    last = sorted(range(len(missing))[-_LAST:], key=lambda each: len(missing[each]))
-    usual = last[len(last) // 2]
-    return Misses(num_rows=len(batches[usual]), vertices=missing[usual])
+    return max(1, min(2 * misses.when_full, slots // 2))

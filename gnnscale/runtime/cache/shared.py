@@ -204,7 +204,7 @@ def open_shared(
     priority = out_degree(graph)
     window = steps_ahead(options.window, config)
     each = memory // group.local_size
-    sizes = _sizes(rows, window, sample, each, priority, config.num_threads)
+    sizes = _sizes(rows, window, sample, each, priority, order.steps_per_epoch, config.num_threads)
     policy = Belady(
         len(priority),
         sizes.num_kept,
@@ -231,6 +231,7 @@ def _sizes(
     sample: SampledBatches,
     memory_bytes: int,
     priority: Int32Array,
+    num_steps: int,
     num_threads: int,
 ) -> TierSizes:
     """Divide memory: own rows of two steps, other machines' rows, and buffers for these."""
@@ -247,6 +248,7 @@ def _sizes(
             memory_bytes=max(memory_bytes, 0),
             window=window,
             priority=priority,
+            num_steps=num_steps,
             num_threads=num_threads,
         )
 

@@ -13,12 +13,12 @@ from gnnscale.artifact.files import size
 from gnnscale.cache.belady import Belady
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.cache.tier.misses import Misses
 from gnnscale.cache.tier.planner import Policy, TierPlanner
 from gnnscale.cache.tier.policy import StaticRows
 from gnnscale.cache.tier.sizing import (
     AHEAD,
     MAX_WINDOW,
-    Misses,
     SampledBatches,
     TierSizes,
     size_tier,
@@ -106,6 +106,7 @@ def open_tier(
         memory_bytes=memory // group.local_size,
         window=steps_ahead(options.window, config),
         priority=priority,
+        num_steps=order.steps_per_epoch,
         num_threads=config.num_threads,
     )
     kept = None

@@ -25,6 +25,7 @@ def sizes(memory_bytes, *, given=None, window=None):
         memory_bytes=memory_bytes,
         window=window,
         priority=np.zeros(NUM_ROWS, np.int32),
+        num_steps=20,
         num_threads=1,
     )
 

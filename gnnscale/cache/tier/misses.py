@@ -1,0 +1,161 @@
+"""What mini-batches miss of the rows in memory: while these come, and once memory is full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.cache.belady import Belady
+from gnnscale.core import Array, Float64Array, Int32Array, Int64Array
+
+#: Batches of a sample that say what one misses, once memory is full.
+_LAST = 4
+#: Degrees from one to its double are so many classes, whose vertices are read alike.
+_CLASSES_PER_DOUBLING = 4
+#: Rows whose degrees are counted in one go.
+_COUNTED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misses:
+    """What a mini-batch misses."""
+
+    num_rows: int  #: rows that it needs
+    mean: float  #: rows that it misses, over an epoch that begins with empty memory
+    when_full: int  #: rows that it misses when memory has just become full, or at the epoch's end
+    #: ``[m]`` what one of them misses, ascending
+    vertices: Array
+
+    @property
+    def rate(self) -> float:
+        """The part of its rows that it misses, over an epoch."""
+        return self.mean / max(self.num_rows, 1)
+
+    def requests(self, *, row_bytes: int, max_gap_bytes: int) -> tuple[int, int]:
+        """Return the requests that read ``vertices`` from a file, and the bytes of these.
+
+        Rows with at most ``max_gap_bytes`` between them are read by one request.
+        """
+        if not len(self.vertices):
+            return 0, 0
+        gaps = (np.diff(self.vertices.astype(np.int64)) - 1) * row_bytes
+        closed = gaps <= max_gap_bytes
+        num_bytes = len(self.vertices) * row_bytes + int(gaps[closed].sum())
+        return 1 + int((~closed).sum()), num_bytes
+
+
+def expect_misses(
+    batches: Sequence[Array],
+    num_kept: int,
+    window: int,
+    *,
+    priority: Int32Array,
+    num_steps: int,
+    num_threads: int,
+) -> Misses:
+    """Return what a mini-batch misses while ``num_kept`` rows come into memory, and thereafter.
+
+    The run's first mini-batches are served. If they do not fill the memory, the chances of their
+    vertices say what later ones will miss.
+
+    Args:
+        batches: the run's first mini-batches.
+        window: steps that are known beyond the one that is served.
+        priority: ``[num_rows]`` the out-degree of each row, which also decides among rows that are
+            read equally soon.
+        num_steps: of an epoch.
+    """
+    num_kept = min(num_kept, len(priority))
+    missing = _served(batches, num_kept, window, priority, num_threads)
+    if not missing:
+        return Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.zeros(0, np.int64))
+    # The usual one of the last.
+    last = sorted(range(len(missing))[-_LAST:], key=lambda each: len(missing[each]))
+    usual = last[len(last) // 2]
+    counts = [len(each) for each in missing[:num_steps]]
+    if (sum(counts) >= num_kept and num_kept < len(priority)) or num_steps <= len(batches):
+        when_full = len(missing[usual])
+        mean = (sum(counts) + (num_steps - len(counts)) * when_full) / max(num_steps, 1)
+    else:
+        mean, when_full = ReadChances.of(batches, priority).misses(num_kept, num_steps)
+    return Misses(
+        num_rows=len(batches[usual]), mean=mean, when_full=when_full, vertices=missing[usual]
+    )
+
+
+def _served(
+    batches: Sequence[Array], num_kept: int, window: int, priority: Int32Array, num_threads: int
+) -> list[Array]:
+    """Return what each batch misses, ascending, from empty memory on."""
+    policy = Belady(
+        len(priority), num_kept, window=window, priority=priority, num_threads=num_threads
+    )
+    known = iter(batches)
+    for each in islice(known, window):
+        policy.expect(each)
+    missing = []
+    for batch in batches:
+        following = next(known, None)
+        if following is not None:
+            policy.expect(following)
+        missing.append(np.sort(batch[policy.look_up() < 0]))
+        policy.advance()
+    return missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadChances:
+    """How likely a mini-batch reads a vertex, by its out-degree: those of a class are alike."""
+
+    num_vertices: Int64Array  #: ``[num_classes]``
+    chance: Float64Array  #: ``[num_classes]`` of each vertex of the class
+
+    @classmethod
+    def of(cls, batches: Sequence[Array], degrees: Int32Array) -> ReadChances:
+        """Count the classes of the vertices of ``batches``, and of all.
+
+        Args:
+            degrees: ``[num_vertices]`` out-degree.
+        """
+        highest = int(degrees.max(initial=0)) + 1
+        doublings = np.log2(np.arange(highest) + 1.0)
+        classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
+        every = np.zeros(highest, np.int64)
+        for part in row_slices(len(degrees), degrees.itemsize, _COUNTED_BYTES):
+            every += np.bincount(degrees[part], minlength=highest)
+        read = sum(
+            (np.bincount(degrees[each], minlength=highest) for each in batches),
+            start=np.zeros(highest, np.int64),
+        )
+        num_vertices = np.bincount(classes, weights=every)
+        reads = np.bincount(classes, weights=read) / max(len(batches), 1)
+        chance = np.minimum(reads / np.maximum(num_vertices, 1), 1.0)
+        return cls(num_vertices=num_vertices.astype(np.int64), chance=chance)
+
+    def distinct(self, num_steps: int) -> float:
+        """Return how many vertices so many mini-batches read at least once."""
+        return float(self.num_vertices @ (1 - (1 - self.chance) ** num_steps))
+
+    def misses(self, num_kept: int, num_steps: int) -> tuple[float, int]:
+        """Return the misses of a step over ``num_steps``, and those once memory is full.
+
+        Memory takes every row that is read until it has ``num_kept``; then the likeliest ones stay.
+        """
+        fills = num_steps
+        if self.distinct(num_steps) > num_kept:
+            first = 0  # memory has room after this step, and is full after ``fills``
+            while fills - first > 1:
+                middle = (first + fills) // 2
+                has_room = self.distinct(middle) <= num_kept
+                first, fills = (middle, fills) if has_room else (first, middle)
+        likeliest = np.argsort(-self.chance, kind="stable")
+        of_class = self.num_vertices[likeliest]
+        left = np.clip(np.cumsum(of_class) - num_kept, 0, of_class)
+        steady = float(left @ self.chance[likeliest])
+        new = float(self.num_vertices @ (self.chance * (1 - self.chance) ** max(fills - 1, 0)))
+        total = min(self.distinct(num_steps), num_kept) + (num_steps - fills) * steady
+        return total / max(num_steps, 1), round(max(new, steady))
