@@ -88,7 +88,7 @@ class LinearAggregationLayer(GraphLayer):
 
     @property
     def product(self) -> nn.Linear | None:
-        """The product that ``update`` begins with, None if there is none.
+        """The product that ``update`` begins with; None without one.
 
         Its columns are those of aggregated rows; if a vertex's own row is concatenated, these come
         after as many of the own row.

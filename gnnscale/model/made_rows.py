@@ -55,7 +55,7 @@ class MadeRowsLayer(GraphLayer):
 
     #: columns that are made of a row
     width: int
-    #: those that are made apart are a multiple
+    #: a pass makes a multiple of so many of them
     step: int = _COLUMNS
     #: whether ``update`` takes the rows of destinations that were not made
     reads_own: bool = False

@@ -34,7 +34,7 @@ def estimated_s(
 
     Args:
         store: the rows that the first layer reads.
-        features: what an encoder makes them of; None if there is none.
+        features: what an encoder makes them of; None without an encoder.
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0

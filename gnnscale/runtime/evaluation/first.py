@@ -55,7 +55,7 @@ class FirstLayer:
         """Yield pieces of ``vertices``, after the passes that these need.
 
         Args:
-            advance: is told how many vertices are done in a pass.
+            advance: takes how many vertices a pass has done.
         """
         layer, blocks = self._plan.layer, self._plan.blocks
         with closing(self._reader()) as reader:
@@ -98,8 +98,11 @@ class FirstLayer:
     def _store_of(self, rows: MemoryRows, reader: FeatureReader) -> MadeRows:
         vertices, num_vertices = self._plan.vertices, self._graph.num_vertices
         places: Callable[[Array], Array] | None = None
-        if len(rows.rows) < len(vertices):  # those of a trial stand for all
-            places = partial(np.mod, len(rows.rows))
+        if (count := len(rows.rows)) < len(vertices):  # those of a trial stand for all
+
+            def places(asked: Array) -> Array:
+                return asked % count
+
         elif not isinstance(vertices, range):
             places = Ranks(vertices, num_vertices).of
         return MadeRows(rows, places, reader, num_vertices, num_threads=self._workers.each)

@@ -99,7 +99,7 @@ def make_rows(
         vertices: they ascend.
         write: takes the number of the first row.
         width: features of a row.
-        advance: is told how many rows are done.
+        advance: takes how many rows are done.
     """
 
     def stretches() -> Iterator[tuple[int, Reading]]:

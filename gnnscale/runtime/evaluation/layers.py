@@ -153,7 +153,7 @@ class LayerPass:
         """Yield pieces of layer ``index``, in groups that are computed one after the other.
 
         Args:
-            advance: is told how many vertices a pass before them has done.
+            advance: takes how many vertices a pass before them has done.
         """
         if index == 0 and self.makes_rows:
             yield from self.first(rows).pieces(vertices, advance)

@@ -175,9 +175,11 @@ def _in_order_s(
     if isinstance(vertices, range):
         return graph.feature_bytes / rates.bytes_per_s
     gaps = np.abs(np.diff(vertices)) * store.row_bytes
-    apart = 1 + int((gaps > max(rates.max_gap_bytes, store.row_bytes)).sum())
-    num_bytes = min(gaps.sum(where=gaps <= rates.max_gap_bytes) + apart * store.row_bytes, 1 << 62)
-    return rates.seconds(apart, float(num_bytes))
+    num_runs = 1 + int((gaps > max(rates.max_gap_bytes, store.row_bytes)).sum())
+    num_bytes = min(
+        gaps.sum(where=gaps <= rates.max_gap_bytes) + num_runs * store.row_bytes, 1 << 62
+    )
+    return rates.seconds(num_runs, float(num_bytes))
 
 
 def _chunks_s(

@@ -44,6 +44,7 @@ LIMITS = Limits(
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "_STRETCH_BYTES", 4 * 80 * 50)
+    monkeypatch.setattr(first, "_TRIED_BYTES", 4 * 80 * 100)
 
 
 @pytest.fixture
