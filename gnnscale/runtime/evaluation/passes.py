@@ -52,6 +52,8 @@ def with_passes(
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work
+    if store.from_disk and not isinstance(graph.features, np.memmap):
+        return work
     if model.encoder is not None:
         return _with_encoded(work, model, graph, store, limits)
     layer = made_rows_layer(model.layer(0), store.width)
