@@ -121,16 +121,20 @@ class LayerwiseInference:
             f"{size(work.plan.memory_bytes)} of memory for hidden layers{self._reading(work)}"
         )
 
+    @property
+    def _from_disk(self) -> bool:
+        """Whether most features are not in memory when they are read."""
+        return isinstance(self._features, HostFeatures) and self._features.from_disk
+
     def _reading(self, work: Work) -> str:
         """Return what passes over the features take, and how features on the disk are read."""
-        from_disk = isinstance(self._features, HostFeatures) and self._features.from_disk
         if work.inputs is not None:
             made = f", {size(work.inputs.memory_bytes)} for rows of the first one"
-            if not from_disk:
+            if not self._from_disk:
                 return made
             passes = work.inputs.num_passes
             return f"{made}; passes over the features: {passes}"
-        if not from_disk:
+        if not self._from_disk:
             return ""
         if work.encoded is not None:
             return "; passes over the features: 1"
@@ -170,6 +174,9 @@ class LayerwiseInference:
         if self._device is not None:
             yield from self._device.inferred_rows(self._model, self.work(vertices).needed)
             return
+        if self._from_disk:
+            # Training has taken memory since this was planned, and rows made of the file take most.
+            self._last = None
         # What the layers read: number 0 the features, n the output of layer n - 1.
         stores: list[FeatureStore] = [self._store]
         with self._passes(vertices) as (passes, work):

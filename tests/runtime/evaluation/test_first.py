@@ -10,10 +10,11 @@ import torch
 
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.core import hardware
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import APPNP, GAT, GCN, GIN, SGC, GATv2, GraphSAGE
-from gnnscale.runtime.evaluation import first, inputs
+from gnnscale.runtime.evaluation import first, inputs, passes
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.plan import Limits
 from gnnscale.sampler import NeighborSampler
@@ -275,3 +276,28 @@ def test_threads_change_nothing(random_graph: Any, on_disk: Any) -> None:
     model = GraphSAGE(hidden=16).build(num_features=80, num_classes=5)
     infer = partial(LayerwiseInference, model, graph, store=store, limits=LIMITS)
     assert torch.equal(infer(num_threads=1).logits(), infer(num_threads=4).logits())
+
+
+def test_passes_are_planned_by_the_memory_that_is_left_then(
+    random_graph: Any, on_disk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, store = on_disk(random_graph(400, 4000, num_features=80))
+    model = GCN(hidden=32).build(num_features=80, num_classes=5)
+    limits = replace(LIMITS, made_bytes=None, file_chunk_edges=10)
+    available = 1 << 20
+    monkeypatch.setattr(
+        passes,
+        "find_memory",
+        lambda: hardware.Memory(total=available, available=available, installed=available),
+    )
+    inference = LayerwiseInference(model, graph, num_threads=1, store=store, limits=limits)
+    inference.prepare(None)
+    before = inference.work(None).inputs
+    assert before is not None
+    assert len(before.blocks) == 1
+    available = 100_000
+    logits = inference.logits()
+    after = inference.work(None).inputs
+    assert after is not None
+    assert len(after.blocks) == 2
+    assert close(logits, full_batch(model, graph, np.arange(400)))
