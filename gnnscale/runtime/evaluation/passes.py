@@ -15,7 +15,7 @@ from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.feature.disk import features_file
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.model.made_rows import MadeRowsLayer, SumsOfProducts, made_rows_layer
+from gnnscale.model.made_rows import MadeRowsLayer, made_rows_layer
 from gnnscale.plan.calibration.disk import DiskRates, disk_rates
 from gnnscale.runtime.evaluation.plan import InputPlan, Limits, Work, needed_vertices
 from gnnscale.runtime.evaluation.rows import file_bytes
@@ -47,8 +47,7 @@ def with_passes(
     """Return ``work`` with the passes that its first layer takes, if these are faster.
 
     Features that exceed memory are read in passes if that takes the disk less time. Of others, rows
-    are made first if all are needed, they fit, and they are narrower than the features, or would be
-    made again in each chunk.
+    are made first if all are needed, they fit, and they would be made again in each chunk.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work
@@ -65,7 +64,7 @@ def with_passes(
         fits = 4 * layer.width * graph.num_vertices <= memory
         # What is kept for the next call depends on no weight.
         kept = 4 * store.width * graph.num_vertices <= limits.kept_bytes
-        if kept or not (isinstance(first, range) and fits and _saves(layer, store)):
+        if kept or not (isinstance(first, range) and fits and layer.repeats):
             return work
         return _with(work, _planned(layer, first, memory, first))
     (vertices,) = needed_vertices(
@@ -120,13 +119,6 @@ def _memory(work: Work, graph: Graph, store: HostFeatures, limits: Limits) -> in
     # Mapped features, of which the system counts what it has as available, are to stay.
     mapped = graph.path is not None and not store.from_disk
     return memory - (graph.feature_bytes + graph.topology_bytes if mapped else 0)
-
-
-def _saves(layer: MadeRowsLayer, store: HostFeatures) -> bool:
-    """Return whether making rows in memory first takes less work."""
-    if isinstance(layer, SumsOfProducts):
-        return layer.projects and 4 * layer.width < store.row_bytes
-    return layer.repeats
 
 
 def _planned(
