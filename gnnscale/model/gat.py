@@ -200,6 +200,10 @@ def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Ten
     return src[sources] + dst[torch.from_numpy(destinations)]
 
 
+#: All heads of a layer.
+_ALL = slice(None)
+
+
 class AttentionLayer(GraphLayer):
     """``h'_v = ‖_k sum_u alpha_k(u, v) z_k(u) + b`` over u in N(v) and v.
 
@@ -231,15 +235,26 @@ class AttentionLayer(GraphLayer):
         self.width = num_out if average else num_out // num_heads
         self.bias = nn.Parameter(torch.zeros(num_out))
 
+    @property
+    def own_product(self) -> nn.Linear | None:
+        """The product that projects destinations for scores; None if that of sources does."""
+        return None
+
     def scores(
-        self, x: torch.Tensor, z: torch.Tensor, block: Block, attr: torch.Tensor | None = None
+        self,
+        own: torch.Tensor,
+        z: torch.Tensor,
+        block: Block,
+        attr: torch.Tensor | None = None,
+        heads: slice = _ALL,
     ) -> torch.Tensor:
         """Return the score of each edge before the softmax, ``[num_edges, num_heads]`` float32.
 
         Args:
-            x: ``[num_src, num_in]`` rows of sources, destinations first.
-            z: ``[num_src, num_heads, width]`` float32, these projected.
+            own: ``[num_dst, num_heads, width]`` float32, projected destinations.
+            z: ``[num_src, num_heads, width]`` float32, projected sources.
             attr: ``[num_edges, edge_dim]`` float32 features of edges; None if they are not read.
+            heads: those of the layer that ``own`` and ``z`` are of.
         """
         raise NotImplementedError
 
@@ -261,9 +276,15 @@ class AttentionLayer(GraphLayer):
         attr = attr_with_own(block, degrees) if self.uses_edge_features else None
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
-        out = attend(self.scores(x, z, block, attr), z, block)
-        merged = out.mean(1) if self.average else out.flatten(1)
-        return (merged + self.bias).to(x.dtype)
+        own = z[: block.num_dst]
+        if self.own_product is not None:
+            own = linear(self.own_product, x[: block.num_dst]).float().view_as(own)
+        out = attend(self.scores(own, z, block, attr), z, block)
+        return self.merge(out).to(x.dtype)
+
+    def merge(self, out: torch.Tensor) -> torch.Tensor:
+        """Concatenate or average the heads of ``out`` ``[num_dst, num_heads, width]``."""
+        return (out.mean(1) if self.average else out.flatten(1)) + self.bias
 
 
 def attr_with_own(block: Block, degrees: Degrees) -> torch.Tensor:
@@ -313,16 +334,22 @@ class GATLayer(AttentionLayer):
         return replace(cost, products=cost.products[:1])
 
     def scores(
-        self, x: torch.Tensor, z: torch.Tensor, block: Block, attr: torch.Tensor | None = None
+        self,
+        own: torch.Tensor,
+        z: torch.Tensor,
+        block: Block,
+        attr: torch.Tensor | None = None,
+        heads: slice = _ALL,
     ) -> torch.Tensor:
         """Return the sum of what both ends say, and the edge, through LeakyReLU."""
-        src = (z * self.attention_src).sum(-1)
-        dst = (z[: block.num_dst] * self.attention_dst).sum(-1)
+        src = (z * self.attention_src[heads]).sum(-1)
+        dst = (own * self.attention_dst[heads]).sum(-1)
         scores = edge_scores(src, dst, block)
         if attr is not None:
             # Linear in the features: a head needs a vector, and no projected features.
             projection = self.edge_linear.weight.view(self.num_heads, self.width, self.edge_dim)
-            scores = scores + attr @ torch.einsum("hwe,hw->eh", projection, self.attention_edge)
+            of_edges = torch.einsum("hwe,hw->eh", projection, self.attention_edge)
+            scores = scores + attr @ of_edges[:, heads]
         return functional.leaky_relu(scores, negative_slope=self.slope)
 
 
@@ -362,20 +389,28 @@ class GATv2Layer(AttentionLayer):
             self.edge_linear = nn.Linear(edge_dim, num_heads * self.width, bias=False)
             nn.init.xavier_uniform_(self.edge_linear.weight)
 
+    @property
+    def own_product(self) -> nn.Linear | None:
+        """The product with W, unless weights are shared."""
+        return self.linear_dst
+
     def scores(
-        self, x: torch.Tensor, z: torch.Tensor, block: Block, attr: torch.Tensor | None = None
+        self,
+        own: torch.Tensor,
+        z: torch.Tensor,
+        block: Block,
+        attr: torch.Tensor | None = None,
+        heads: slice = _ALL,
     ) -> torch.Tensor:
         """Return the product of the attention vector with both ends' sum through LeakyReLU."""
-        own = z[: block.num_dst]
-        if self.linear_dst is not None:
-            own = linear(self.linear_dst, x[: block.num_dst]).float().view_as(own)
+        attention = self.attention[heads]
         if attr is None and not isinstance(block, DeviceBlock):
-            return pair_scores(own, z, self.attention, block, self.slope)
-        pairs = edge_scores(z.flatten(1), own.flatten(1), block)
+            return pair_scores(own, z, attention, block, self.slope)
+        pairs = edge_scores(z.flatten(1), own.flatten(1), block).view(-1, *z.shape[1:])
         if attr is not None:
-            pairs = pairs + self.edge_linear(attr)
-        pairs = pairs.view(-1, *z.shape[1:])
-        return (functional.leaky_relu(pairs, negative_slope=self.slope) * self.attention).sum(-1)
+            of_edges = self.edge_linear(attr).view(-1, self.num_heads, self.width)
+            pairs = pairs + of_edges[:, heads]
+        return (functional.leaky_relu(pairs, negative_slope=self.slope) * attention).sum(-1)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
         """Return the projections, and a row of all heads for every edge."""

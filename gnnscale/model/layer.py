@@ -87,6 +87,19 @@ class LinearAggregationLayer(GraphLayer):
     #: What ``aggregation`` returns, for devices that make coefficients by themselves.
     rule: ClassVar[Rule]
 
+    @property
+    def product(self) -> nn.Linear | None:
+        """The product that ``update`` begins with; None without one.
+
+        Its columns are those of aggregated rows; if a vertex's own row is concatenated, these come
+        after as many of the own row.
+        """
+        return None
+
+    def finish(self, h: torch.Tensor) -> torch.Tensor:
+        """Return what ``update`` makes of the rows that ``product`` made."""
+        return h
+
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Return the coefficients for ``block``."""
         raise NotImplementedError
@@ -192,6 +205,11 @@ class GCNLayer(LinearAggregationLayer):
         if bias:
             nn.init.zeros_(self.linear.bias)
 
+    @property
+    def product(self) -> nn.Linear:
+        """That with the weights, which is all."""
+        return self.linear
+
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Symmetric normalisation with full-graph degrees."""
         return symmetric(block, degrees)
@@ -238,6 +256,11 @@ class SAGELayer(LinearAggregationLayer):
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
+    @property
+    def product(self) -> nn.Linear:
+        """That with the weights of own and aggregated rows, which is all."""
+        return self.linear
+
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Mean of the neighbours; a vertex without any gets zeros."""
         scale: Float32Array = np.float32(1) / self._total(block, degrees)
@@ -282,6 +305,15 @@ class GINLayer(LinearAggregationLayer):
         self.first = nn.Linear(num_in, num_hidden)
         self.second = nn.Linear(num_hidden, num_out)
 
+    @property
+    def product(self) -> nn.Linear:
+        """The first of the perceptron."""
+        return self.first
+
+    def finish(self, h: torch.Tensor) -> torch.Tensor:
+        """Apply the rest of the perceptron to ``h`` ``[n, num_hidden]``."""
+        return linear(self.second, h.relu())
+
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Sum of the neighbours, of the same expectation as over all of them."""
         assert degrees is not None
@@ -290,4 +322,4 @@ class GINLayer(LinearAggregationLayer):
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Apply the two-layer perceptron."""
-        return linear(self.second, linear(self.first, x).relu())
+        return self.finish(linear(self.first, x))

@@ -1,13 +1,8 @@
 """Exact inference over the whole graph, layer by layer with all neighbours."""
 
 import logging
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,290 +10,17 @@ import torch
 from gnnscale import ops
 from gnnscale.artifact.files import size
 from gnnscale.backend import Inferring
-from gnnscale.backend.loading import Chunk, ChunkLoader, Vertices, cut, in_degrees
+from gnnscale.backend.loading import Chunk, Vertices
 from gnnscale.core import Array, track
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel, gnn
-from gnnscale.model.layer import LinearAggregationLayer
-from gnnscale.runtime.evaluation import rows as row_stores
-from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work, disk_rate, find_work
-from gnnscale.runtime.evaluation.rows import (
-    EDGE_BYTES,
-    EncodedRows,
-    FileRows,
-    MemoryRows,
-    Workers,
-    file_bytes,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """A chunk that is yet to be loaded."""
-
-    first: int  #: the row of its first vertex among the layer's
-    load: Callable[[], Chunk]  #: loads it, in any thread
-    vertices: Array | None = None  #: of the chunk; None if the layer reads no rows of theirs
-
-
-class LayerPass:
-    """Computes layers of one model, each from a store of the rows below it."""
-
-    def __init__(
-        self, model: TrainableModel, graph: Graph, work: Work, limits: Limits, workers: Workers
-    ) -> None:
-        """Compute ``model`` on ``graph``."""
-        self._model = model
-        self._graph = graph
-        self._work = work
-        self._limits = limits
-        self._workers = workers
-        self._loader = ChunkLoader(graph, num_threads=workers.each, uses_degrees=model.uses_degrees)
-
-    def num_reads(self, index: int) -> int:
-        """Return of how many earlier layers layer ``index`` reads the rows of its vertices."""
-        return len(self._model.reads(index))
-
-    def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
-        """Make room for ``num_rows`` rows of layer ``index``, as the layer above it reads them.
-
-        Nothing reads those of the last layer, which need no room.
-        """
-        work = self._work
-        if index == len(work.widths):
-            return None
-        width, num_parts = work.widths[index]
-        if not work.plan.in_file[index]:
-            return MemoryRows(num_rows, width, num_parts=num_parts)
-        stretch_bytes = work.plan.stream_bytes
-        return FileRows(num_rows, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
-
-    def compute(
-        self,
-        index: int,
-        groups: Iterable[Iterable[Piece]],
-        out: MemoryRows | FileRows | None,
-        own: Sequence[FeatureStore] = (),
-    ) -> Iterator[Chunk]:
-        """Compute layer ``index`` of all pieces; yield each once it is done, in their order.
-
-        Args:
-            out: where rows are written; None yields them, in place of what they were made of.
-            own: the stores of rows that the layer ``reads``.
-        """
-        work, model = self._work, self._model
-        layer = work.layers[index]
-        above = work.layers[index + 1] if index + 1 < len(work.layers) else None
-
-        def compute(piece: Piece) -> Chunk:
-            block, x = piece.load()
-            h = model.infer(index, x, block, layer, self._own(piece, own)).float()
-            if out is None:
-                return block, h
-            out.write(piece.first, above.project(h) if isinstance(above, gnn.ProjectedLayer) else h)
-            return block, x
-
-        for group in groups:
-            yield from self._workers.map(compute, group)
-
-    def _own(self, piece: Piece, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
-        """Return the rows of a piece's vertices in each of ``stores``."""
-        if not stores:
-            return []
-        assert piece.vertices is not None
-        options: Any = {"dtype": torch.float32, "num_threads": self._workers.each}
-        return [store.gather(piece.vertices, **options)[0] for store in stores]
-
-    def pieces(
-        self, index: int, rows: FeatureStore, vertices: Vertices
-    ) -> Iterator[Iterable[Piece]]:
-        """Yield pieces of layer ``index``, in groups that are computed one after the other."""
-        limits, layer, stored = self._limits, self._work.layers[index], _stored(rows)
-        in_file = isinstance(stored, FileRows)
-        num_edges = limits.chunk_edges
-        if in_file and not isinstance(layer, LinearAggregationLayer):
-            num_edges = limits.file_chunk_edges
-        chunks = cut(self._graph, vertices, num_edges, limits.chunk_vertices)
-        if isinstance(stored, FileRows) and isinstance(layer, LinearAggregationLayer):
-            yield from self._stream(layer, rows, stored, chunks)
-        else:
-            yield _in_order(
-                (chunk, partial(self._loader.load_chunk, layer, rows, chunk)) for chunk in chunks
-            )
-
-    def _stream(
-        self,
-        layer: LinearAggregationLayer,
-        store: FeatureStore,
-        rows: FileRows,
-        chunks: Iterator[Array],
-    ) -> Iterator[Iterable[Piece]]:
-        """Read a file from end to end for a group of many chunks at once."""
-        first = 0
-        for group in self._groups(rows, chunks):
-            wanted = [partial(self._wanted, layer, store, chunk) for chunk in group]
-            # Without a name for them here, sums are gone before those of the next group are made.
-            yield _in_order(
-                zip(group, rows.aggregate_all(wanted, self._workers), strict=True), first
-            )
-            first += sum(map(len, group))
-
-    def _groups(self, rows: FileRows, chunks: Iterator[Array]) -> Iterator[list[Array]]:
-        """Yield chunks whose sums and edges together fit into memory."""
-        group: list[Array] = []
-        left = rows.stretch_bytes
-        for chunk in chunks:
-            num_edges = float(in_degrees(self._graph, chunk).sum(dtype=float))
-            num_bytes = int(len(chunk) * rows.row_bytes + num_edges * EDGE_BYTES)
-            if group and num_bytes > left:
-                yield group
-                group, left = [], rows.stretch_bytes
-            group.append(chunk)
-            left -= num_bytes
-        yield group
-
-    def _wanted(
-        self, layer: LinearAggregationLayer, store: FeatureStore, chunk: Array
-    ) -> row_stores.Wanted:
-        distinct = not store.reads_per_edge
-        vertices, block, degrees = self._loader.neighbours(chunk, distinct=distinct)
-        aggregation = layer.aggregation(block, degrees)
-        if isinstance(store, NeededRows):
-            vertices, block = store.local(vertices, block)
-        return row_stores.Wanted(block=block, vertices=vertices, aggregation=aggregation)
-
-
-def as_pieces(chunks: Iterable[Chunk]) -> Iterator[Piece]:
-    """Yield pieces of chunks that are loaded already."""
-    first = 0
-    for chunk in chunks:
-        yield Piece(first=first, load=partial(_loaded, chunk))
-        first += chunk[0].num_dst
-
-
-def _loaded(chunk: Chunk) -> Chunk:
-    return chunk
-
-
-def _in_order(
-    loads: Iterable[tuple[Array, Callable[[], Chunk]]], first: int = 0
-) -> Iterator[Piece]:
-    """Yield a piece for vertices and what loads them, one after the other."""
-    for vertices, load in loads:
-        yield Piece(first=first, load=load, vertices=vertices)
-        first += len(vertices)
-
-
-def _stored(rows: FeatureStore) -> FeatureStore:
-    """Return the rows of a layer, whether of all vertices or of some."""
-    return rows.rows if isinstance(rows, NeededRows) else rows
-
-
-def _close(rows: FeatureStore | None) -> None:
-    """Close a layer's output; features stay open."""
-    stored = None if rows is None else _stored(rows)
-    if isinstance(stored, FileRows):
-        stored.close()
-
-
-#: Vertices that a layer is tried on, in stretches from all over them.
-_TRIED_VERTICES, _STRETCHES = 1 << 17, 8
-#: Bytes of the rows that they read: more than caches hold, and soon made.
-_TRIED_BYTES = 128 << 20
-
-
-def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore) -> float:
-    """Return the seconds of one pass over all layers.
-
-    Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
-    be but in the same kind of place.
-    """
-    rate = disk_rate() if work.plan.temporary_bytes else math.inf
-    seconds = 0.0
-    for index, layer in enumerate(work.sizes):
-        rows = store if index == 0 else _zeros(work, index - 1, graph.num_vertices)
-        try:
-            edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph, rows))
-        finally:
-            if index > 0:
-                _close(rows)
-        # The system writes rows to the disk, and reads them ahead, while others are computed.
-        moved = _written_bytes(work, index) + _read_bytes(work, index)
-        seconds += max(edge_s * (layer.num_edges + layer.num_vertices), moved / rate)
-    return seconds
-
-
-def _some(vertices: Vertices, graph: Graph, rows: FeatureStore) -> Array:
-    """Return some of ``vertices``, in stretches from all over them.
-
-    They are fewer if ``rows`` are read from the disk, which takes as long as all else together.
-    """
-    count = _TRIED_VERTICES
-    if isinstance(rows, HostFeatures) and rows.from_disk:
-        neighbours = 1 + graph.num_edges // max(graph.num_vertices, 1)
-        count = max(_STRETCHES, min(count, _TRIED_BYTES // (neighbours * rows.row_bytes)))
-    length = count // _STRETCHES
-    starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _STRETCHES), length))
-    return np.concatenate(
-        [np.asarray(vertices[first : first + length], graph.indices.dtype) for first in starts]
-    )
-
-
-def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) -> float:
-    """Return the seconds that layer ``index`` takes for an edge or a vertex."""
-    out = passes.output(index, len(vertices))
-    try:
-        seconds, count = 0.0, 1
-        # What happens the first time, such as that memory is cleared, is not to count.
-        for tried in (vertices[: len(vertices) // _STRETCHES], vertices):
-            begin, count = time.perf_counter(), len(tried)
-            pieces, own = passes.pieces(index, rows, tried), [rows] * passes.num_reads(index)
-            for block, _ in passes.compute(index, pieces, out, own):
-                count += block.num_edges
-            seconds = time.perf_counter() - begin
-        return seconds / max(count, 1)
-    finally:
-        _close(out)
-
-
-def _zeros(work: Work, hidden: int, num_vertices: int) -> NeededRows:
-    """Return zeros for rows of a hidden layer, those of any vertex."""
-    num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
-    count = max(min(num_rows, _TRIED_BYTES // file_bytes(1, width)), 1)
-    rows: MemoryRows | FileRows
-    if work.plan.in_file[hidden]:
-        # As many stretches as there will be, and as many sums for each.
-        stretch_bytes = work.plan.stream_bytes * count // num_rows
-        rows = FileRows(count, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
-    else:
-        rows = MemoryRows(count, width, num_parts=num_parts)
-    zeros = torch.zeros(min(count, _TRIED_VERTICES), num_parts * width)
-    for first in range(0, count, len(zeros)):
-        rows.write(first, zeros[: count - first])
-    return NeededRows(rows, lambda vertices: vertices % count, num_vertices)
-
-
-def _written_bytes(work: Work, index: int) -> float:
-    """Return the bytes of layer ``index`` in a file."""
-    if index == len(work.widths) or not work.plan.in_file[index]:
-        return 0.0
-    width, num_parts = work.widths[index]
-    return file_bytes(work.sizes[index].num_vertices, width) * num_parts
-
-
-def _read_bytes(work: Work, index: int) -> float:
-    """Return the bytes that layer ``index`` reads of the disk: a file as often as sums do not fit.
-
-    One that the system has room for is read from memory.
-    """
-    plan, layer = work.plan, work.sizes[index]
-    if index == 0 or not plan.in_file[index - 1] or plan.cached:
-        return 0.0
-    width, _ = work.widths[index - 1]
-    sums = file_bytes(layer.num_vertices, width) + layer.num_edges * EDGE_BYTES
-    return file_bytes(len(work.needed[index - 1]), width) * math.ceil(sums / plan.stream_bytes)
-
+from gnnscale.model import TrainableModel
+from gnnscale.runtime.evaluation.estimate import estimated_s
+from gnnscale.runtime.evaluation.layers import LayerPass, close
+from gnnscale.runtime.evaluation.passes import with_passes
+from gnnscale.runtime.evaluation.pieces import Piece, as_pieces
+from gnnscale.runtime.evaluation.plan import Limits, NeededRows, Work, find_work
+from gnnscale.runtime.evaluation.rows import EncodedRows, Workers
 
 _LOG = logging.getLogger(__name__)
 
@@ -340,9 +62,10 @@ class LayerwiseInference:
         self._device = device
         self._num_layers = len(model.layers) if num_layers is None else num_layers
         self._graph = graph
-        self._store = HostFeatures.of(graph) if store is None else store
+        self._features = HostFeatures.of(graph) if store is None else store
+        self._store = self._features
         if model.encoder is not None:
-            self._store = EncodedRows(self._store, model.encoder, width=model.widths[1])
+            self._store = EncodedRows(self._features, model.encoder, width=model.widths[1])
         self._limits = limits
         self._num_threads = num_threads
         self._kept: list[Chunk] | None = None
@@ -356,14 +79,24 @@ class LayerwiseInference:
         last = self._last
         if last is not None and np.array_equal(last.wanted, wanted):
             return last
-        self._last = find_work(
+        model, graph, limits, num_threads = (
             self._model,
             self._graph,
-            wanted,
             self._limits,
-            num_threads=self._num_threads,
+            self._num_threads,
+        )
+        self._last = find_work(
+            model,
+            graph,
+            wanted,
+            limits,
+            num_threads=num_threads,
             num_layers=self._num_layers,
         )
+        if self._device is None:
+            self._last = with_passes(
+                self._last, model, graph, self._features, limits, num_threads=num_threads
+            )
         first = [work.needed[0] for work in (last, self._last) if work and len(work.needed) > 1]
         if not all(isinstance(each, range) for each in first):
             self._kept = None
@@ -385,13 +118,32 @@ class LayerwiseInference:
             f"exact inference of {len(work.wanted):,} vertices of {self._graph.name}: "
             f"about {self.estimate_s(vertices):,.0f} s each time, "
             f"{size(work.plan.temporary_bytes)} of temporary disk, "
-            f"{size(work.plan.memory_bytes)} of memory for hidden layers"
+            f"{size(work.plan.memory_bytes)} of memory for hidden layers{self._reading(work)}"
         )
+
+    @property
+    def _from_disk(self) -> bool:
+        """Whether most features are not in memory when they are read."""
+        return isinstance(self._features, HostFeatures) and self._features.from_disk
+
+    def _reading(self, work: Work) -> str:
+        """Return what passes over the features take, and how features on the disk are read."""
+        if work.inputs is not None:
+            made = f", {size(work.inputs.memory_bytes)} for rows of the first one"
+            if not self._from_disk:
+                return made
+            passes = work.inputs.num_passes
+            return f"{made}; passes over the features: {passes}"
+        if not self._from_disk:
+            return ""
+        if work.encoded is not None:
+            return "; passes over the features: 1"
+        return "; features are read at random places, for each chunk of edges again"
 
     def estimate_s(self, vertices: Array | None) -> float:
         """Return the seconds that ``logits`` of ``vertices`` will about take."""
         with self._passes(vertices) as (passes, work):
-            return estimated_s(passes, work, self._graph, self._store)
+            return estimated_s(passes, work, self._graph, self._store, self._features)
 
     @torch.no_grad()
     def logits(self, vertices: Array | None = None) -> torch.Tensor:
@@ -422,34 +174,41 @@ class LayerwiseInference:
         if self._device is not None:
             yield from self._device.inferred_rows(self._model, self.work(vertices).needed)
             return
+        if self._from_disk:
+            # Training has taken memory since this was planned, and rows made of the file take most.
+            self._last = None
         # What the layers read: number 0 the features, n the output of layer n - 1.
-        stores = [self._store]
+        stores: list[FeatureStore] = [self._store]
         with self._passes(vertices) as (passes, work):
-            total, last = sum(each.num_vertices for each in work.sizes), len(work.layers) - 1
+            last = len(work.layers) - 1
             try:
-                with self._progress(total) as advance:
+                with self._progress(work.num_advanced) as advance:
+                    if work.encoded is not None:
+                        stores[0] = passes.encode(self._features, advance)
                     for index, needed in enumerate(work.needed[:-1]):
                         stores.append(self._infer(index, passes, stores, needed, advance))
                         self._close_read(stores, index + 1, last)
-                    pieces = passes.pieces(last, stores[-1], work.wanted)
+                    pieces = passes.pieces(last, stores[-1], work.wanted, advance)
                     for _, rows in passes.compute(last, pieces, None, self._own(stores, last)):
                         advance(len(rows))
                         yield rows
             finally:
                 for each in stores:
-                    _close(each)
+                    close(each)
 
     def _own(self, stores: Sequence[FeatureStore], index: int) -> list[FeatureStore]:
         """Return the stores of which layer ``index`` reads the rows of its vertices."""
         return [stores[number] for number in self._model.reads(index)]
 
-    def _close_read(self, stores: Sequence[FeatureStore], following: int, last: int) -> None:
+    def _close_read(self, stores: list[FeatureStore], following: int, last: int) -> None:
         """Close the stores that no layer from ``following`` on reads."""
         layers = range(following, last + 1)
         still = {following, *(each for index in layers for each in self._model.reads(index))}
         for number, store in enumerate(stores):
             if number not in still:
-                _close(store)
+                close(store)
+                # A layer in memory gives its own back once nothing names it.
+                stores[number] = self._features
 
     @contextmanager
     def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, Work]]:
@@ -482,21 +241,23 @@ class LayerwiseInference:
         advance: Callable[[int], None],
     ) -> FeatureStore:
         """Compute the hidden layer ``index`` of ``vertices`` from the rows of those before it."""
-        if index == 0 and self._kept is not None:
+        if index == 0 and self._kept is not None and not passes.makes_rows:
             groups: Iterable[Iterable[Piece]] = [as_pieces(self._kept)]
         else:
-            groups = passes.pieces(index, stores[-1], vertices)
+            groups = passes.pieces(index, stores[-1], vertices, advance)
         out = passes.output(index, len(vertices))
         assert out is not None
         try:
             chunks = passes.compute(index, groups, out, self._own(stores, index))
             # What an encoder makes changes with its weights, and so do learned rows.
-            changes = self._model.encoder is not None or self._model.vertex_rows is not None
+            model = self._model
+            changes = model.encoder is not None or model.vertex_rows is not None
+            changes = changes or passes.makes_rows
             keeps = index == 0 and self._kept is None and not changes
             for block, _ in self._keep(chunks) if keeps else chunks:
                 advance(block.num_dst)
         except BaseException:
-            _close(out)
+            close(out)
             raise
         if isinstance(vertices, range):
             return out

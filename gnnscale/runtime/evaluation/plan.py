@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel, gnn
 from gnnscale.model.layer import GraphLayer
+from gnnscale.model.made_rows import MadeRowsLayer
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, file_bytes
 from gnnscale.sampler import Block, NeighborSampler
 
@@ -60,7 +62,7 @@ def needed_vertices(
     return needed
 
 
-class _Ranks:
+class Ranks:
     """The place of a vertex among some, which ascend: a bit a vertex, and a number each eight."""
 
     def __init__(self, vertices: Array, num_vertices: int) -> None:
@@ -92,7 +94,7 @@ class NeededRows(FeatureStore):
     @classmethod
     def of(cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int) -> NeededRows:
         """Take row ``i`` of ``rows`` as that of ``vertices[i]``; they ascend."""
-        return cls(rows, _Ranks(vertices, num_vertices).of, num_vertices)
+        return cls(rows, Ranks(vertices, num_vertices).of, num_vertices)
 
     @property
     def num_rows(self) -> int:
@@ -254,6 +256,9 @@ class Limits:
     #: sums over the edges of a layer in a file, and as much again of its rows; None for a part of
     #: the memory that is available
     stream_bytes: int | None = None
+    #: rows that a pass over the features makes may take so much, some of their columns at a time;
+    #: None for a part of the memory that is available
+    made_bytes: int | None = None
     #: inputs of the first layer up to this size are kept for the next call
     kept_bytes: int = 64 << 20
     #: of a graph of up to so many, hidden layers are computed for all vertices, and what is kept
@@ -278,6 +283,23 @@ class LayerSize:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputPlan:
+    """Passes over the features, each of which makes columns of rows that are kept in memory."""
+
+    layer: MadeRowsLayer  #: the first layer, for such rows
+    vertices: loading.Vertices  #: whose rows are made, ascending
+    blocks: list[tuple[int, int]]  #: ``(first, last + 1)`` of the columns that a pass makes
+    memory_bytes: int  #: of the rows that one pass makes
+    temporary_bytes: int  #: of a file that keeps sums of columns until all are there; 0 without it
+
+    @property
+    def num_passes(self) -> int:
+        """How often features are read, those of destinations included."""
+        own = len(self.blocks) if self.layer.reads_rows and not self.layer.reads_own else 0
+        return len(self.blocks) + own + self.layer.reads_own
+
+
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """What the rows of some vertices take, their logits if all layers are computed."""
 
@@ -289,6 +311,19 @@ class Work:
     widths: list[tuple[int, int]]
     sizes: list[LayerSize]  #: of each layer
     plan: InferencePlan  #: where hidden layers are kept
+    #: passes that make rows for the first layer; None if it reads the features' own
+    inputs: InputPlan | None = None
+    #: whether the rows that an encoder makes are made once, and "memory" or "file" if so
+    encoded: Literal["memory", "file"] | None = None
+
+    @property
+    def num_advanced(self) -> int:
+        """Vertices of all layers and passes, those that a pass of several sums included."""
+        layers = sum(each.num_vertices for each in self.sizes)
+        if self.inputs is None:
+            return layers + (0 if self.encoded is None else len(self.needed[0]))
+        num_blocks, summed = len(self.inputs.blocks), self.sizes[0].num_vertices
+        return layers + num_blocks * (len(self.inputs.vertices) + (num_blocks > 1) * summed)
 
     @property
     def wanted(self) -> loading.Vertices:

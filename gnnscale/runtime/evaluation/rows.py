@@ -283,15 +283,39 @@ class FileRows(FeatureStore):
         Raises:
             OSError: they could not be written.
         """
-        missing = _padded(self._width) - self._width
         for part in range(self._num_parts):
-            rows = h[:, part * self._width : (part + 1) * self._width]
-            rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
-            left = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
+            self.write_part(part, first, h[:, part * self._width : (part + 1) * self._width])
+
+    def write_part(self, part: int, first: int, rows: torch.Tensor) -> None:
+        """Set rows of one part from ``first`` on to ``rows`` ``[n, width]``, or of fewer columns.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        missing = _padded(self._width) - rows.shape[1]
+        rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
+        left = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
+        place = (part * self._num_rows + first) * self._row_bytes
+        while left:
+            done = os.pwrite(self._file.fileno(), left, place)
+            left, place = left[done:], place + done
+
+    def read(self, first: int, count: int) -> torch.Tensor:
+        """Return ``count`` rows from ``first`` on, ``[count, num_parts * width]``.
+
+        Raises:
+            OSError: they could not be read.
+        """
+        out = ops.empty((self._num_parts, count, _padded(self._width)), torch.float32)
+        for part, rows in enumerate(out.numpy()):
+            left = rows.data.cast("B") if count else memoryview(b"")
             place = (part * self._num_rows + first) * self._row_bytes
             while left:
-                done = os.pwrite(self._file.fileno(), left, place)
+                done = os.preadv(self._file.fileno(), [left], place)
+                if done == 0:
+                    raise OSError(f"{self._file.name}: a temporary file has become shorter")
                 left, place = left[done:], place + done
+        return out[:, :, : self._width].transpose(0, 1).flatten(1)
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int

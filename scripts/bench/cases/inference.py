@@ -19,6 +19,9 @@ import numpy as np
 
 from bench.runner import in_subprocess, show, take
 
+_MODELS = ("GraphSAGE", "GCN", "GIN", "GAT", "GATv2")
+_ROWS = "of the first layer: as inference chooses, or the features' own in any case"
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vertices", type=int, default=1_000_000)
@@ -26,7 +29,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--classes", type=int, default=47)
-    parser.add_argument("--model", choices=("GraphSAGE", "GCN", "GIN"), default="GraphSAGE")
+    parser.add_argument("--model", choices=_MODELS, default="GraphSAGE")
+    parser.add_argument("--rows", choices=("auto", "features"), default="auto", help=_ROWS)
     parser.add_argument("--stream-mib", type=int, default=0, help="sums in memory; 0: as available")
     parser.add_argument("--places", nargs="+", default=["memory", "file"])
     take(parser, threads=2)
@@ -91,10 +95,12 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     graph = make_graph(given.vertices, given.degree, given.features)
-    config = getattr(gnnscale.model, given.model)(hidden=given.hidden, num_layers=2, dropout=0.0)
+    options_of_model = {"hidden": given.hidden, "num_layers": 2, "dropout": 0.0}
+    config = getattr(gnnscale.model, given.model)(**options_of_model)
     model = config.build(num_features=given.features, num_classes=given.classes)
     hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
-    limits = Limits(hidden_bytes=hidden, stream_bytes=stream, kept_bytes=0)
+    made = 0 if given.rows == "features" else None
+    limits = Limits(hidden_bytes=hidden, stream_bytes=stream, made_bytes=made, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
     predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer

@@ -8,7 +8,7 @@ import pytest
 
 from gnnscale.feature import HostFeatures
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE
-from gnnscale.runtime.evaluation import inference
+from gnnscale.runtime.evaluation import estimate
 from gnnscale.runtime.evaluation.inference import LayerPass, LayerwiseInference, estimated_s
 from gnnscale.runtime.evaluation.plan import Limits, find_work
 from gnnscale.runtime.evaluation.rows import EDGE_BYTES, Workers
@@ -17,7 +17,7 @@ from gnnscale.runtime.evaluation.rows import EDGE_BYTES, Workers
 def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:
     graph = random_graph(400, 4000)
     model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
-    monkeypatch.setattr(inference, "_TRIED_VERTICES", 80)
+    monkeypatch.setattr(estimate, "_TRIED_VERTICES", 80)
     limits = Limits(hidden_bytes=0, stream_bytes=10_000)
     work = find_work(model, graph, range(400), limits, num_threads=2)
     tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
@@ -29,10 +29,10 @@ def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkey
         store = HostFeatures.of(graph)
         ticks = itertools.count()  # 1 s for each layer
         monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
-        monkeypatch.setattr(inference, "disk_rate", lambda: 1e12)
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 1e12)
         assert estimated_s(passes, work, graph, store) == pytest.approx(2 * parts)
         # Two parts of 16 columns of a row: a slow disk takes longer to write than they to compute.
-        monkeypatch.setattr(inference, "disk_rate", lambda: 400 * 128 / 1000)
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 400 * 128 / 1000)
         assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + parts)
         # Files that the system has no room for are read as often as sums do not fit.
         work = replace(work, plan=replace(work.plan, cached=False))

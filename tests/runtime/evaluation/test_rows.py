@@ -155,3 +155,17 @@ def test_an_error_ends_the_work_and_is_the_callers() -> None:
         assert len(known) < 10
         threading.Event().wait(0.3)
         assert ended == known
+
+
+def test_parts_of_a_file_are_written_one_by_one_and_read_together() -> None:
+    rows = FileRows(5, 20, num_parts=2, stretch_bytes=1)
+    given = torch.arange(5.0 * 36).view(5, 36)
+    for first in (0, 3):
+        rows.write_part(0, first, given[first : first + 3, :20])
+        # The last part may have fewer columns.
+        rows.write_part(1, first, given[first : first + 3, 20:])
+    found = rows.read(1, 3)
+    assert torch.equal(found[:, :36], given[1:4])
+    assert not found[:, 36:].any()
+    assert rows.read(5, 0).shape == (0, 40)
+    rows.close()
