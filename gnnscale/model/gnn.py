@@ -14,6 +14,7 @@ from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.model import functional, trainable, whole_graph
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer, linear
+from gnnscale.ops.products import multiply
 from gnnscale.sampler import Block, MiniBatch
 
 _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
@@ -375,7 +376,7 @@ class ProjectedLayer(LinearAggregationLayer):
         for part in range(self.num_parts):
             begin = (self.num_parts - 1 - part) * width_in
             weights[part, :width_out] = linear.weight[:, begin : begin + width_in]
-        return nn.functional.linear(h, weights.flatten(0, 1))
+        return multiply(h, weights.flatten(0, 1))
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Return the whole layer's coefficients; a vertex's own row is added in any case."""

@@ -26,6 +26,7 @@ from gnnscale.model.layer import (
 )
 from gnnscale.model.pooling import PoolingLayer
 from gnnscale.model.segments import neighbor_max
+from gnnscale.ops.products import multiply
 from gnnscale.sampler import Block
 
 #: Made rows are filled up to a multiple of so many columns, and made so many at a time: products
@@ -140,7 +141,7 @@ class SumsOfProducts(MadeRowsLayer):
             return h[:, first:end]
         weight = self._whole[0].product.weight[first:end, -self._width_in :]
         missing = end - first - len(weight)
-        return nn.functional.linear(h, nn.functional.pad(weight, (0, 0, 0, missing)))
+        return multiply(h, nn.functional.pad(weight, (0, 0, 0, missing)))
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
@@ -240,7 +241,7 @@ def _columns_of(product: nn.Linear, h: torch.Tensor, columns: tuple[int, int]) -
     """Return these columns of the product of rows ``h``."""
     first, end = columns
     bias = None if product.bias is None else product.bias[first:end]
-    return nn.functional.linear(h, product.weight[first:end], bias)
+    return multiply(h, product.weight[first:end], bias)
 
 
 def made_rows_layer(layer: GraphLayer, width_in: int) -> MadeRowsLayer | None:
