@@ -70,6 +70,8 @@ class SampledBatches:
     vertices: Sequence[Array]  #: the rows that each needs
     num_bytes: int  #: memory of a sampled mini-batch without its rows, at most
     computing_bytes: int = 0  #: memory that one takes, with its rows, while it computes, at most
+    asked: float = 1.0  #: the part of a mini-batch's rows that the tier is asked for
+    window_above: int = 0  #: steps that a tier above looks ahead of what it asks for
 
     @property
     def max_rows(self) -> int:

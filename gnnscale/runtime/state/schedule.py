@@ -244,10 +244,11 @@ class WorkerSchedule:
     ) -> WorkerSchedule:
         """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
-        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + _window(data.caches)
-        if device.tier is not None:
-            lead_steps += max(group.largest([device.tier.store.lead]))
-        lead_steps += max_late(plan)
+        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
+        if device.ahead is not None:
+            lead_steps += max(group.largest([device.ahead.lead]))
+        else:
+            lead_steps += _window(data.caches)
         managed = manages(config, plan)
         slices = Schedule(
             data.order,
@@ -340,8 +341,8 @@ def _sampled_ahead(
             data.task.graph, seed=config.seed, num_threads=config.num_threads
         )
         return draw_ahead(slices.slices(), sampler, opened.replay)
-    if device.tier is not None:
-        lead, expect = device.tier.store.lead, device.tier.store.expect
+    if device.ahead is not None:
+        lead, expect = device.ahead.lead, device.ahead.expect
         return look_ahead(slices.slices(), device.stages, window=lead, expect=expect)
     cache = None if opened is None else opened.look_ahead
     if cache is None:
