@@ -78,6 +78,11 @@ class SampledBatches:
         """Rows of the largest."""
         return max((len(each) for each in self.vertices), default=0)
 
+    @property
+    def usual_rows(self) -> int:
+        """Rows of the largest of the last half, before which a cache above may have been empty."""
+        return max((len(each) for each in self.vertices[len(self.vertices) // 2 :]), default=0)
+
 
 def size_tier(
     sample: SampledBatches,
@@ -132,7 +137,7 @@ def size_tier(
 
 
 def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int:
-    helps = -(-_WINDOW_ROWS * slots // max(sample.max_rows, 1))
+    helps = -(-_WINDOW_ROWS * slots // max(sample.usual_rows, 1))
     fits = int(_WINDOW_PART * memory_bytes / max(sample.num_bytes, 1))
     return max(MIN_WINDOW, min(helps, fits, MAX_WINDOW))
 

@@ -14,7 +14,7 @@ from gnnscale.cache.cache_plan import LookAhead
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.planner import Policy
 from gnnscale.cache.tier.policy import StaticRows
-from gnnscale.core import Array, Int32Array
+from gnnscale.core import Array, ConfigError, Int32Array
 from gnnscale.graph import Graph
 from gnnscale.runtime.sync.group import Group
 
@@ -71,6 +71,19 @@ class CacheAbove:
             num_threads=1,
         )
 
+    def priority_below(self, priority: Int32Array) -> Int32Array:
+        """Return the order of rows that host memory reads equally soon: last those of the device.
+
+        Rows that stay are known. Of rows that follow, those that come first in ``priority`` are on
+        the device most of the time.
+        """
+        below: Int32Array = priority.copy()
+        for rows in self.kept:
+            below[rows] = -1
+        if self.look_ahead is not None:
+            below[np.argsort(-priority, kind="stable")[: self.look_ahead.num_rows]] = -1
+        return below
+
     def lacks(self, batches: Iterable[Array]) -> list[Array]:
         """Return the rows that it lacks of each of a run's first ``batches``."""
         every = list(batches)
@@ -95,3 +108,20 @@ def held_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
     here = [each for each in plan.devices if 0 <= each.device - first < group.local_size]
     rows = sum(each.feature_bytes + 2 * each.matched_bytes for each in here)
     return rows + len(here) * _POLICY_BYTES * graph.num_vertices
+
+
+def check_follows(plan: CachePlan | None) -> None:
+    """Refuse caches whose rows stay above other machines, which would have to fill them.
+
+    Raises:
+        ConfigError: in every worker alike.
+    """
+    if plan is None:
+        return
+    for each in plan.devices:
+        if each.look_ahead is None and not each.host_aggregates:
+            raise ConfigError(
+                f"features=shared: the cache of {each.name} is filled before the first step, from "
+                "rows that other machines have; cache_planner=belady, belady_match and match go "
+                "with it, whose rows come with mini-batches"
+            )

@@ -207,6 +207,8 @@ def open_shared(
         held = held_bytes + rows.num_own * rows.row_bytes
         memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
     priority = out_degree(graph)
+    if above is not None:
+        priority = above.priority_below(priority)
     window = steps_ahead(options.window, config)
     each = memory // group.local_size
     sizes = _sizes(rows, window, sample, each, priority, config.num_threads)

@@ -103,6 +103,8 @@ def open_tier(
     if memory is None:
         memory = memory_left(config, graph, sample, group, held_bytes=held_bytes)
     priority = out_degree(graph)
+    if above is not None:
+        priority = above.priority_below(priority)
     row_bytes = source.width * source.dtype.itemsize
     sizes = size_tier(
         sample,

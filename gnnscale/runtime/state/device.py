@@ -36,7 +36,7 @@ from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.plan.perf.workload import unmeasured_workload
-from gnnscale.runtime.cache.above import CacheAbove, held_bytes
+from gnnscale.runtime.cache.above import CacheAbove, check_follows, held_bytes
 from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
@@ -243,6 +243,7 @@ def _open_tier(
         "held_bytes": held_bytes(data.caches, data.graph, group),
     }
     if rows is not None:
+        check_follows(data.caches)
         return open_shared(rows, config, data.task.graph, **run)
     assert options is not None
     if asked:

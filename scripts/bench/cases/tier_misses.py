@@ -20,6 +20,7 @@ PARTS = (0.1, 0.25, 0.5)
 #: Of all rows, those of a device, and the steps that both tiers look ahead.
 DEVICE_PARTS = (0.05, 0.1)
 BOTH_WINDOWS = 8
+POLICIES = ("pagraph", "belady", "belady_match")
 WINDOWS = (1, 2, 4, 8, 16)
 
 
@@ -80,24 +81,31 @@ def sieve(batches: Sequence[Any], capacity: int) -> int:
     return misses
 
 
-def missed(graph: Any, batches: Sequence[Any], part: float, window: int, threads: int) -> int:
-    """Return the rows that Belady misses, in a memory of this part of all rows."""
+def missed(
+    graph: Any, batches: Sequence[Any], part: float, window: int, threads: int, *, above: Any = None
+) -> int:
+    """Return the rows that Belady misses, in a memory of this part of all rows.
+
+    Args:
+        above: the device's cache above the memory.
+    """
     from gnnscale.cache.belady import count_hits
     from gnnscale.cache.hotness.degree import out_degree
 
+    priority = out_degree(graph)
     counts = count_hits(
         batches,
         num_vertices=graph.num_vertices,
         capacity=int(part * graph.num_vertices),
         window=window,
-        priority=out_degree(graph),
+        priority=priority if above is None else above.priority_below(priority),
         num_threads=threads,
     )
     return int(counts.num_misses)
 
 
-def lacked(graph: Any, batches: Sequence[Any], part: float, policy: str, window: int) -> Any:
-    """Return the rows of each step that a device with this part of all rows lacks."""
+def cache_of(graph: Any, part: float, policy: str, window: int) -> Any:
+    """Return the cache of a device that has this part of all rows."""
     import numpy as np
 
     from gnnscale.cache.cache_plan import LookAhead
@@ -107,13 +115,12 @@ def lacked(graph: Any, batches: Sequence[Any], part: float, policy: str, window:
     num_rows, priority = int(part * graph.num_vertices), out_degree(graph)
     hottest = np.argsort(-priority, kind="stable")[:num_rows]
     ahead = LookAhead(window=window, num_rows=num_rows, match=policy == "belady_match")
-    above = CacheAbove(
+    return CacheAbove(
         num_vertices=graph.num_vertices,
-        kept=[np.sort(hottest).astype(graph.indices.dtype)],
+        kept=[np.sort(hottest).astype(graph.indices.dtype)] if policy == "pagraph" else [],
         look_ahead=None if policy == "pagraph" else ahead,
         priority=priority,
     )
-    return above.lacks(batches)
 
 
 def stacked(graph: Any, batches: Sequence[Any], threads: int) -> dict[str, dict[str, float]]:
@@ -124,17 +131,16 @@ def stacked(graph: Any, batches: Sequence[Any], threads: int) -> dict[str, dict[
     total, every = sum(map(len, batches)), len(batches) - 1
     found = {}
     for device in DEVICE_PARTS:
-        asked = {
-            each: lacked(graph, batches, device, each, BOTH_WINDOWS)
-            for each in ("pagraph", "belady", "belady_match")
-        }
-        whole = lacked(graph, batches, device, "belady", every)
+        caches = {each: cache_of(graph, device, each, BOTH_WINDOWS) for each in POLICIES}
+        caches["belady, all steps"] = cache_of(graph, device, "belady", every)
+        asked = {name: each.lacks(batches) for name, each in caches.items()}
         for host in PARTS:
             misses = {"host memory alone": missed(graph, batches, host, BOTH_WINDOWS, threads)}
             for name, rest in asked.items():
-                filled = int(device * graph.num_vertices) if name == "pagraph" else 0
-                misses[name] = filled + missed(graph, rest, host, BOTH_WINDOWS, threads)
-            misses["belady, all steps"] = missed(graph, whole, host, every, threads)
+                above = caches[name]
+                window = every if name not in POLICIES else BOTH_WINDOWS
+                filled = sum(map(len, above.kept))
+                misses[name] = filled + missed(graph, rest, host, window, threads, above=above)
             misses["bound"] = missed(graph, batches, device + host, every, threads)
             shares = {name: each / total for name, each in misses.items()}
             found[f"{device:.0%} over {host:.0%}"] = shares

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gnnscale.cache import CachePlan, DeviceCache, LookAhead
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.runtime.cache.above import CacheAbove, held_bytes
+from gnnscale.runtime.cache.above import CacheAbove, check_follows, held_bytes
 from gnnscale.runtime.sync.group import ALONE
 
 
@@ -64,6 +65,18 @@ def test_rows_that_follow_are_none_at_first(
     assert above.window == 2
 
 
+def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
+    priority = ids(5, 1, 7, 7, 3)
+    stays = CacheAbove.of(plan(ids(4, 1), ids(2)), tiny_graph, 0)
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    follows = CacheAbove.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
+    assert stays is not None
+    assert follows is not None
+    assert stays.priority_below(priority).tolist() == [5, -1, -1, 7, -1]
+    assert follows.priority_below(priority).tolist() == [5, 1, -1, -1, 3]
+    assert priority.tolist() == [5, 1, 7, 7, 3]
+
+
 def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph: Graph) -> None:
     assert CacheAbove.of(None, tiny_graph, 0) is None
     assert CacheAbove.of(plan(ids(1)), tiny_graph, 1) is None
@@ -77,3 +90,11 @@ def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:
     assert held_bytes(plan(ids(), matched_bytes=24), tiny_graph, ALONE) == 48 + policies
     # The second device's worker is on another machine.
     assert held_bytes(plan(ids(1, 2), ids(3)), tiny_graph, ALONE) == 16 + policies
+
+
+def test_other_machines_fill_no_cache() -> None:
+    check_follows(None)
+    check_follows(plan(ids(), look_ahead=LookAhead(window=2, num_rows=1, match=False)))
+    check_follows(plan(ids(), host_aggregates=True))
+    with pytest.raises(ConfigError, match=r"^features=shared: the cache of emulated:0 is filled"):
+        check_follows(plan(ids(1)))
