@@ -215,10 +215,6 @@ def test_a_run_whose_rows_exceed_memory_reads_the_disk_by_itself(
             "features=disk: does not go with partitioner=p3",
         ),
         (("device_plan=cuda",), "features=disk: cuda:0 reads rows in host memory by itself"),
-        (
-            (plan_of(accelerator()), "cache_planner=match", "features.memory_bytes=1000"),
-            "features.memory_bytes: the rows of a step do not fit",
-        ),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(
@@ -227,3 +223,10 @@ def test_what_does_not_go_with_it_is_refused(
     with pytest.raises(ConfigError) as refused:
         run(tmp_path, *COMMON, "features=disk", *given)
     assert message in str(refused.value)
+
+
+def test_rows_that_a_device_lacks_have_to_fit(run: Any, tmp_path: Path) -> None:
+    devices = plan_of(accelerator(host_aggregates=False))
+    cached = ("cache_planner=match", f"cache_planner.store={tmp_path / 'plans'}")
+    with pytest.raises(ConfigError, match=r"^features\.memory_bytes: the rows of a step do not"):
+        run(tmp_path, *COMMON, devices, *cached, "features=disk", "features.memory_bytes=1000")
