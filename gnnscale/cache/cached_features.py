@@ -76,7 +76,7 @@ class CachedFeatures(_OverHost):
         # One object, since another thread may gather while it is replaced.
         self._content = (list(caches), slots)
         self._own = own
-        self._names = (*names, cache_plan.HOST)
+        self._names = names
         # Rows are read in one thread, and counted by another.
         self._counting = threading.Lock()
         self._found = [0] * (len(caches) + 1)
@@ -109,8 +109,13 @@ class CachedFeatures(_OverHost):
         """Return the rows read at each member and at the host since the last call, by name."""
         with self._counting:
             found, self._found = self._found, [0] * len(self._found)
-        pairs = zip(self._names, found, strict=True)
-        return {f"{cache_plan.ROWS_FROM}{name}": float(each) for name, each in pairs}
+        return count_by_name(found, self._names)
+
+
+def count_by_name(found: Sequence[int], names: Sequence[str]) -> dict[str, float]:
+    """Return the rows by place, of members with these ``names`` and of the host, for a report."""
+    pairs = zip((*names, cache_plan.HOST), found, strict=True)
+    return {f"{cache_plan.ROWS_FROM}{name}": float(each) for name, each in pairs}
 
 
 def found_rows(found: Sequence[int], *, own: int, row_bytes: int) -> Traffic:

@@ -227,7 +227,9 @@ class TrainConfig(BatchesConfig):
                     f"cache_planner={self.cache_planner.policy}, which would plan another"
                 )
             _check_caches(f"cache_plan={self.cache_plan}", self)
-        if self.has_caches and type(self.features) is not HostFeaturesConfig:
+        own = type(self.features) is HostFeaturesConfig
+        own = own or self.features.reads_disk or self.features.divided
+        if self.has_caches and not own:
             raise ConfigError(
                 f"features: {type(self.features).__name__} cannot be given with caches, which keep "
                 "rows of the graph's own features"
@@ -417,8 +419,6 @@ def tier_problem(config: TrainConfig) -> str | None:
             f"does not go with partitioner={config.partitioner.algorithm}, whose devices have "
             "columns of the features"
         )
-    if config.asks_for_caches:
-        return "does not go with caches of accelerators, which copy rows from host memory"
     return None
 
 

@@ -168,7 +168,6 @@ def test_evaluation_options() -> None:
             ["partitioner=p3", "device_plan=cpu_x2"],
             "features=shared: does not go with partitioner=p3",
         ),
-        (["cache_planner=pagraph"], "features=shared: does not go with caches of accelerators"),
         (
             ["device_plan.devices=[{kind: cuda}]"],
             "features=shared: cuda:0 reads rows in host memory",

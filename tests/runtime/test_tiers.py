@@ -10,6 +10,7 @@ from learnt import same, weights
 from gnnscale.core import ConfigError
 from gnnscale.feature import DiskFeaturesConfig
 from gnnscale.runtime.cache import tier
+from gnnscale.runtime.cache.task import plan_caches
 from gnnscale.runtime.state import device
 
 pytestmark = pytest.mark.integration
@@ -54,6 +55,84 @@ def test_emulated_devices_get_rows_from_the_disk(trained_together: Any) -> None:
     common = (*COMMON, devices, "runtime.prefetch=two_stage")
     found = trained_together(1, {"memory": common, "disk": (*common, *DISK)})
     assert found["disk"]["losses"] == found["memory"]["losses"]
+
+
+#: Caches of devices above host memory, and how mini-batches are prepared.
+STACKED = {
+    "pagraph": ("cache_planner.ratio=0.2", "runtime.prefetch=two_stage"),
+    "quiver": ("cache_planner.ratio=0.1", "runtime.prefetch=two_stage"),
+    "belady": ("cache_planner.ratio=0.2", "runtime.prefetch=two_stage"),
+    "belady_match": ("cache_planner.ratio=0.1", "runtime.prefetch=none"),
+    "match": ("runtime.prefetch=one_stage",),
+}
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_caches_of_devices_stack_on_memory_over_the_disk(
+    trained_together: Any, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "links").write_text("0 1\n1 0\n")
+    split = {1: "[64]", 2: "[60,4]"}[size]
+    devices = plan_of(*[accelerator(peer_bandwidth=1e10, host_aggregates=False)] * size)
+    common = (*COMMON, devices, f"cache_planner.nvlink={tmp_path / 'links'}")
+    fixed = (*common, f"device_plan.split={split}", "runtime.drm=false")
+    disk = (*DISK, f"features.memory_bytes={350_000 * size}")
+    runs = {"memory": fixed, "disk": (*fixed, *disk)}
+    for name, options in STACKED.items():
+        given = (f"cache_planner={name}", *options, f"cache_planner.store={tmp_path / name}")
+        runs[name] = (*fixed, *given)
+        runs[f"{name} on disk"] = (*fixed, *given, *disk)
+    given = ("cache_planner=belady", "cache_planner.ratio=0.2", "runtime.prefetch=two_stage")
+    plans = f"cache_planner.store={tmp_path / 'moving'}"
+    moving = (*common, *given, plans, "runtime.drm=true", *disk)
+    found = trained_together(size, {**runs, "moving": moving})
+    expected = found["memory"]["losses"]
+    assert len(set(expected)) == len(expected) == 16
+    for name in runs:
+        assert found[name]["losses"] == expected, name
+    assert found["moving"]["losses"] == pytest.approx(expected, rel=1e-5)
+    for name in STACKED:
+        # A device finds what it finds above host memory that has all rows.
+        assert found[f"{name} on disk"]["found"] == found[name]["found"], name
+    if size > 1:
+        assert any(peers for step in found["quiver on disk"]["found"] for _, peers, _ in step)
+
+
+def test_a_report_tells_what_each_tier_held(launched: Any, tmp_path: Path) -> None:
+    both = plan_of("cpu", accelerator(host_aggregates=False))
+    common = (*COMMON, both, "device_plan.split=[8,56]", "runtime.drm=false", *DISK)
+    common = (*common, "features.memory_bytes=500_000")
+    alone = launched(tmp_path / "alone", *common)
+    caches = ("cache_planner=belady", "cache_planner.ratio=0.2")
+    stacked = launched(tmp_path / "stacked", *common, *caches)
+    assert stacked.losses == alone.losses
+    cpu, device = stacked.summary["devices"]
+    without = alone.summary["devices"][1]
+    assert cpu["feature_hit_rate"] is None
+    rows, tier = (device["traffic"][each] for each in ("rows", "tier"))
+    assert device["feature_hit_rate"] == pytest.approx(
+        rows["hits"] / (rows["hits"] + rows["misses"]), rel=0.01
+    )
+    assert tier["hits"] + tier["misses"] == pytest.approx(rows["misses"], abs=1)
+    assert 0 < tier["misses"] < without["traffic"]["tier"]["misses"]
+    assert tier["link_bytes"] < without["traffic"]["tier"]["link_bytes"]
+
+
+@pytest.mark.timeout(240)
+def test_a_cache_that_is_planned_again_is_filled_from_the_disk(
+    settings: Any, launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    devices = plan_of(accelerator(host_aggregates=False))
+    common = (*COMMON, devices, "device_plan.split=[64]", "runtime.drm=false")
+    planner = ("cache_planner=legion", "cache_planner.ratio=0.2")
+    # Planned for the seeds and one neighbour of each.
+    other = settings(*common, *planner, "sampler.fanouts=[1,1]")
+    path = plan_caches(other, other.dataset.open(), None)
+    expected = launched(tmp_path / "none", *common)
+    with caplog.at_level("INFO"):
+        found = launched(tmp_path / "given", *common, *DISK, f"cache_plan={path}")
+    assert any("were predicted; planned" in each for each in caplog.messages)
+    assert found.losses == expected.losses
 
 
 def test_a_report_tells_what_memory_held(launched: Any, tmp_path: Path) -> None:
@@ -136,10 +215,6 @@ def test_a_run_whose_rows_exceed_memory_reads_the_disk_by_itself(
             "features=disk: does not go with partitioner=p3",
         ),
         (("device_plan=cuda",), "features=disk: cuda:0 reads rows in host memory by itself"),
-        (
-            (plan_of(accelerator()), "cache_planner=pagraph"),
-            "features: DiskFeaturesConfig cannot be given with caches",
-        ),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(
@@ -148,3 +223,10 @@ def test_what_does_not_go_with_it_is_refused(
     with pytest.raises(ConfigError) as refused:
         run(tmp_path, *COMMON, "features=disk", *given)
     assert message in str(refused.value)
+
+
+def test_rows_that_a_device_lacks_have_to_fit(run: Any, tmp_path: Path) -> None:
+    devices = plan_of(accelerator(host_aggregates=False))
+    cached = ("cache_planner=match", f"cache_planner.store={tmp_path / 'plans'}")
+    with pytest.raises(ConfigError, match=r"^features\.memory_bytes: the rows of a step do not"):
+        run(tmp_path, *COMMON, devices, *cached, "features=disk", "features.memory_bytes=1000")

@@ -66,7 +66,7 @@ def expect_misses(
         batches: the run's first mini-batches.
         window: steps that are known beyond the one that is served.
         priority: ``[num_rows]`` the out-degree of each row, which also decides among rows that are
-            read equally soon.
+            read equally soon; -1 of those that a tier above has.
         num_steps: of an epoch.
     """
     num_kept = min(num_kept, len(priority))
@@ -119,16 +119,16 @@ class ReadChances:
         """Count the classes of the vertices of ``batches``, and of all.
 
         Args:
-            degrees: ``[num_vertices]`` out-degree.
+            degrees: ``[num_vertices]`` out-degree; -1 of those that a tier above has.
         """
-        highest = int(degrees.max(initial=0)) + 1
+        highest = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(highest) + 1.0)
         classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
         every = np.zeros(highest, np.int64)
         for part in row_slices(len(degrees), degrees.itemsize, _COUNTED_BYTES):
-            every += np.bincount(degrees[part], minlength=highest)
+            every += np.bincount(degrees[part] + 1, minlength=highest)
         read = sum(
-            (np.bincount(degrees[each], minlength=highest) for each in batches),
+            (np.bincount(degrees[each] + 1, minlength=highest) for each in batches),
             start=np.zeros(highest, np.int64),
         )
         num_vertices = np.bincount(classes, weights=every)

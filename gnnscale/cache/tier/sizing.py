@@ -40,11 +40,18 @@ class SampledBatches:
     vertices: Sequence[Array]  #: the rows that each needs
     num_bytes: int  #: memory of a sampled mini-batch without its rows, at most
     computing_bytes: int = 0  #: memory that one takes, with its rows, while it computes, at most
+    asked: float = 1.0  #: the part of a mini-batch's rows that the tier is asked for
+    window_above: int = 0  #: steps that a tier above looks ahead of what it asks for
 
     @property
     def max_rows(self) -> int:
         """Rows of the largest."""
         return max((len(each) for each in self.vertices), default=0)
+
+    @property
+    def usual_rows(self) -> int:
+        """Rows of the largest of the last half, before which a cache above may have been empty."""
+        return max((len(each) for each in self.vertices[len(self.vertices) // 2 :]), default=0)
 
 
 def size_tier(
@@ -107,7 +114,7 @@ def size_tier(
 
 
 def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int:
-    helps = -(-_WINDOW_ROWS * slots // max(sample.max_rows, 1))
+    helps = -(-_WINDOW_ROWS * slots // max(sample.usual_rows, 1))
     fits = int(_WINDOW_PART * memory_bytes / max(sample.num_bytes, 1))
     return max(MIN_WINDOW, min(helps, fits, MAX_WINDOW))
 

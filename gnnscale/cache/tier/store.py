@@ -6,11 +6,13 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from gnnscale import ops
+from gnnscale.artifact.arrays import row_slices
 from gnnscale.cache.tier.planner import PlannedBatch, TierPlanner
 from gnnscale.cache.tier.pool import RowPool
 from gnnscale.core import Access, Array, Int32Array, Traffic
@@ -18,6 +20,9 @@ from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.feature.source import RowSource
 from gnnscale.feature.store import write_aggregated
 from gnnscale.sampler import Block
+
+#: About so many bytes of rows are asked for at once if no step waits for them.
+_READ_BYTES = 64 << 20
 
 
 @dataclass(kw_only=True)
@@ -29,7 +34,7 @@ class _Begun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ready:
+class ReadyRows:
     """Rows that can be read now."""
 
     rows: Array  #: a matrix that has them
@@ -79,12 +84,38 @@ class TieredFeatures(FeatureStore):
         """Bytes of a row as it is stored."""
         return self._source.width * self._source.dtype.itemsize
 
+    @property
+    def stored_width(self) -> int:
+        """Elements of a row as it is stored."""
+        return self._source.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which rows are stored."""
+        return self._source.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        """The name of the element type."""
+        return self._source.dtype_name
+
     def fill(self, rows: Array) -> None:
         """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
-        slots = np.arange(len(rows), dtype=np.int32)
-        self._source.finish(self._source.start(rows, self._pool.rows, slots))
-        self._source.take_reads()
+        self.read(rows, self._pool.rows)
         self._planner.fill(len(rows))
+
+    def read(self, vertices: Array, rows: Array) -> None:
+        """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored.
+
+        What it reads counts as a step's if reads of one are on their way, and is not counted
+        otherwise.
+        """
+        for part in row_slices(len(vertices), self.row_bytes, _READ_BYTES):
+            slots = np.arange(part.start, part.stop, dtype=np.int32)
+            self._source.finish(self._source.start(vertices[part], rows, slots))
+        with self._planning:
+            if not self._begun:
+                self._source.take_reads()
 
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
@@ -106,10 +137,10 @@ class TieredFeatures(FeatureStore):
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         out = ops.empty((len(vertices), self.width), dtype)
-        ready = self._ready(vertices)
+        ready = self.ready(vertices)
         matrix = (ready.rows, self._source.dtype_name)
         ops.gather(matrix, ready.slots, out=out, num_threads=num_threads)
-        return out, self._served(ready)
+        return out, self.served(ready)
 
     def aggregate(
         self,
@@ -122,13 +153,13 @@ class TieredFeatures(FeatureStore):
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, aggregated in their slots."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
-        ready = self._ready(vertices)
+        ready = self.ready(vertices)
         # Rows are found by their slots, and not as vertices.
         local = replace(block, edge_vertices=None)
         matrix = (ready.rows, self._source.dtype_name)
         ids = ready.slots
         write_aggregated(matrix, local, aggregation, out=out, ids=ids, num_threads=num_threads)
-        return out, self._served(ready)
+        return out, self.served(ready)
 
     def close(self) -> None:
         """Wait for reads that were begun, and release the source."""
@@ -148,8 +179,8 @@ class TieredFeatures(FeatureStore):
         ticket = self._source.start(batch.vertices[missing], self._pool.rows, batch.slots[missing])
         self._begun.append(_Begun(batch=batch, ticket=ticket))
 
-    def _ready(self, vertices: Array) -> _Ready:
-        """Wait for the rows of ``vertices``."""
+    def ready(self, vertices: Array) -> ReadyRows:
+        """Wait for the rows of ``vertices``, which ``served`` is to give back."""
         with self._planning:
             begun = self._next(vertices)
         start = time.perf_counter()
@@ -166,7 +197,7 @@ class TieredFeatures(FeatureStore):
             )
         self._source.finish(ticket)
         waited_s = time.perf_counter() - start
-        return _Ready(rows=rows, slots=slots, batch=batch, waited_s=waited_s)
+        return ReadyRows(rows=rows, slots=slots, batch=batch, waited_s=waited_s)
 
     def _next(self, vertices: Array) -> _Begun | None:
         """Return the next step if it is the one of ``vertices``, which is planned by now."""
@@ -179,7 +210,7 @@ class TieredFeatures(FeatureStore):
             return None
         return self._begun[0]
 
-    def _served(self, ready: _Ready) -> Traffic:
+    def served(self, ready: ReadyRows) -> Traffic:
         """Give back the slots that a step leaves, and return what it has read."""
         num_rows = num_missing = len(ready.slots)
         reads = self._source.take_reads()

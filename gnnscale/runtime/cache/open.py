@@ -1,5 +1,7 @@
 """One worker's caches: the rows and lists that it keeps, and those that it reads at its peers."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +16,14 @@ from gnnscale.cache import CachePlan, DeviceCache, cached_features
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.cache.replay import LookAheadReplay
+from gnnscale.cache.stacked_features import DeviceRows, StackedFeatures
+from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Array, ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.perf.workload import CacheEffect
+from gnnscale.runtime.cache.above import CacheAbove
 from gnnscale.runtime.sync.group import Group
 
 #: Maps the rows of the worker of a rank.
@@ -86,7 +91,14 @@ class OpenedCache:
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
         store = self.store
-        return store.take_counters() if isinstance(store, cached_features.CachedFeatures) else {}
+        if isinstance(store, cached_features.CachedFeatures | StackedFeatures):
+            return store.take_counters()
+        return {}
+
+    @property
+    def stacked(self) -> StackedFeatures | None:
+        """The store, if it lies above a tier of host memory."""
+        return self.store if isinstance(self.store, StackedFeatures) else None
 
     @property
     def look_ahead(self) -> cached_features.LookAheadFeatures | None:
@@ -130,35 +142,53 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
     return effects
 
 
-def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> OpenedCache | None:
+def open_caches(
+    plan: CachePlan,
+    graph: Graph,
+    device: Device,
+    group: Group,
+    *,
+    tier: TieredFeatures | None = None,
+) -> OpenedCache | None:
     """Fill this worker's cache, and find those of its peers; None if its device has no cache.
 
     Every worker calls this at the same time.
+
+    Args:
+        tier: what reads the rows that the cache lacks; None for host memory that has all rows.
 
     Raises:
         ConfigError: the devices of a clique are on different machines.
         MemoryError: there is not enough memory on the host that emulates the device.
     """
-    host = HostFeatures.of(graph)
-    found = _static_rows(plan, host, group, holds_rows=device.holds_rows)
+    below = RowsBelow.of(graph, tier)
+    found = _static_rows(plan, below, group, holds_rows=device.holds_rows)
     own = plan.of(group.rank) if plan.has(group.rank) else None
     if own is None or own.host_aggregates:
         return None
     if device.holds_rows:
         return _kept_by_device(plan, own, graph, group)
-    if own.look_ahead is not None:
+    store: FeatureStore
+    if tier is not None:
+        store = StackedFeatures(tier, _device_rows(plan, graph, group, below, found))
+    elif own.look_ahead is not None:
         priority = out_degree(graph)
+        host = HostFeatures.of(graph)
         store = cached_features.LookAheadFeatures(host, own.look_ahead, priority=priority)
-        return OpenedCache(store=store, lists=None, num_bytes=own.num_bytes)
-    assert found is not None
-    clique = plan.clique_of(group.rank)
-    members, at = [plan.of(each) for each in clique], clique.index(group.rank)
-    names = [member.name for member in members]
-    return OpenedCache(
-        store=cached_features.CachedFeatures(host, *found, own=at, names=names),
-        lists=_lists(graph, [_in_order(member.topology) for member in members], at, device),
-        num_bytes=own.num_bytes,
-    )
+    else:
+        assert found is not None
+        names, at = _members(plan, group.rank)
+        store = cached_features.CachedFeatures(
+            HostFeatures.of(graph), *_with_slots(graph, found), own=at, names=names
+        )
+    lists = None if own.look_ahead is not None else _lists(plan, graph, device, group)
+    return OpenedCache(store=store, lists=lists, num_bytes=own.num_bytes)
+
+
+def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
+    """Return the names of the members of a worker's clique, and which of them its device is."""
+    clique = plan.clique_of(rank)
+    return [plan.of(each).name for each in clique], clique.index(rank)
 
 
 def _kept_by_device(plan: CachePlan, own: DeviceCache, graph: Graph, group: Group) -> OpenedCache:
@@ -179,45 +209,95 @@ def _kept_by_device(plan: CachePlan, own: DeviceCache, graph: Graph, group: Grou
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
     """Fill this worker's cache again, while it may be read; every worker calls this at once."""
     holds_rows = cache is not None and cache.kept is not None
-    found = _static_rows(plan, HostFeatures.of(graph), group, holds_rows=holds_rows)
-    if cache is not None and isinstance(cache.store, cached_features.CachedFeatures):
+    stacked = None if cache is None else cache.stacked
+    below = RowsBelow.of(graph, None if stacked is None else stacked.tier)
+    found = _static_rows(plan, below, group, holds_rows=holds_rows)
+    if cache is None or plan.of(group.rank).look_ahead is not None:
+        return
+    if stacked is not None:
+        stacked.replace(_device_rows(plan, graph, group, below, found))
+    elif isinstance(cache.store, cached_features.CachedFeatures):
         assert found is not None
-        cache.store.replace(*found)
+        cache.store.replace(*_with_slots(graph, found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsBelow:
+    """The rows that caches keep copies of, as they are stored."""
+
+    width: int  #: elements of a row
+    dtype: np.dtype[Any]  #: the NumPy type of an element
+    read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
+
+    @classmethod
+    def of(cls, graph: Graph, tier: TieredFeatures | None) -> RowsBelow:
+        """Return the rows of a tier, or those of a graph in host memory."""
+        if tier is not None:
+            return cls(width=tier.stored_width, dtype=tier.dtype, read=tier.read)
+
+        def copy(vertices: Array, rows: Array) -> None:
+            if len(vertices):
+                stored = HostFeatures.of(graph).stored
+                slots = np.arange(len(vertices), dtype=np.int64)
+                ops.copy_rows(stored, vertices, (rows, stored[1]), slots, num_threads=1)
+
+        return cls(width=int(graph.features.shape[1]), dtype=graph.features.dtype, read=copy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StaticRows:
+    """What the devices of a clique keep."""
+
+    rows: list[Array]  #: of each member
+    kept: list[Array]  #: their vertices, in the order of the rows
 
 
 def _static_rows(
-    plan: CachePlan, host: HostFeatures, group: Group, *, holds_rows: bool
-) -> tuple[list[Array], ops.RankedSlots] | None:
-    """Return the rows of each device of this worker's clique, and the slots of vertices in them.
+    plan: CachePlan, below: RowsBelow, group: Group, *, holds_rows: bool
+) -> _StaticRows | None:
+    """Return the rows of each device of this worker's clique.
 
     None if the worker's device has no cache, one whose rows do not stay, or one in its own memory.
     """
     own = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
-    dtype = host.stored[0].dtype
     if not plan.has_peers:
         if own is None:
             return None
-        rows = np.empty((len(own.features), host.stored_width), dtype)
-        _fill(rows, host, own.features)
-        return [rows], cached_features.slots_of(host.num_rows, [_in_order(own.features)])
+        kept = _in_order(own.features)
+        rows: Array = np.empty((len(kept), below.width), below.dtype)
+        below.read(kept, rows)
+        return _StaticRows(rows=[rows], kept=[kept])
     num_rows = None if own is None else len(own.features)
-    with traded_rows(num_rows, host.stored_width, dtype, group) as mapped:
+    with traded_rows(num_rows, below.width, below.dtype, group) as mapped:
         if own is not None:
-            _fill(mapped(group.rank), host, own.features)
+            below.read(_in_order(own.features), mapped(group.rank))
         clique = () if own is None else plan.clique_of(group.rank)
         _check_machine(clique, group)
         caches = [mapped(each) for each in clique]
     if own is None:
         return None
-    kept = [_in_order(plan.of(each).features) for each in clique]
-    return caches, cached_features.slots_of(host.num_rows, kept)
+    return _StaticRows(rows=caches, kept=[_in_order(plan.of(each).features) for each in clique])
 
 
-def _fill(rows: Array, host: HostFeatures, vertices: Array) -> None:
-    """Copy the rows of ``vertices``, as they are stored, in the order in which they are kept."""
-    slots = np.arange(len(vertices), dtype=np.int64)
-    _, name = host.stored
-    ops.copy_rows(host.stored, _in_order(vertices), (rows, name), slots, num_threads=1)
+def _with_slots(graph: Graph, found: _StaticRows) -> tuple[list[Array], ops.RankedSlots]:
+    return found.rows, cached_features.slots_of(graph.num_vertices, found.kept)
+
+
+def _device_rows(
+    plan: CachePlan, graph: Graph, group: Group, below: RowsBelow, found: _StaticRows | None
+) -> DeviceRows:
+    """Return what this worker's device has above a tier; no rows yet if they follow."""
+    above = CacheAbove.of(plan, graph, group.rank)
+    assert above is not None
+    names, at = _members(plan, group.rank)
+    ahead = above.look_ahead
+    if ahead is None:
+        assert found is not None
+        return DeviceRows(policy=above.policy(), members=found.rows, own=at, names=names)
+    rows: Array = np.empty((ahead.num_rows, below.width), below.dtype)
+    return DeviceRows(
+        policy=above.policy(), members=[rows], names=names, window=above.window, match=ahead.match
+    )
 
 
 def _in_order(vertices: Array) -> Array:
@@ -238,15 +318,17 @@ def _check_machine(clique: Sequence[int], group: Group) -> None:
 
 
 def _lists(
-    graph: Graph, topology: Sequence[Array], own: int, device: Device
+    plan: CachePlan, graph: Graph, device: Device, group: Group
 ) -> cached_features.CachedLists | None:
     """Return where a device that samples finds adjacency lists; None if the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
+    clique = plan.clique_of(group.rank)
+    topology = [_in_order(plan.of(each).topology) for each in clique]
     return cached_features.CachedLists(
         cached_features.slots_of(graph.num_vertices, topology),
         num_members=len(topology),
-        own=own,
+        own=clique.index(group.rank),
         request_bytes=device.link_request_bytes,
         id_bytes=graph.indices.itemsize,
     )

@@ -26,6 +26,7 @@ from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
 from gnnscale.feature import FeatureStore, SharedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.plan.perf.workload import SourceEffect, Workload
+from gnnscale.runtime.cache.above import CacheAbove
 from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -185,23 +186,29 @@ def open_shared(
     order: SeedOrder,
     workload: Workload,
     group: Group,
+    above: CacheAbove | None = None,
+    held_bytes: int = 0,
 ) -> OpenedTier:
     """Open the tier of this worker above the other machines.
 
     Args:
         workload: says what memory a mini-batch takes while it computes.
+        above: the cache of its device, which has some rows; None for no cache.
+        held_bytes: memory of the machine that caches will take.
 
     Raises:
         ConfigError: the rows of a step do not fit into memory.
     """
     options = config.features
     assert isinstance(options, SharedFeaturesConfig)
-    sample = sample_batches(config, graph, sampling, order, workload, group)
+    sample = sample_batches(config, graph, sampling, order, workload, group, above)
     memory = options.memory_bytes
     if memory is None:
-        held = rows.num_own * rows.row_bytes
+        held = held_bytes + rows.num_own * rows.row_bytes
         memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
     priority = out_degree(graph)
+    if above is not None:
+        priority = above.priority_below(priority)
     window = steps_ahead(options.window, config)
     each = memory // group.local_size
     sizes = _sizes(rows, window, sample, each, priority, order.steps_per_epoch, config.num_threads)

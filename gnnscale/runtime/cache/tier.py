@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -33,6 +33,7 @@ from gnnscale.plan.calibration.disk import DiskRates, disk_rates
 from gnnscale.plan.perf import work
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import SourceEffect, Workload
+from gnnscale.runtime.cache.above import CacheAbove
 from gnnscale.runtime.settings import TrainConfig, tier_problem
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SamplerConfig, SeedOrder
@@ -80,24 +81,30 @@ def open_tier(
     order: SeedOrder,
     workload: Workload,
     group: Group,
+    above: CacheAbove | None = None,
+    held_bytes: int = 0,
 ) -> OpenedTier:
     """Open the tier of this worker.
 
     Args:
         workload: says what memory a mini-batch takes while it computes.
+        above: the cache of its device, which has some rows; None for no cache.
+        held_bytes: memory of the machine that caches will take.
 
     Raises:
         ConfigError: the features are in no file, or the rows of a step do not fit into memory.
         OSError: the file cannot be read.
     """
-    sample = sample_batches(config, graph, sampling, order, workload, group)
+    sample = sample_batches(config, graph, sampling, order, workload, group, above)
     rates = _rates(graph)
     max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
     source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
     memory = options.memory_bytes
     if memory is None:
-        memory = memory_left(config, graph, sample, group)
+        memory = memory_left(config, graph, sample, group, held_bytes=held_bytes)
     priority = out_degree(graph)
+    if above is not None:
+        priority = above.priority_below(priority)
     row_bytes = source.width * source.dtype.itemsize
     sizes = size_tier(
         sample,
@@ -123,7 +130,9 @@ def open_tier(
         store.fill(kept)
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
-    return OpenedTier(store=store, effect=_effect(sizes.misses, row_bytes, rates, group))
+    effect = _effect(sizes.misses, row_bytes, rates, group)
+    effect = replace(effect, row_misses=effect.row_misses * sample.asked)
+    return OpenedTier(store=store, effect=effect)
 
 
 def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
@@ -156,8 +165,9 @@ def sample_batches(
     order: SeedOrder,
     workload: Workload,
     group: Group,
+    above: CacheAbove | None = None,
 ) -> SampledBatches:
-    """Draw the first mini-batches of this worker."""
+    """Draw the first mini-batches of this worker, without the rows that a cache above has."""
     split = config.device_plan.split or [1] * group.size
     draws = Draws(
         graph,
@@ -172,7 +182,20 @@ def sample_batches(
         vertices.append(draw.batch.input_vertices)
         num_bytes = max(num_bytes, draw.batch.num_bytes)
         computing = max(computing, work.batch_bytes(workload, BatchSize.of(draw.batch)))
-    return SampledBatches(vertices=vertices, num_bytes=num_bytes, computing_bytes=round(computing))
+    asked = 1.0
+    if above is not None:
+        whole, vertices = vertices, above.lacks(vertices)
+        num_bytes += above.step_bytes(max(map(len, whole), default=0))
+        # A cache whose rows follow the batches begins without any.
+        half = len(whole) // 2
+        asked = sum(map(len, vertices[half:])) / max(sum(map(len, whole[half:])), 1)
+    return SampledBatches(
+        vertices=vertices,
+        num_bytes=num_bytes,
+        computing_bytes=round(computing),
+        asked=asked,
+        window_above=0 if above is None else above.window,
+    )
 
 
 def memory_left(
@@ -193,7 +216,7 @@ def memory_left(
         ConfigError: nothing is left.
     """
     memory = find_memory()
-    on_their_way = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth
+    on_their_way = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth + sample.window_above
     computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
     each = on_their_way * sample.num_bytes + computing
     left = memory.available - graph.topology_bytes - held_bytes - _RESERVE * memory.total

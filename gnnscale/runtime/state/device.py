@@ -22,6 +22,8 @@ from gnnscale.backend import (
     loading,
     open_backend,
 )
+from gnnscale.cache.stacked_features import StackedFeatures
+from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Array, ConfigError, decode
 from gnnscale.core.gpu_meter import GpuMeter
 from gnnscale.feature import DiskFeaturesConfig, FeatureStore
@@ -34,6 +36,7 @@ from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.plan.perf.workload import unmeasured_workload
+from gnnscale.runtime.cache.above import CacheAbove, check_follows, held_bytes
 from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
@@ -109,15 +112,16 @@ class WorkerDevice:
         devices = devices_with_caches(config.device_plan.parsed(), plan)
         device, split = devices[group.rank], learning.split
         host = split.store(graph) if split is not None else _host_store(config, graph, rows)
-        cache = None if plan is None else open_caches(plan, graph, device, group)
         tier = None
         if split is None:
             tier = _open_tier(config, data, learning, device, group, rows)
+        below = None if tier is None else tier.store
+        cache = None if plan is None else open_caches(plan, graph, device, group, tier=below)
         loader = loading.FeatureLoader(
             graph,
             learning.trained,
             num_threads=config.num_threads,
-            store=_store(data, learning, host, cache) if tier is None else tier.store,
+            store=_store(data, learning, host, cache, below),
             aggregates=device.takes_aggregated,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
@@ -156,6 +160,13 @@ class WorkerDevice:
         )
 
     @property
+    def ahead(self) -> StackedFeatures | TieredFeatures | None:
+        """What reads rows of the steps that it is told to expect; None if they are in memory."""
+        if self.tier is None:
+            return None
+        return (self.cache and self.cache.stacked) or self.tier.store
+
+    @property
     def meter(self) -> GpuMeter | None:
         """What counts the energy of this worker's GPU; None if a lower rank has the same one."""
         index = self.devices[self.group.rank].gpu
@@ -184,13 +195,19 @@ class WorkerDevice:
 
 
 def _store(
-    data: Data, learning: Learning, host: FeatureStore, cache: OpenedCache | None
+    data: Data,
+    learning: Learning,
+    host: FeatureStore,
+    cache: OpenedCache | None,
+    tier: TieredFeatures | None,
 ) -> FeatureStore:
     """Return where the device reads features: learned or aggregated rows, its cache, the host's."""
     if learning.trained.vertex_rows is not None:
         return LearnedFeatures(learning.trained.vertex_rows)
     if cache is not None:
         return cache.store
+    if tier is not None:
+        return tier
     aggregated = open_aggregated(data.made, data.graph, host)
     return host if aggregated is None else aggregated
 
@@ -222,8 +239,11 @@ def _open_tier(
         "order": data.order,
         "workload": known,
         "group": group,
+        "above": CacheAbove.of(data.caches, data.graph, group.rank),
+        "held_bytes": held_bytes(data.caches, data.graph, group),
     }
     if rows is not None:
+        check_follows(data.caches)
         return open_shared(rows, config, data.task.graph, **run)
     assert options is not None
     if asked:

@@ -248,10 +248,11 @@ class WorkerSchedule:
     ) -> WorkerSchedule:
         """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
-        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + _window(data.caches)
-        if device.tier is not None:
-            lead_steps += max(group.largest([device.tier.store.lead]))
-        lead_steps += max_late(plan)
+        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
+        if device.ahead is not None:
+            lead_steps += max(group.largest([device.ahead.lead]))
+        else:
+            lead_steps += _window(data.caches)
         managed = manages(config, plan)
         slices = Schedule(
             data.order,
@@ -344,10 +345,10 @@ def _sampled_ahead(
             data.task.graph, seed=config.seed, num_threads=config.num_threads
         )
         return draw_ahead(slices.slices(), sampler, opened.replay)
-    if device.tier is not None:
-        tier = device.tier.store
+    if device.ahead is not None:
+        ahead = device.ahead
         return look_ahead(
-            slices.slices(), device.stages, window=tier.lead, expect=tier.expect, end=tier.end
+            slices.slices(), device.stages, window=ahead.lead, expect=ahead.expect, end=ahead.end
         )
     cache = None if opened is None else opened.look_ahead
     if cache is None:

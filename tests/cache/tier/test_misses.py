@@ -38,11 +38,11 @@ def test_an_epoch_that_is_not_longer_than_the_sample_is_counted():
 
 
 def test_chances_are_those_of_classes_of_degrees():
-    degrees = ids(0, 0, 0, 0, 7, 7)
+    degrees = ids(0, 0, 0, 0, 7, 7, -1)
     chances = ReadChances.of([ids(4, 0), ids(4, 5)], degrees)
     present = np.flatnonzero(chances.num_vertices)
-    assert chances.num_vertices[present].tolist() == [4, 2]
-    assert chances.chance[present].tolist() == [1 / 8, 3 / 4]
+    assert chances.num_vertices[present].tolist() == [1, 4, 2]
+    assert chances.chance[present].tolist() == [0, 1 / 8, 3 / 4]
     assert chances.distinct(1) == pytest.approx(2)
     assert chances.distinct(2) == pytest.approx(4 * (1 - (7 / 8) ** 2) + 2 * (1 - 1 / 16))
 

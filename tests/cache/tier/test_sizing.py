@@ -52,6 +52,15 @@ def test_the_window_is_as_long_as_it_helps_or_fits(num_bytes, expected):
     assert sizes(1 << 30).window <= MAX_WINDOW
 
 
+def test_steps_before_a_cache_above_is_full_say_nothing_of_the_window():
+    """Later steps ask for 200 rows of 500, so that more of them are known."""
+    usual = sample()
+    rest = [each[: 500 if at < 4 else 200] for at, each in enumerate(usual.vertices)]
+    later = SampledBatches(vertices=rest, num_bytes=0)
+    assert (usual.usual_rows, later.max_rows, later.usual_rows) == (500, 500, 200)
+    assert sizes(5 << 20, given=later).window > sizes(5 << 20).window
+
+
 def test_rows_of_a_step_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match=r"features\.memory_bytes: the rows of a step do not fit"):
         sizes(1 << 20)

@@ -7,55 +7,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 
 from gnnscale.cache.belady import Belady
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.policy import StaticRows
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.feature import Aggregation, HostFeatures
-from gnnscale.feature.source import SourceReads
 from gnnscale.sampler import Block
 
-NUM_ROWS, WIDTH = 12, 3
-ROWS = np.random.default_rng(0).random((NUM_ROWS, WIDTH)).astype(np.float32)
 HOST = HostFeatures(ROWS, "float32")
 
 
-class LateSource:
-    """Rows that arrive only when they are waited for: as late as a disk may be."""
-
-    num_rows, width, num_features = NUM_ROWS, WIDTH, WIDTH
-    dtype, dtype_name = ROWS.dtype, "float32"
-
-    def __init__(self):
-        self.begun = {}
-        self.read = 0
-        self.closed = False
-
-    def start(self, vertices, pool, slots):
-        self.begun[len(self.begun)] = (vertices, pool, slots)
-        return len(self.begun) - 1
-
-    def finish(self, ticket):
-        vertices, pool, slots = self.begun[ticket]
-        pool[slots] = ROWS[vertices]
-        self.read += len(vertices)
-
-    def take_reads(self):
-        read, self.read = self.read, 0
-        return SourceReads(num_bytes=read * 4 * WIDTH, num_requests=read)
-
-    def close(self):
-        self.closed = True
-
-
 def store_of(*, num_kept=4, window=1, ahead=2, static=False):
-    priority = np.arange(NUM_ROWS, dtype=np.int32)
     kept = np.arange(num_kept, dtype=np.int32)
     policy = (
         StaticRows(NUM_ROWS, kept)
         if static
-        else Belady(NUM_ROWS, num_kept, window=window, priority=priority, num_threads=1)
+        else Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
     )
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
@@ -146,6 +115,18 @@ def test_rows_are_aggregated_where_they_lie(self_term, dtype):
     wanted, _ = HOST.aggregate(vertices, block, how, dtype=dtype, num_threads=1)
     assert torch.equal(found, wanted)
     assert traffic.tier.misses == 4
+
+
+def test_rows_are_read_at_once_and_counted_for_no_step():
+    store, source = store_of()
+    rows = np.empty((2, WIDTH), np.float32)
+    store.read(np.array([7, 3], np.int32), rows)
+    assert np.array_equal(rows, ROWS[[7, 3]])
+    step = np.array([1], np.int32)
+    store.expect(step)
+    _, traffic = gathered(store, step)
+    assert (traffic.tier.misses, traffic.tier.link_requests) == (1, 1)
+    assert source.asked == [[7, 3], [1]]
 
 
 def test_a_thread_may_expect_while_another_gathers():

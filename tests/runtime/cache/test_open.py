@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
+from gnnscale.cache.belady import Belady
 from gnnscale.cache.cached_features import CachedFeatures, LookAheadFeatures
+from gnnscale.cache.tier.planner import TierPlanner
+from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core.errors import ConfigError
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
@@ -18,6 +22,7 @@ from gnnscale.runtime.cache.open import (
     cache_effects,
     devices_with_caches,
     open_caches,
+    refill,
     trade_values,
     traded_rows,
 )
@@ -158,3 +163,53 @@ def test_one_process_has_its_own_rows() -> None:
     with traded_rows(2, 3, np.dtype(np.int32), ALONE) as mapped:
         mapped(0)[:] = [[1, 2, 3], [4, 5, 6]]
     assert mapped(0).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> None:
+    graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
+    source = LateSource()
+    policy = Belady(NUM_ROWS, 2, window=0, priority=PRIORITY, num_threads=1)
+    planner = TierPlanner(policy, num_kept=2, num_staged=4, window=0)
+    tier = TieredFeatures(source, planner, window=0, ahead=1)
+    found = open_caches(plan(cache()), graph, DEVICE, ALONE, tier=tier)
+    assert found.stacked is found.store
+    assert source.asked == [[1, 4]]
+    assert tier.lead == found.stacked.lead
+    step = ids(4, 0)
+    found.stacked.expect(step)
+    rows, traffic = found.store.gather(step, dtype=torch.float32, num_threads=1)
+    assert np.array_equal(rows.numpy(), ROWS[step])
+    assert (traffic.rows.hits, traffic.rows.misses, traffic.tier.misses) == (1, 1, 1)
+    assert traffic.tier.link_requests == 1  # what filled the cache is not counted
+    assert found.counters() == {"rows from emulated:0": 1, "rows from the host": 1}
+    # Another row, as after another plan.
+    refill(found, plan(cache(features=ids(2, 0))), graph, ALONE)
+    assert source.asked == [[1, 4], [0], [0, 2]]
+    again = ids(4, 0)
+    found.stacked.expect(again)
+    rows, traffic = found.store.gather(again, dtype=torch.float32, num_threads=1)
+    assert np.array_equal(rows.numpy(), ROWS[again])
+    assert (traffic.rows.hits, traffic.rows.misses) == (1, 1)
+
+
+def test_a_cache_above_a_tier_looks_ahead_of_it(random_graph: Any) -> None:
+    graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
+    policy = Belady(NUM_ROWS, 0, window=1, priority=PRIORITY, num_threads=1)
+    planner = TierPlanner(policy, num_kept=0, num_staged=4, window=1)
+    tier = TieredFeatures(LateSource(), planner, window=1, ahead=2)
+    look_ahead = LookAhead(window=3, num_rows=2, match=True)
+    ahead = cache(look_ahead=look_ahead, features=ids(), topology=ids())
+    found = open_caches(plan(ahead), graph, DEVICE, ALONE, tier=tier)
+    assert found.stacked is not None
+    assert found.look_ahead is None
+    assert found.stacked.lead == 3 + 1 + 2
+    steps = [ids(1, 2), ids(2, 3)]
+    for each in steps:
+        found.stacked.expect(each)
+    refill(found, plan(ahead), graph, ALONE)  # rows that follow are left alone
+    hits = []
+    for each in steps:
+        rows, traffic = found.store.gather(each, dtype=torch.float32, num_threads=1)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+        hits.append(traffic.rows.hits)
+    assert hits == [0, 1]

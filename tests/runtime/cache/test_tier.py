@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from devices import accelerator, plan_of
 
 from gnnscale.feature import DiskFeaturesConfig
 from gnnscale.graph import Graph
@@ -18,6 +19,8 @@ def test_memory_decides_unless_the_run_is_to_repeat(
     assert chosen_tier(settings(), tiny_graph) is None
     monkeypatch.setattr(tier, "read_from_disk", lambda graph: True)
     assert chosen_tier(settings(), tiny_graph) == DiskFeaturesConfig()
+    cached = settings(plan_of(accelerator()), "cache_planner=pagraph")
+    assert chosen_tier(cached, tiny_graph) == DiskFeaturesConfig()
     assert chosen_tier(settings("device_plan=cuda"), tiny_graph) is None
     assert chosen_tier(settings("features=degrees"), tiny_graph) is None
     assert chosen_tier(settings(REPEATS), tiny_graph) is None

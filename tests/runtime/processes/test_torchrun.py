@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import accelerator, plan_of
 from faults.processes import descendants, elapsed
 
 from gnnscale.runtime.checkpoint.file import load_checkpoint
@@ -181,6 +182,29 @@ def test_machines_that_divide_rows(
     store = settings(*ON_CPUS).dataset.prepare()
     command = ("-m", "gnnscale", "evaluate", "run=divided", f"dataset.store={store}")
     assert f"test accuracy {alone['test_metric']:.4f}" in finished(start(*command)).splitlines()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("policy", ["belady", pytest.param("match", marks=pytest.mark.long)])
+def test_machines_whose_devices_have_caches(start: Start, tmp_path: Path, policy: str) -> None:
+    divide(start)
+    devices = plan_of(*[accelerator(host_aggregates=False)] * 2)
+    options = ("features.memory_bytes=90000", devices)
+    ratio = ("cache_planner.ratio=0.2",) if policy == "belady" else ()
+    cached = (f"cache_planner={policy}", *ratio)
+    learnt, runs = [], []
+    for caches in ((), cached):
+        for node in machines_of_the_page(start, *OTHERS, *options, *caches, name=DIVIDED):
+            finished(node)
+        run = (tmp_path / "divided").rename(tmp_path / f"run{len(runs)}")
+        learnt.append(losses(run))
+        runs.append(json.loads((run / "summary.json").read_text()))
+    assert learnt[0] == learnt[1]
+    assert 0 < runs[1]["network"]["rows"] <= runs[0]["network"]["rows"]
+    for each in runs[1]["devices"]:
+        rows, tier = (each["traffic"][name] for name in ("rows", "tier"))
+        assert rows["hits"] > 0
+        assert tier["hits"] + tier["misses"] == pytest.approx(rows["misses"])
 
 
 @pytest.mark.long
