@@ -16,13 +16,11 @@ class SourceReads:
 
     num_bytes: int = 0  #: bytes, with what lies between rows
     num_requests: int = 0  #: requests
-    num_local: int = 0  #: rows that took no request, since memory of this machine has them
 
     def __add__(self, other: SourceReads) -> SourceReads:
         return SourceReads(
             num_bytes=self.num_bytes + other.num_bytes,
             num_requests=self.num_requests + other.num_requests,
-            num_local=self.num_local + other.num_local,
         )
 
 

@@ -12,7 +12,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.cache.tier.planner import PlannedBatch, TierPlanner
-from gnnscale.cache.tier.pool import RowPool
+from gnnscale.cache.tier.pool import MappedRows, RowPool
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.feature.source import RowSource
@@ -48,18 +48,27 @@ class TieredFeatures(FeatureStore):
     One thread may expect while another gathers.
     """
 
-    def __init__(self, source: RowSource, planner: TierPlanner, *, window: int, ahead: int) -> None:
+    def __init__(
+        self,
+        source: RowSource,
+        planner: TierPlanner,
+        *,
+        window: int,
+        ahead: int,
+        file: MappedRows | None = None,
+    ) -> None:
         """Hold rows of ``source`` as ``planner`` says.
 
         Args:
             window: steps that the planner looks ahead of what it plans.
             ahead: steps whose rows may be on their way at once.
+            file: has the rows of the planner's fixed slots; None without such.
         """
         self.lead = window + ahead  #: steps that are to be expected ahead of a gather
         self._source = source
         self._planner = planner
         self._ahead = ahead
-        self._pool = RowPool(planner.num_slots, source.width, source.dtype)
+        self._pool = RowPool(planner.num_slots, source.width, source.dtype, file=file)
         self._pool.touch(planner.num_usual_slots)
         self._begun: deque[_Begun] = deque()
         self._planning = threading.Lock()
@@ -81,7 +90,7 @@ class TieredFeatures(FeatureStore):
 
     def fill(self, rows: Array) -> None:
         """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
-        slots = np.arange(len(rows), dtype=np.int32)
+        slots = np.arange(len(rows), dtype=np.int32) + np.int32(self._planner.num_fixed)
         self._source.finish(self._source.start(rows, self._pool.rows, slots))
         self._source.take_reads()
         self._planner.fill(len(rows))
@@ -93,6 +102,12 @@ class TieredFeatures(FeatureStore):
         """
         with self._planning:
             self._planner.expect(vertices)
+            self._begin_reads()
+
+    def end(self) -> None:
+        """Say that no step follows those that are expected, so that what they miss may be read."""
+        with self._planning:
+            self._planner.end()
             self._begin_reads()
 
     def gather(
@@ -165,7 +180,7 @@ class TieredFeatures(FeatureStore):
     def _next(self, vertices: Array) -> _Begun | None:
         """Return the next step if it is the one of ``vertices``, which is planned by now."""
         if not self._begun:
-            # The window is full, or the run ends within it.
+            # There was no room until the step before was served, or steps follow unexpected.
             batch = self._planner.plan(vertices)
             if batch is not None:
                 self._begin(batch)
@@ -183,7 +198,6 @@ class TieredFeatures(FeatureStore):
                 self._begun.popleft()
                 self._planner.served(ready.batch)
                 self._begin_reads()
-        num_missing -= reads.num_local
         tier = Access(
             hits=num_rows - num_missing,
             misses=num_missing,

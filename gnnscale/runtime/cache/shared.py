@@ -20,6 +20,7 @@ from gnnscale.cache.belady import Belady
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
+from gnnscale.cache.tier.pool import MappedRows, slots_of_file
 from gnnscale.cache.tier.sizing import SampledBatches, TierSizes, size_tier
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
@@ -36,9 +37,6 @@ log = logging.getLogger(__name__)
 
 #: Rows of about so many bytes are read at once for evaluation.
 _READ_BYTES = 16 << 20
-#: Steps whose rows have places at once: one is read, while others are on their way. With fewer the
-#: network waits for the next question.
-_STEPS = 3
 
 
 class SharedFeatures(FeatureStore):
@@ -205,6 +203,7 @@ def open_shared(
     window = steps_ahead(options.window, config)
     each = memory // group.local_size
     sizes = _sizes(rows, window, sample, each, priority, config.num_threads)
+    file = _mapped(rows)
     policy = Belady(
         len(priority),
         sizes.num_kept,
@@ -213,14 +212,15 @@ def open_shared(
         num_threads=config.num_threads,
     )
     planner = TierPlanner(
-        OthersRows(policy, rows.is_own),
+        OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
         window=sizes.window,
+        num_fixed=0 if file is None else slots_of_file(file),
     )
     if group.is_rank0:
         log.info(_describe(rows, sizes))
-    store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead)
+    store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
     # What the network costs is not priced.
     return OpenedTier(store=store, effect=SourceEffect())
 
@@ -233,11 +233,9 @@ def _sizes(
     priority: Int32Array,
     num_threads: int,
 ) -> TierSizes:
-    """Divide memory: own rows of two steps, other machines' rows, and buffers for these."""
-    others = [each[~rows.is_own(each)] for each in sample.vertices]
-    own = max((len(a) - len(b) for a, b in zip(sample.vertices, others, strict=True)), default=0)
+    """Divide memory among other machines' rows and buffers for these."""
+    others = [each[rows.own_places(each) < 0] for each in sample.vertices]
     remote = replace(sample, vertices=others)
-    left = memory_bytes - _STEPS * own * rows.row_bytes
 
     def sizes(memory_bytes: int) -> TierSizes:
         return size_tier(
@@ -251,9 +249,17 @@ def _sizes(
         )
 
     # Places for what two steps miss become places for four, and there are buffers for two.
-    found = sizes(left)
-    found = sizes(left - 2 * found.num_staged * rows.row_bytes)
-    return replace(found, num_staged=2 * found.num_staged + _STEPS * own)
+    found = sizes(memory_bytes)
+    found = sizes(memory_bytes - 2 * found.num_staged * rows.row_bytes)
+    return replace(found, num_staged=2 * found.num_staged)
+
+
+def _mapped(rows: SharedRows) -> MappedRows | None:
+    """Return the file that has this machine's rows; None if it has none."""
+    if not rows.num_own:
+        return None
+    assert isinstance(rows.own, np.memmap)  # that of its store
+    return rows.own
 
 
 def _describe(rows: SharedRows, sizes: TierSizes) -> str:

@@ -45,6 +45,7 @@ def look_ahead(
     *,
     window: int,
     expect: Callable[[Array | None], None],
+    end: Callable[[], None] | None = None,
 ) -> Iterator[BatchSlice]:
     """Yield ``slices`` with their samples, each once the ``window`` slices after it are sampled.
 
@@ -52,6 +53,7 @@ def look_ahead(
         slices: in the order of steps.
         window: slices that are sampled ahead of the one that is yielded.
         expect: takes the input vertices of every slice in this order; None if it has no seeds.
+        end: is called after the last.
     """
     waiting: deque[BatchSlice] = deque()
     for batch in slices:
@@ -60,6 +62,8 @@ def look_ahead(
         waiting.append(batch)
         if len(waiting) > window:
             yield waiting.popleft()
+    if end is not None:
+        end()
     yield from waiting
 
 
@@ -341,8 +345,10 @@ def _sampled_ahead(
         )
         return draw_ahead(slices.slices(), sampler, opened.replay)
     if device.tier is not None:
-        lead, expect = device.tier.store.lead, device.tier.store.expect
-        return look_ahead(slices.slices(), device.stages, window=lead, expect=expect)
+        tier = device.tier.store
+        return look_ahead(
+            slices.slices(), device.stages, window=tier.lead, expect=tier.expect, end=tier.end
+        )
     cache = None if opened is None else opened.look_ahead
     if cache is None:
         return slices.slices()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gnnscale import ops
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import Array, Int32Array, IntArray
@@ -163,9 +164,15 @@ class SharedRows:
         """Bytes of a row."""
         return self.width * self.dtype.itemsize
 
-    def is_own(self, vertices: Array) -> Array:
-        """Return ``[n]``, whether this machine has each row."""
-        return np.asarray(self._places[vertices] >= 0)
+    @property
+    def own(self) -> Array:
+        """``[num_own, width]`` rows of this machine."""
+        return self._divided.rows
+
+    def own_places(self, vertices: Array) -> IntArray:
+        """Return ``[n]`` the place of each row in ``own``, -1 for those of other machines."""
+        places: IntArray = self._places[vertices]
+        return places
 
     def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
         """Ask for the rows of ``vertices``, ``vertices[i]`` for ``pool[slots[i]]``.
@@ -262,7 +269,6 @@ class SharedRows:
                     each.nbytes for one in request.answers for each in (one.rows, *one.sent)
                 ),
                 num_requests=len(request.answers),
-                num_local=len(own),
             )
             self._arriving.put(request)
         return request
@@ -301,10 +307,16 @@ class SharedRows:
         pool, slots = request.pool, request.slots
         if len(request.own_vertices):
             places = self._places[request.own_vertices]
-            pool[slots[request.own_positions]] = self._divided.rows[places]
+            self._copy(self._divided.rows, places, pool, slots[request.own_positions])
         for each in request.answers:
             self._group.finish(each.works)
-            pool[slots[each.positions]] = each.rows.numpy().view(self.dtype)
+            rows = each.rows.numpy().view(self.dtype)
+            self._copy(rows, np.arange(len(rows), dtype=np.int32), pool, slots[each.positions])
+
+    def _copy(self, rows: Array, places: IntArray, pool: Array, slots: Int32Array) -> None:
+        """Bring ``rows[places[i]]`` to ``pool[slots[i]]``, without Python's lock."""
+        target = pool, self.dtype_name
+        ops.copy_rows((rows, self.dtype_name), places, target, slots, num_threads=1)
 
     def _answer(self, rank: int) -> None:
         """Send rank ``rank`` the rows that it asks for, until it says that it needs no more."""

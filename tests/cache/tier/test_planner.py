@@ -41,6 +41,26 @@ def test_rows_that_stay_keep_their_slot():
     assert third.slots.tolist() == [3]  # slot 1 is yet to be given back
 
 
+def test_the_last_batches_are_planned_once_no_other_follows():
+    planner = TierPlanner(belady(2, 2), num_kept=2, num_staged=2, window=2)
+    for batch in (ids(0), ids(1)):
+        planner.expect(batch)
+    assert planner.plan() is None  # its window is not known
+    planner.end()
+    assert [planner.plan().missing.tolist() for _ in range(2)] == [[0], [0]]
+    assert planner.plan() is None
+
+
+def test_fixed_slots_come_before_all_others():
+    planner = TierPlanner(StaticRows(4, ids(3)), num_kept=1, num_staged=2, window=0, num_fixed=5)
+    planner.fill(1)
+    planner.expect(ids(3, 0))
+    batch = planner.plan()
+    assert batch.slots.tolist() == [5, 6]
+    assert batch.missing.tolist() == [1]
+    assert (planner.num_slots, planner.num_usual_slots) == (5 + 1 + 8, 5 + 1 + 2)
+
+
 def test_slots_are_given_back_when_their_batch_was_served():
     planner = TierPlanner(belady(0, 0), num_kept=0, num_staged=2, window=0)
     for batch in (ids(0, 1), ids(2), ids(3, 4)):
