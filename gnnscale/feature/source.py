@@ -53,7 +53,18 @@ class RowSource(Protocol):
         ...
 
     def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket."""
+        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
+
+        Of each step that reads rows there is one call, in the order of steps.
+        """
+        ...
+
+    def skip(self) -> None:
+        """Take note of a step, in the order of steps, that reads nothing."""
+        ...
+
+    def rehearse(self, vertices: Array) -> Array:
+        """Return ``[n, width]`` rows for a rehearsal, of these vertices or of others."""
         ...
 
     def finish(self, ticket: int) -> None:

@@ -64,7 +64,7 @@ class TierPlanner:
     def __init__(
         self, policy: Policy, *, num_kept: int, num_staged: int, window: int, num_fixed: int = 0
     ) -> None:
-        """Begin with rows of the policy's first places in the first slots; none with ``Belady``.
+        """Begin with rows of the policy's first places in the first slots; ``Belady`` has no such.
 
         Args:
             policy: decides which rows stay.
@@ -78,6 +78,7 @@ class TierPlanner:
         self._policy = policy
         self._window = window
         self._ended = False
+        self._num_empty = 0
         #: Batches that are yet to be planned, and those beyond the window, unknown to the policy.
         self._known: deque[Array | None] = deque()
         self._later: deque[Array | None] = deque()
@@ -130,6 +131,7 @@ class TierPlanner:
         self._look_ahead()
         while self._known and self._known[0] is None:
             self._known.popleft()
+            self._num_empty += 1
             self._look_ahead()
         if not self._known:
             return None
@@ -151,6 +153,11 @@ class TierPlanner:
         leaving = self._replace(self._policy.advance(), slots, missing)
         self._in_flight += 1
         return PlannedBatch(vertices=vertices, slots=slots, missing=missing, leaving=leaving)
+
+    def take_empty(self) -> int:
+        """Return how many batches that read nothing were before the last plan, since last asked."""
+        found, self._num_empty = self._num_empty, 0
+        return found
 
     def served(self, batch: PlannedBatch) -> None:
         """Take back the slots that ``batch`` leaves; batches are served in the order of plans."""

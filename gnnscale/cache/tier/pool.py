@@ -61,7 +61,7 @@ class RowPool:
     to clear pages.
 
     The first slots may be those of a file, which is mapped in front of the others: rows of both
-    are then found in one matrix, and none of the file's is copied.
+    are then found in one matrix, and those of the file are not copied.
     """
 
     def __init__(

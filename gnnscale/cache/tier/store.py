@@ -42,8 +42,8 @@ class TieredFeatures(FeatureStore):
     """Rows of a source, some of which host memory holds.
 
     The steps of a run are expected in the order in which they are gathered, each at least
-    ``lead`` steps ahead. What a step misses is read while steps before it are trained. Rows of any
-    other gather, e.g. of a rehearsal, are read from the source at once, and change nothing.
+    ``lead`` steps ahead. What a step misses is read while steps before it are trained. Any other
+    gather is a rehearsal's: it gets what the source has for that at once, and changes nothing.
 
     One thread may expect while another gathers.
     """
@@ -146,16 +146,20 @@ class TieredFeatures(FeatureStore):
 
     def _begin_reads(self) -> None:
         """Plan the steps whose rows there is room for, and begin to read what they miss."""
-        while len(self._begun) < self._ahead:
-            batch = self._planner.plan()
-            if batch is None:
-                return
-            self._begin(batch)
+        while len(self._begun) < self._ahead and self._begin():
+            pass
 
-    def _begin(self, batch: PlannedBatch) -> None:
+    def _begin(self, vertices: Array | None = None) -> bool:
+        """Plan a step and begin to read what it misses; False if there is no room, or no step."""
+        batch = self._planner.plan(vertices)
+        for _ in range(self._planner.take_empty()):
+            self._source.skip()
+        if batch is None:
+            return False
         missing = batch.missing
         ticket = self._source.start(batch.vertices[missing], self._pool.rows, batch.slots[missing])
         self._begun.append(_Begun(batch=batch, ticket=ticket))
+        return True
 
     def _ready(self, vertices: Array) -> _Ready:
         """Wait for the rows of ``vertices``."""
@@ -163,17 +167,12 @@ class TieredFeatures(FeatureStore):
             begun = self._next(vertices)
         start = time.perf_counter()
         if begun is None:
-            rows: Array = np.empty((len(vertices), self._source.width), self._source.dtype)
+            rows, batch = self._source.rehearse(vertices), None
             slots = np.arange(len(vertices), dtype=np.int32)
-            ticket, batch = self._source.start(vertices, rows, slots), None
         else:
-            rows, slots, ticket, batch = (
-                self._pool.rows,
-                begun.batch.slots,
-                begun.ticket,
-                begun.batch,
-            )
-        self._source.finish(ticket)
+            rows, batch = self._pool.rows, begun.batch
+            slots = batch.slots
+            self._source.finish(begun.ticket)
         waited_s = time.perf_counter() - start
         return _Ready(rows=rows, slots=slots, batch=batch, waited_s=waited_s)
 
@@ -181,9 +180,7 @@ class TieredFeatures(FeatureStore):
         """Return the next step if it is the one of ``vertices``, which is planned by now."""
         if not self._begun:
             # There was no room until the step before was served, or steps follow unexpected.
-            batch = self._planner.plan(vertices)
-            if batch is not None:
-                self._begin(batch)
+            self._begin(vertices)
         if not self._begun or self._begun[0].batch.vertices is not vertices:
             return None
         return self._begun[0]

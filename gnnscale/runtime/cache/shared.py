@@ -30,7 +30,8 @@ from gnnscale.plan.perf.workload import SourceEffect, Workload
 from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.sync.shared_rows import Peers, SharedRows
+from gnnscale.runtime.sync.row_exchange import owners_of
+from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.sampler import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ _READ_BYTES = 16 << 20
 
 
 class SharedFeatures(FeatureStore):
-    """All rows, each read from the machine that has it when it is asked for: for evaluation."""
+    """All rows, each read from the machine that has it at once: for evaluation by rank 0."""
 
     def __init__(self, rows: SharedRows) -> None:
         """Read ``rows``."""
@@ -123,12 +124,10 @@ def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | N
     machines = [_Machine(**found) for _, _, found in every]
     check_parts(machines)
     assert isinstance(divided, DividedRows)
-    peers = Peers.of([each.part for each in machines], group.rank)
-    own = group.with_own_connections()
     return SharedRows(
         divided,
-        own,
-        peers,
+        group,
+        owners_of([each.part for each in machines], group.rank),
         dtype_name=graph.feature_dtype,
         num_features=graph.num_features,
     )
@@ -221,8 +220,17 @@ def open_shared(
     if group.is_rank0:
         log.info(_describe(rows, sizes))
     store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
-    # What the network costs is not priced.
-    return OpenedTier(store=store, effect=SourceEffect())
+    effect = SourceEffect()
+    if not config.runtime.deterministic:
+        effect = _effect(rows, sizes, sample)
+    return OpenedTier(store=store, effect=effect)
+
+
+def _effect(rows: SharedRows, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:
+    """Return what rows of other machines cost, measured while all processes exchange."""
+    needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
+    row_misses = min(len(sizes.misses.vertices) / max(float(needed), 1), 1)
+    return SourceEffect(row_misses=row_misses, row_s=rows.seconds_a_row())
 
 
 def _sizes(
@@ -255,7 +263,7 @@ def _sizes(
 
 
 def _mapped(rows: SharedRows) -> MappedRows | None:
-    """Return the file that has this machine's rows; None if it has none."""
+    """Return the file that has this machine's rows; None if there are no such rows."""
     if not rows.num_own:
         return None
     assert isinstance(rows.own, np.memmap)  # that of its store
