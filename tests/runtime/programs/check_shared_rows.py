@@ -37,6 +37,7 @@ def check_reads(group: Group, parts: list[int]) -> None:
     shared = SharedRows(divided, group, owners_of(parts, group.rank), dtype_name="uint8")
     assert (shared.num_rows, shared.width, shared.row_bytes) == (NUM_ROWS, WIDTH, WIDTH)
     check_rehearsal(shared)
+    assert 0 < shared.seconds_a_row() < 1
     check_evaluation(group, shared, every)
     draw = np.random.default_rng(group.rank)
     pool = np.zeros((NUM_ROWS, WIDTH), np.uint8)
