@@ -88,6 +88,12 @@ class TieredFeatures(FeatureStore):
         """Bytes of a row as it is stored."""
         return self._source.width * self._source.dtype.itemsize
 
+    @property
+    def fixed_rows(self) -> Array:
+        """``[num_fixed, stored width]`` the slots that the file's rows begin."""
+        rows: Array = self._pool.rows[: self._planner.num_fixed]
+        return rows
+
     def fill(self, rows: Array) -> None:
         """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
         slots = np.arange(len(rows), dtype=np.int32) + np.int32(self._planner.num_fixed)

@@ -220,6 +220,7 @@ def open_shared(
     if group.is_rank0:
         log.info(_describe(rows, sizes))
     store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
+    rows.read_own_in(store.fixed_rows[: rows.num_own])
     effect = SourceEffect()
     if not config.runtime.deterministic:
         effect = _effect(rows, sizes, sample)

@@ -142,6 +142,10 @@ class SharedRows:
         """``[num_own, width]`` rows of this machine."""
         return self._divided.rows
 
+    def read_own_in(self, rows: Array) -> None:
+        """Read ``own`` in ``rows`` from now on: another mapping of them, so that one is used."""
+        self._divided.rows = rows
+
     def own_places(self, vertices: Array) -> IntArray:
         """Return ``[n]`` the place of each row in ``own``, -1 for those of other machines."""
         places: IntArray = self._places[vertices]

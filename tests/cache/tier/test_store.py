@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache.belady import Belady
+from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.policy import StaticRows
+from gnnscale.cache.tier.pool import slots_of_file
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.feature import Aggregation, HostFeatures
 from gnnscale.feature.source import SourceReads
@@ -140,6 +142,27 @@ def test_the_source_sees_every_step_in_its_order():
         if each is not None:
             gathered(store, each)
     assert source.order == steps
+
+
+def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
+    """Even vertices have their rows in the file, and the source has the others."""
+    np.save(tmp_path / "rows.npy", ROWS[::2])
+    file = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    belady = Belady(NUM_ROWS, 2, window=1, priority=np.zeros(NUM_ROWS, np.int32), num_threads=1)
+    policy = OthersRows(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
+    planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
+    source = LateSource()
+    store = TieredFeatures(source, planner, window=1, ahead=1, file=file)
+    assert np.array_equal(store.fixed_rows[: len(file)], file)
+    steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
+    for each in steps:
+        store.expect(each)
+    store.end()
+    for each in steps:
+        rows, _ = gathered(store, each)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+    assert source.order == [[1, 3], [], [11]]
+    store.close()
 
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])

@@ -36,6 +36,9 @@ def check_reads(group: Group, parts: list[int]) -> None:
     divided, every = division(group, parts)
     shared = SharedRows(divided, group, owners_of(parts, group.rank), dtype_name="uint8")
     assert (shared.num_rows, shared.width, shared.row_bytes) == (NUM_ROWS, WIDTH, WIDTH)
+    mapped_again = divided.rows.copy()
+    shared.read_own_in(mapped_again)
+    assert shared.own is mapped_again
     check_rehearsal(shared)
     assert 0 < shared.seconds_a_row() < 1
     check_evaluation(group, shared, every)
