@@ -16,13 +16,11 @@ class SourceReads:
 
     num_bytes: int = 0  #: bytes, with what lies between rows
     num_requests: int = 0  #: requests
-    num_local: int = 0  #: rows that took no request, since memory of this machine has them
 
     def __add__(self, other: SourceReads) -> SourceReads:
         return SourceReads(
             num_bytes=self.num_bytes + other.num_bytes,
             num_requests=self.num_requests + other.num_requests,
-            num_local=self.num_local + other.num_local,
         )
 
 
@@ -55,7 +53,18 @@ class RowSource(Protocol):
         ...
 
     def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket."""
+        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
+
+        Of each step that reads rows there is one call, in the order of steps.
+        """
+        ...
+
+    def skip(self) -> None:
+        """Take note of a step, in the order of steps, that reads nothing."""
+        ...
+
+    def rehearse(self, vertices: Array) -> Array:
+        """Return ``[n, width]`` rows for a rehearsal, of these vertices or of others."""
         ...
 
     def finish(self, ticket: int) -> None:

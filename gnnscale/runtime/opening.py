@@ -104,6 +104,8 @@ def open_run(
         closing.callback(state.device.backend.close)
         if state.device.tier is not None:
             closing.callback(state.device.tier.store.close)
+        if state.device.rows is not None:
+            closing.callback(state.device.rows.abandon)  # unless it is closed by then
         closing.callback(state.checkpoint.close)
         _begin(state)
         closing.callback(state.schedule.pipeline.stop)

@@ -191,9 +191,10 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
     """Validate if it is due, and keep the weights if they are the best so far, on rank 0."""
     progress, metric = state.progress, None
     trained = progress.unvalidated
-    if trained is not None:
-        due = validator.is_due(trained.epoch)
+    with state.device.rank0_reads():
+        due = trained is not None and validator.is_due(trained.epoch)
         metrics, seconds = validator.validate() if due else ({}, None)
+    if trained is not None:
         metric = metrics.get(state.metric)
         record = replace(trained, valid_metric=metric, valid_metrics=metrics, eval_time_s=seconds)
         progress.history.append(record)
@@ -210,7 +211,8 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 def _test(state: TrainState, validator: Validator) -> TrainResult:
     """Test the best weights, which the model keeps; on rank 0 only."""
     OWN.begin("testing")
-    if not state.group.is_rank0:
-        return state.result()
-    state.learning.model.load_state_dict(state.progress.best_weights)
-    return state.result(*validator.test_by_class())
+    with state.device.rank0_reads():
+        if not state.group.is_rank0:
+            return state.result()
+        state.learning.model.load_state_dict(state.progress.best_weights)
+        return state.result(*validator.test_by_class())

@@ -21,6 +21,8 @@ class LateSource:
 
     def __init__(self) -> None:
         self.begun: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        #: of the steps: what each reads, None for one that reads nothing
+        self.order: list[list[int] | None] = []
         self.read = 0
         self.closed = False
 
@@ -31,7 +33,15 @@ class LateSource:
 
     def start(self, vertices: NDArray[Any], pool: NDArray[Any], slots: NDArray[Any]) -> int:
         self.begun.append((vertices, pool, slots))
+        self.order.append(vertices.tolist())
         return len(self.begun) - 1
+
+    def skip(self) -> None:
+        self.order.append(None)
+
+    def rehearse(self, vertices: NDArray[Any]) -> NDArray[Any]:
+        rows: NDArray[Any] = ROWS[vertices]
+        return rows
 
     def finish(self, ticket: int) -> None:
         vertices, pool, slots = self.begun[ticket]

@@ -15,19 +15,23 @@ from gnnscale.core import Array, Int32Array, IntArray
 class OthersRows:
     """Asks another policy about the rows of other machines; own ones are never held a second time.
 
-    To the planner, own rows are missing rows that do not stay. They cost no request.
+    To the planner, own rows have places after those of the policy.
     """
 
-    def __init__(self, policy: Policy, is_own: Callable[[Array], Array]) -> None:
+    def __init__(self, policy: Policy, own: Callable[[Array], Array], *, num_kept: int) -> None:
         """Wrap ``policy``.
 
         Args:
-            is_own: returns of ``[n]`` vertices whether this machine has each row.
+            own: returns of ``[n]`` vertices the number of each row among those of this machine, -1
+                for rows of others.
+            num_kept: rows that the policy keeps at most.
         """
         self._policy = policy
-        self._is_own = is_own
-        #: Positions of other machines' rows in each batch that is expected, and rows of the batch.
-        self._expected: deque[tuple[IntArray, int]] = deque()
+        self._own = own
+        self._num_kept = num_kept
+        #: The places of each batch that is expected, those of own rows for now, and the positions
+        #: of other machines' rows.
+        self._expected: deque[tuple[Int32Array, IntArray]] = deque()
 
     @property
     def num_expected(self) -> int:
@@ -36,20 +40,20 @@ class OthersRows:
 
     def expect(self, vertices: Array) -> None:
         """Append the next batch, ``[n]`` vertices."""
-        others = np.flatnonzero(~self._is_own(vertices))
+        own = self._own(vertices)
+        others = np.flatnonzero(own < 0)
         self._policy.expect(vertices[others])
-        self._expected.append((others, len(vertices)))
+        self._expected.append(((own + self._num_kept).astype(np.int32), others))
 
     def look_up(self) -> Int32Array:
         """Return ``[n]`` the place of each row of the oldest batch expected, -1 for none."""
-        others, count = self._expected[0]
-        places = np.full(count, -1, np.int32)
+        places, others = self._expected[0]
         places[others] = self._policy.look_up()
         return places
 
     def advance(self) -> Replaced:
         """Serve the oldest batch expected; counts are of other machines' rows."""
-        others, _ = self._expected.popleft()
+        _, others = self._expected.popleft()
         found = self._policy.advance()
         return Replaced(
             counts=found.counts,

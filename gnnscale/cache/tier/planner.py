@@ -61,33 +61,41 @@ class TierPlanner:
     One caller at a time.
     """
 
-    def __init__(self, policy: Policy, *, num_kept: int, num_staged: int, window: int) -> None:
-        """Begin with rows of the policy's first places in slots 0, 1, ...; none with ``Belady``.
+    def __init__(
+        self, policy: Policy, *, num_kept: int, num_staged: int, window: int, num_fixed: int = 0
+    ) -> None:
+        """Begin with rows of the policy's first places in the first slots; ``Belady`` has no such.
 
         Args:
             policy: decides which rows stay.
             num_kept: rows that the policy keeps at most.
             num_staged: slots beside them, for rows that are read ahead or do not stay.
             window: batches after the one that is planned that the policy must know.
+            num_fixed: slots before all others, whose rows are there for good. The policy's place
+                of such a row is ``num_kept`` more than its slot.
         """
+        self.num_fixed = num_fixed
         self._policy = policy
         self._window = window
+        self._ended = False
+        self._num_empty = 0
         #: Batches that are yet to be planned, and those beyond the window, unknown to the policy.
         self._known: deque[Array | None] = deque()
         self._later: deque[Array | None] = deque()
         #: The slot of each place of the policy, -1 for none. The last entry is that of no place.
-        self._slot_of = np.full(num_kept + 1, -1, np.int32)
+        self._slot_of = np.full(num_kept + num_fixed + 1, -1, np.int32)
+        self._slot_of[num_kept:-1] = np.arange(num_fixed, dtype=np.int32)
         #: Free slots, a stack: those that were used before are taken first.
-        self._free = np.arange(num_kept + _OVERFLOW * num_staged, dtype=np.int32)[::-1].copy()
+        others = np.arange(num_kept + _OVERFLOW * num_staged, dtype=np.int32)
+        self._free = num_fixed + others[::-1]
         self._num_free = len(self._free)
         self._num_hidden = (_OVERFLOW - 1) * num_staged
         self._in_flight = 0
-        self._has_ended = False
 
     @property
     def num_slots(self) -> int:
         """Slots of the pool. Those beyond kept and staged rows are used only in need."""
-        return len(self._free)
+        return self.num_fixed + len(self._free)
 
     @property
     def num_usual_slots(self) -> int:
@@ -95,8 +103,8 @@ class TierPlanner:
         return self.num_slots - self._num_hidden
 
     def fill(self, num_rows: int) -> None:
-        """Say that the policy's first ``num_rows`` places have their rows in slots 0, 1, ..."""
-        self._slot_of[:num_rows] = np.arange(num_rows, dtype=np.int32)
+        """Say that the policy's first places have their rows in the first slots."""
+        self._slot_of[:num_rows] = self.num_fixed + np.arange(num_rows, dtype=np.int32)
         self._num_free -= num_rows
 
     def expect(self, vertices: Array | None) -> None:
@@ -105,14 +113,13 @@ class TierPlanner:
 
     def end(self) -> None:
         """Say that no batch follows those that are expected: the last ones need no window."""
-        self._has_ended = True
+        self._ended = True
 
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
         """Plan the next batch that reads rows.
 
         Args:
-            vertices: plan this very batch, even if the batches after it are not known, since the
-                run has no more.
+            vertices: plan this very batch, even if the batches after it are not known.
 
         Returns:
             None if the next batch is another, if too few batches are expected, or if no slots are
@@ -124,13 +131,14 @@ class TierPlanner:
         self._look_ahead()
         while self._known and self._known[0] is None:
             self._known.popleft()
+            self._num_empty += 1
             self._look_ahead()
         if not self._known:
             return None
-        if vertices is not None:
-            if self._known[0] is not vertices:
+        if vertices is None:
+            if len(self._known) <= self._window and not self._ended:
                 return None
-        elif len(self._known) <= self._window and not self._has_ended:
+        elif self._known[0] is not vertices:
             return None
         found = self._policy.look_up()
         is_missing = found < 0
@@ -145,6 +153,11 @@ class TierPlanner:
         leaving = self._replace(self._policy.advance(), slots, missing)
         self._in_flight += 1
         return PlannedBatch(vertices=vertices, slots=slots, missing=missing, leaving=leaving)
+
+    def take_empty(self) -> int:
+        """Return how many batches that read nothing were before the last plan, since last asked."""
+        found, self._num_empty = self._num_empty, 0
+        return found
 
     def served(self, batch: PlannedBatch) -> None:
         """Take back the slots that ``batch`` leaves; batches are served in the order of plans."""

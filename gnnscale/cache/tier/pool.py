@@ -1,11 +1,12 @@
-"""Memory for the rows of a tier: on large pages, and touched before rows arrive."""
+"""Memory for the rows of a tier, on large pages; those of a file may come before them."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,42 @@ from gnnscale.core import Array
 _TOUCHED_BYTES = 64 << 20
 #: MADV_POPULATE_WRITE, since Linux 5.14.
 _POPULATE = 23
+#: MAP_FIXED of Linux, which Python does not name.
+_MAP_FIXED = 0x10
+
+
+#: Rows of a .npy file.
+MappedRows: TypeAlias = "np.memmap[Any, np.dtype[Any]]"
+
+
+def slots_of_file(file: MappedRows) -> int:
+    """Return how many slots of a pool the rows of ``file`` take, with the rest of its last page."""
+    row_bytes = file.nbytes // max(len(file), 1)
+    rest = -(file.offset + file.nbytes) % mmap.PAGESIZE
+    return len(file) + -(-rest // max(row_bytes, 1))
+
+
+def _map_file(file: MappedRows, address: int) -> None:
+    """Map ``file`` from its begin at ``address``, which begins a page, in place of what is there.
+
+    Pages are private and may be written, as Python's own of the rest: nobody writes them.
+    """
+    system = ctypes.CDLL(None, use_errno=True)
+    system.mmap.restype = ctypes.c_void_p
+    length = ctypes.c_size_t(file.offset + file.nbytes)
+    writable = ctypes.c_int(mmap.PROT_READ | mmap.PROT_WRITE)
+    how = ctypes.c_int(mmap.MAP_PRIVATE | _MAP_FIXED)
+    with open(str(file.filename), "rb") as opened:
+        found = system.mmap(
+            ctypes.c_void_p(address),
+            length,
+            writable,
+            how,
+            ctypes.c_int(opened.fileno()),
+            ctypes.c_long(0),
+        )
+    if found != address:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(file.filename))
 
 
 class RowPool:
@@ -22,22 +59,42 @@ class RowPool:
 
     A thread touches slots from the first on, so that rows of the disk need not wait for the system
     to clear pages.
+
+    The first slots may be those of a file, which is mapped in front of the others: rows of both
+    are then found in one matrix, and those of the file are not copied.
     """
 
-    def __init__(self, num_slots: int, width: int, dtype: np.dtype[Any]) -> None:
-        """Reserve addresses for ``num_slots`` rows."""
+    def __init__(
+        self, num_slots: int, width: int, dtype: np.dtype[Any], *, file: MappedRows | None = None
+    ) -> None:
+        """Reserve addresses for ``num_slots`` rows.
+
+        Args:
+            file: has the first ``slots_of_file`` of them; None for no file.
+
+        Raises:
+            OSError: the file cannot be mapped.
+        """
         self._row_bytes = width * dtype.itemsize
-        self._memory = mmap.mmap(-1, max(num_slots * self._row_bytes, 1))
+        self._first = 0 if file is None else slots_of_file(file)
+        offset = 0 if file is None else file.offset
+        self._memory = mmap.mmap(-1, max(offset + num_slots * self._row_bytes, 1))
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
-        content: Array = np.frombuffer(self._memory, dtype, count=num_slots * width)
-        self.rows = content.reshape(num_slots, width)  #: begin with a page
+        content: Array = np.frombuffer(self._memory, dtype, num_slots * width, offset)
+        self.rows = content.reshape(num_slots, width)  #: without a file, they begin with a page
+        if file is not None:
+            _map_file(file, self.rows.ctypes.data - offset)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def _first_bytes(self) -> int:
+        return self._first * self._row_bytes
+
     def touch(self, num_slots: int) -> None:
         """Begin to touch the first ``num_slots`` slots."""
-        num_bytes = min(num_slots * self._row_bytes, self.rows.nbytes)
+        num_bytes = min(num_slots * self._row_bytes, self.rows.nbytes) - self._first_bytes
         self._thread = threading.Thread(
             target=self._touch, args=(num_bytes,), name="gnnscale-pool", daemon=True
         )
@@ -45,7 +102,7 @@ class RowPool:
 
     def _touch(self, num_bytes: int) -> None:
         advise = ctypes.CDLL(None).madvise  # without the lock of Python
-        begin = self.rows.ctypes.data
+        begin = self.rows.ctypes.data + self._first_bytes
         for first in range(0, num_bytes, _TOUCHED_BYTES):
             length = min(_TOUCHED_BYTES, num_bytes - first)
             given = ctypes.c_void_p(begin + first), ctypes.c_size_t(length), ctypes.c_int(_POPULATE)

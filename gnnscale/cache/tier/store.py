@@ -14,7 +14,7 @@ import torch
 from gnnscale import ops
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.cache.tier.planner import PlannedBatch, TierPlanner
-from gnnscale.cache.tier.pool import RowPool
+from gnnscale.cache.tier.pool import MappedRows, RowPool
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.feature.source import RowSource
@@ -47,24 +47,33 @@ class TieredFeatures(FeatureStore):
     """Rows of a source, some of which host memory holds.
 
     The steps of a run are expected in the order in which they are gathered, each at least
-    ``lead`` steps ahead. What a step misses is read while steps before it are trained. Rows of any
-    other gather, e.g. of a rehearsal, are read from the source at once, and change nothing.
+    ``lead`` steps ahead. What a step misses is read while steps before it are trained. Any other
+    gather is a rehearsal's: it gets what the source has for that at once, and changes nothing.
 
     One thread may expect while another gathers.
     """
 
-    def __init__(self, source: RowSource, planner: TierPlanner, *, window: int, ahead: int) -> None:
+    def __init__(
+        self,
+        source: RowSource,
+        planner: TierPlanner,
+        *,
+        window: int,
+        ahead: int,
+        file: MappedRows | None = None,
+    ) -> None:
         """Hold rows of ``source`` as ``planner`` says.
 
         Args:
             window: steps that the planner looks ahead of what it plans.
             ahead: steps whose rows may be on their way at once.
+            file: has the rows of the planner's fixed slots; None without such.
         """
         self.lead = window + ahead  #: steps that are to be expected ahead of a gather
         self._source = source
         self._planner = planner
         self._ahead = ahead
-        self._pool = RowPool(planner.num_slots, source.width, source.dtype)
+        self._pool = RowPool(planner.num_slots, source.width, source.dtype, file=file)
         self._pool.touch(planner.num_usual_slots)
         self._begun: deque[_Begun] = deque()
         self._planning = threading.Lock()
@@ -99,9 +108,15 @@ class TieredFeatures(FeatureStore):
         """The name of the element type."""
         return self._source.dtype_name
 
+    @property
+    def fixed_rows(self) -> Array:
+        """``[num_fixed, stored width]`` the slots that the file's rows begin."""
+        rows: Array = self._pool.rows[: self._planner.num_fixed]
+        return rows
+
     def fill(self, rows: Array) -> None:
         """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
-        self.read(rows, self._pool.rows)
+        self.read(rows, self._pool.rows[self._planner.num_fixed :])
         self._planner.fill(len(rows))
 
     def read(self, vertices: Array, rows: Array) -> None:
@@ -168,16 +183,20 @@ class TieredFeatures(FeatureStore):
 
     def _begin_reads(self) -> None:
         """Plan the steps whose rows there is room for, and begin to read what they miss."""
-        while len(self._begun) < self._ahead:
-            batch = self._planner.plan()
-            if batch is None:
-                return
-            self._begin(batch)
+        while len(self._begun) < self._ahead and self._begin():
+            pass
 
-    def _begin(self, batch: PlannedBatch) -> None:
+    def _begin(self, vertices: Array | None = None) -> bool:
+        """Plan a step and begin to read what it misses; False if there is no room, or no step."""
+        batch = self._planner.plan(vertices)
+        for _ in range(self._planner.take_empty()):
+            self._source.skip()
+        if batch is None:
+            return False
         missing = batch.missing
         ticket = self._source.start(batch.vertices[missing], self._pool.rows, batch.slots[missing])
         self._begun.append(_Begun(batch=batch, ticket=ticket))
+        return True
 
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, which ``served`` is to give back."""
@@ -185,27 +204,20 @@ class TieredFeatures(FeatureStore):
             begun = self._next(vertices)
         start = time.perf_counter()
         if begun is None:
-            rows: Array = np.empty((len(vertices), self._source.width), self._source.dtype)
+            rows, batch = self._source.rehearse(vertices), None
             slots = np.arange(len(vertices), dtype=np.int32)
-            ticket, batch = self._source.start(vertices, rows, slots), None
         else:
-            rows, slots, ticket, batch = (
-                self._pool.rows,
-                begun.batch.slots,
-                begun.ticket,
-                begun.batch,
-            )
-        self._source.finish(ticket)
+            rows, batch = self._pool.rows, begun.batch
+            slots = batch.slots
+            self._source.finish(begun.ticket)
         waited_s = time.perf_counter() - start
         return ReadyRows(rows=rows, slots=slots, batch=batch, waited_s=waited_s)
 
     def _next(self, vertices: Array) -> _Begun | None:
         """Return the next step if it is the one of ``vertices``, which is planned by now."""
         if not self._begun:
-            # The window is full, or the run ends within it.
-            batch = self._planner.plan(vertices)
-            if batch is not None:
-                self._begin(batch)
+            # There was no room until the step before was served, or steps follow unexpected.
+            self._begin(vertices)
         if not self._begun or self._begun[0].batch.vertices is not vertices:
             return None
         return self._begun[0]
@@ -220,7 +232,6 @@ class TieredFeatures(FeatureStore):
                 self._begun.popleft()
                 self._planner.served(ready.batch)
                 self._begin_reads()
-        num_missing -= reads.num_local
         tier = Access(
             hits=num_rows - num_missing,
             misses=num_missing,

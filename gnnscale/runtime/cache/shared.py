@@ -20,6 +20,7 @@ from gnnscale.cache.belady import Belady
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
+from gnnscale.cache.tier.pool import MappedRows, slots_of_file
 from gnnscale.cache.tier.sizing import SampledBatches, TierSizes, size_tier
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
@@ -30,20 +31,18 @@ from gnnscale.runtime.cache.above import CacheAbove
 from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.sync.shared_rows import Peers, SharedRows
+from gnnscale.runtime.sync.row_exchange import owners_of
+from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.sampler import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)
 
 #: Rows of about so many bytes are read at once for evaluation.
 _READ_BYTES = 16 << 20
-#: Steps whose rows have places at once: one is read, while others are on their way. With fewer the
-#: network waits for the next question.
-_STEPS = 3
 
 
 class SharedFeatures(FeatureStore):
-    """All rows, each read from the machine that has it when it is asked for: for evaluation."""
+    """All rows, each read from the machine that has it at once: for evaluation by rank 0."""
 
     def __init__(self, rows: SharedRows) -> None:
         """Read ``rows``."""
@@ -126,12 +125,10 @@ def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | N
     machines = [_Machine(**found) for _, _, found in every]
     check_parts(machines)
     assert isinstance(divided, DividedRows)
-    peers = Peers.of([each.part for each in machines], group.rank)
-    own = group.with_own_connections()
     return SharedRows(
         divided,
-        own,
-        peers,
+        group,
+        owners_of([each.part for each in machines], group.rank),
         dtype_name=graph.feature_dtype,
         num_features=graph.num_features,
     )
@@ -212,6 +209,7 @@ def open_shared(
     window = steps_ahead(options.window, config)
     each = memory // group.local_size
     sizes = _sizes(rows, window, sample, each, priority, order.steps_per_epoch, config.num_threads)
+    file = _mapped(rows)
     policy = Belady(
         len(priority),
         sizes.num_kept,
@@ -220,16 +218,27 @@ def open_shared(
         num_threads=config.num_threads,
     )
     planner = TierPlanner(
-        OthersRows(policy, rows.is_own),
+        OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
         window=sizes.window,
+        num_fixed=0 if file is None else slots_of_file(file),
     )
     if group.is_rank0:
         log.info(_describe(rows, sizes))
-    store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead)
-    # What the network costs is not priced.
-    return OpenedTier(store=store, effect=SourceEffect())
+    store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
+    rows.read_own_in(store.fixed_rows[: rows.num_own])
+    effect = SourceEffect()
+    if not config.runtime.deterministic:
+        effect = _effect(rows, sizes, sample)
+    return OpenedTier(store=store, effect=effect)
+
+
+def _effect(rows: SharedRows, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:
+    """Return what rows of other machines cost, measured while all processes exchange."""
+    needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
+    row_misses = min(len(sizes.misses.vertices) / max(float(needed), 1), 1)
+    return SourceEffect(row_misses=row_misses, row_s=rows.seconds_a_row())
 
 
 def _sizes(
@@ -241,11 +250,9 @@ def _sizes(
     num_steps: int,
     num_threads: int,
 ) -> TierSizes:
-    """Divide memory: own rows of two steps, other machines' rows, and buffers for these."""
-    others = [each[~rows.is_own(each)] for each in sample.vertices]
-    own = max((len(a) - len(b) for a, b in zip(sample.vertices, others, strict=True)), default=0)
+    """Divide memory among other machines' rows and buffers for these."""
+    others = [each[rows.own_places(each) < 0] for each in sample.vertices]
     remote = replace(sample, vertices=others)
-    left = memory_bytes - _STEPS * own * rows.row_bytes
 
     def sizes(memory_bytes: int) -> TierSizes:
         return size_tier(
@@ -260,9 +267,17 @@ def _sizes(
         )
 
     # Places for what two steps miss become places for four, and there are buffers for two.
-    found = sizes(left)
-    found = sizes(left - 2 * found.num_staged * rows.row_bytes)
-    return replace(found, num_staged=2 * found.num_staged + _STEPS * own)
+    found = sizes(memory_bytes)
+    found = sizes(memory_bytes - 2 * found.num_staged * rows.row_bytes)
+    return replace(found, num_staged=2 * found.num_staged)
+
+
+def _mapped(rows: SharedRows) -> MappedRows | None:
+    """Return the file that has this machine's rows; None if there are no such rows."""
+    if not rows.num_own:
+        return None
+    assert isinstance(rows.own, np.memmap)  # that of its store
+    return rows.own
 
 
 def _describe(rows: SharedRows, sizes: TierSizes) -> str:

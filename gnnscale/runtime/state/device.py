@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, cast
@@ -179,6 +180,13 @@ class WorkerDevice:
         # A device with some columns of the features computes no rows of the whole model.
         infers = self.backend.device.infers and not self.has_columns
         return cast(Inferring, self.backend) if infers else None
+
+    def rank0_reads(self) -> AbstractContextManager[None]:
+        """Let rank 0 read ``store`` in the ``with`` block; every process comes here.
+
+        If machines divide rows, the others serve it, and enter their block after it.
+        """
+        return nullcontext() if self.rows is None else self.rows.rank0_reads()
 
     def rehearsal(
         self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, alone: bool = False

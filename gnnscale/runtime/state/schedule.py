@@ -306,7 +306,8 @@ class WorkerSchedule:
 
         Devices that trade rows go on: one that waits for another's would count that as its own.
         """
-        return nullcontext() if self.device.stages.exchanges else self.pipeline.paused()
+        trades = self.device.stages.exchanges or self.device.rows is not None
+        return nullcontext() if trades else self.pipeline.paused()
 
     def drain(self) -> None:
         """Let every device come as far as the furthest: it may wait for the others' rows."""
@@ -319,12 +320,13 @@ class WorkerSchedule:
             pass
 
     def leave_rows(self) -> None:
-        """Answer other machines that ask for rows, until none of them trains or tests any more."""
+        """Take part in the exchanges of rows that other machines have begun, and end."""
         if self.device.rows is None:
             return
         self.slices.close()
+        self.pipeline.stop()
+        self.device.rows.close()  # which a stage may wait for
         self.pipeline.close()
-        self.device.rows.close()
 
 
 def manages(config: TrainConfig, plan: DevicePlan) -> bool:

@@ -175,6 +175,26 @@ class Group:
             _outliving.extend((into, parts))
             dist.all_to_all_single(into, parts, group=self.connections)
 
+    def start_swapping(
+        self,
+        into: Tensor,
+        values: Tensor,
+        rows: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> dist.Work:
+        """Begin to give each rank its part of ``values``, and to write what it gives into ``into``.
+
+        Both are contiguous, have their parts in the order of ranks, and are kept until the end.
+
+        Args:
+            rows: how many rows come from each rank, and how many go to each; None for as many with
+                all.
+        """
+        arriving, leaving = (None, None) if rows is None else map(list, rows)
+        work: dist.Work = dist.all_to_all_single(
+            into, values, arriving, leaving, group=self.connections, async_op=True
+        )
+        return work
+
     def largest(self, counts: Sequence[int]) -> list[int]:
         """Return the largest of each number over all processes."""
         if self.size == 1:

@@ -1,8 +1,7 @@
-"""Feature rows that are divided among machines: each asks the others for what it lacks.
+"""Feature rows that are divided among machines, and exchanged by all processes in lockstep.
 
-Every process has threads that answer the others, over connections of torch's own engine that
-nothing else uses. So nobody has to be in the same step as anybody else: a process asks when it
-has planned a step, when it evaluates alone, or never.
+All processes take part in the exchange of every step, those that want nothing with counts of zero.
+So nobody waits for questions: in the exchange of its step a process serves the others.
 """
 
 from __future__ import annotations
@@ -10,7 +9,9 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,90 +24,59 @@ from gnnscale.core import Array, Int32Array, IntArray
 from gnnscale.feature.source import SourceReads
 from gnnscale.runtime.sync.group import Group, PeerLostError, hang_up
 from gnnscale.runtime.sync.pulse import OWN
+from gnnscale.runtime.sync.row_exchange import (
+    NO_MORE,
+    ArrivingRows,
+    RowExchange,
+    WantedRows,
+    copy_rows,
+)
 
 log = logging.getLogger(__name__)
 
-#: Messages of a process to another one: what it asks for, and what it answers.
-_ASKED, _ANSWERED = 1, 2
-#: In place of a number of rows: nothing more will be asked for.
-_NO_MORE = -1
+#: Bytes that each process receives to measure the network, and how often.
+_PROBED_BYTES, _PROBES = 4 << 20, 4
 #: Seconds in which threads end once the connections are closed.
 _LEAVE_S = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Peers:
-    """Who answers whom: of each machine the process with the same number there, if it has one."""
-
-    owners: tuple[int, ...]  #: of each part, the rank that this process asks for its rows
-    askers: tuple[int, ...]  #: ranks that ask this process
-
-    @classmethod
-    def of(cls, parts: Sequence[int], rank: int) -> Peers:
-        """Return the peers of ``rank``, given the part whose rows each rank has.
-
-        Processes of one part are those of one machine; their numbers rise with their ranks.
-        """
-        of_part: dict[int, list[int]] = {}
-        for each, part in enumerate(parts):
-            of_part.setdefault(part, []).append(each)
-
-        def asked_by(asker: int) -> tuple[int, ...]:
-            number = of_part[parts[asker]].index(asker)
-            return tuple(ranks[number % len(ranks)] for _, ranks in sorted(of_part.items()))
-
-        askers = (other for other in range(len(parts)) if parts[other] != parts[rank])
-        return cls(
-            owners=asked_by(rank), askers=tuple(each for each in askers if rank in asked_by(each))
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
-    """Rows that another machine was asked for."""
-
-    positions: IntArray  #: of the request
-    rows: torch.Tensor  #: ``[n, row_bytes]`` uint8, which torch fills
-    sent: tuple[torch.Tensor, ...]  #: the question, kept until it has left
-    works: tuple[Any, ...]  #: those of torch that bring both about
-
-
 @dataclass(kw_only=True)
-class _Request:
-    """Rows that are on their way into ``pool``."""
+class _Step:
+    """The exchange of a step, whose rows are on their way into ``pool``."""
 
+    vertices: Array
     pool: Array
     slots: Int32Array
-    own_positions: IntArray  #: of rows of this machine
-    own_vertices: Array  #: ``[n]`` their vertices
-    answers: list[_Answer] = field(default_factory=list)  #: until they are brought to their places
+    order: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    arriving: ArrivingRows | None = None
     reads: SourceReads = field(default_factory=SourceReads)
-    done: threading.Event = field(default_factory=threading.Event)
-    failure: BaseException | None = None
+    arrived: bool = False
+    done: threading.Event = field(default_factory=threading.Event)  #: arrived, or it never will
 
 
 class SharedRows:
     """The rows of a graph that machines divide among them: a source of a tier.
 
-    ``start`` sends the missing vertices to the processes that have their rows, and returns. A
-    thread brings what arrives to its place, so that both overlap with computation. ``start`` and
-    ``finish`` may be called from several threads.
+    ``start`` begins the exchange of a step, and returns. A thread says what is wanted and sends
+    what others want, another one brings what arrives to its place, so that both overlap with
+    computation. Every process starts as many exchanges, in the order of steps.
     """
 
     def __init__(
         self,
         divided: DividedRows,
         group: Group,
-        peers: Peers,
+        owners: IntArray,
         *,
         dtype_name: str,
         num_features: int | None = None,
     ) -> None:
-        """Begin to answer; all processes do so at the same time.
+        """Prepare to exchange; all processes do so at the same time.
 
         Args:
             divided: the part of this machine.
-            group: all processes, over connections that nothing else uses.
+            group: all processes.
+            owners: ``[num_parts]`` the rank that this process gets the rows of each part of.
             dtype_name: the name of the element type.
             num_features: of a row; None for its elements, which are bytes of int8 and int4.
         """
@@ -114,23 +84,27 @@ class SharedRows:
         self.dtype_name = dtype_name
         self._divided = divided
         self._places = divided.places()
+        self._owners = owners
         self._id_dtype = vertex_dtype(len(divided))
-        self._group = group
-        self._peers = peers
-        self._sending = threading.Lock()
+        self._group = group.with_own_connections()
+        ids, rows = group.with_own_connections(), group.with_own_connections()
+        self._steps = RowExchange(ids, rows, divided, self._places)
+        self._reading = RowExchange(self._group, self._group, divided, self._places)
+        self._one_reads = threading.Lock()
         self._counting = threading.Lock()
-        self._requests: dict[int, _Request] = {}
-        self._num_requests = 0
+        self._started: dict[int, _Step] = {}
+        self._num_started = 0
         self._reads = SourceReads()
         self._failure: PeerLostError | None = None
+        self._ends = False
         self._left = False
-        self._arriving: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._taker = threading.Thread(target=self._take, name="rows-arrive", daemon=True)
-        self._answerers = [
-            threading.Thread(target=self._answer, args=(rank,), name=f"rows-to-{rank}", daemon=True)
-            for rank in peers.askers
+        self._starting: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._arriving: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(each,), name=name, daemon=True)
+            for each, name in ((self._send, "rows-leave"), (self._take, "rows-arrive"))
         ]
-        for thread in (self._taker, *self._answerers):
+        for thread in self._threads:
             thread.start()
 
     @property
@@ -163,42 +137,135 @@ class SharedRows:
         """Bytes of a row."""
         return self.width * self.dtype.itemsize
 
-    def is_own(self, vertices: Array) -> Array:
-        """Return ``[n]``, whether this machine has each row."""
-        return np.asarray(self._places[vertices] >= 0)
+    @property
+    def own(self) -> Array:
+        """``[num_own, width]`` rows of this machine."""
+        return self._divided.rows
+
+    def read_own_in(self, rows: Array) -> None:
+        """Read ``own`` in ``rows`` from now on: another mapping of them, so that one is used."""
+        self._divided.rows = rows
+
+    def own_places(self, vertices: Array) -> IntArray:
+        """Return ``[n]`` the place of each row in ``own``, -1 for those of other machines."""
+        places: IntArray = self._places[vertices]
+        return places
 
     def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Ask for the rows of ``vertices``, ``vertices[i]`` for ``pool[slots[i]]``.
+        """Begin the next step's exchange, of the row ``vertices[i]`` for ``pool[slots[i]]``.
+
+        Args:
+            vertices: rows of other machines.
 
         Returns:
             A ticket for ``finish``.
 
         Raises:
-            PeerLostError: another process is gone.
+            PeerLostError: another process is gone, or this one takes part in no more exchanges.
         """
-        request = self._ask(vertices, pool, slots)
+        step = _Step(vertices=vertices, pool=pool, slots=slots)
         with self._counting:
-            self._num_requests += 1
-            ticket = self._num_requests
-            self._requests[ticket] = request
-        return ticket
+            if self._failure is not None or self._ends:
+                raise self._failure or PeerLostError("the run ends")
+            self._num_started += 1
+            self._started[self._num_started] = step
+            self._starting.put(step)
+            return self._num_started
+
+    def skip(self) -> None:
+        """Take part in the exchange of a step for which this process wants nothing."""
+        nothing = np.empty(0, np.int32)
+        ticket = self.start(nothing, nothing, nothing)
+        with self._counting:
+            del self._started[ticket]
 
     def finish(self, ticket: int) -> None:
         """Wait until the rows of ``ticket`` are there.
 
         Raises:
-            PeerLostError: a process that has some of them is gone.
+            PeerLostError: another process is gone.
         """
         with self._counting:
-            request = self._requests.pop(ticket)
-        self._wait(request)
+            step = self._started[ticket]
+        with OWN.waits():
+            step.done.wait()
+        if not step.arrived:
+            raise self._failure or AssertionError(ticket)
         with self._counting:
-            self._reads = self._reads + request.reads
+            del self._started[ticket]
+            self._reads = self._reads + step.reads
+
+    def rehearse(self, vertices: Array) -> Array:
+        """Return ``[n, width]`` rows as good as those of ``vertices`` before the first step.
+
+        Rows of this machine stand for those of others: a rehearsal learns nothing that is kept, and
+        the processes need not rehearse in lockstep.
+
+        Raises:
+            RuntimeError: steps have begun, in which all rows are expected.
+        """
+        if self._num_started:
+            raise RuntimeError("features=shared: a step reads rows that were not expected")
+        rows: Array = np.zeros((len(vertices), self.width), self.dtype)
+        if self.num_own:
+            places = self._places[vertices]
+            places = np.where(places < 0, vertices % self.num_own, places)
+            copy_rows(self.own, places, rows, np.arange(len(rows)))
+        return rows
+
+    def seconds_a_row(self) -> float:
+        """Measure a row of another machine, gathered there and sent, while all processes exchange.
+
+        All processes come here at the same time, before the first step.
+
+        Raises:
+            PeerLostError: another process is gone.
+        """
+        others = np.flatnonzero(self._places < 0)
+        count = min(len(others), max(_PROBED_BYTES // self.row_bytes, 1))
+        wanted = self._wants(np.random.default_rng(0).permutation(others)[:count])
+        seconds = []
+        for _ in range(_PROBES):
+            self._group.barrier()
+            start = time.perf_counter()
+            self._read(wanted)
+            seconds.append(time.perf_counter() - start)
+        # The first may read the disk on which the rows of the others are.
+        return min(seconds[1:]) / max(count, 1)
+
+    @contextmanager
+    def rank0_reads(self) -> Iterator[None]:
+        """Let rank 0 ``read`` in the ``with`` block; the others serve it before they enter theirs.
+
+        All processes come here at the same time.
+
+        Raises:
+            PeerLostError: another process is gone.
+        """
+        if not self._group.is_rank0:
+            with OWN.waits():
+                self._guarded(self._serve)
+            if self._failure is not None:
+                raise self._failure
+        yield
+        if self._group.is_rank0:
+            end = self._wants(np.empty(0, self._id_dtype))
+            end.counts.fill_(NO_MORE)
+            self._read(end)
 
     def read(self, vertices: Array) -> Array:
-        """Return the rows of ``vertices``, ``[n, width]``, which ``take_reads`` does not count."""
+        """Return the rows of ``vertices``, ``[n, width]``, within ``rank0_reads``.
+
+        What crosses the network for it is not counted.
+        """
         rows: Array = np.empty((len(vertices), self.width), self.dtype)
-        self._wait(self._ask(vertices, rows, np.arange(len(vertices), dtype=np.int32)))
+        places = self._places[vertices]
+        others = np.flatnonzero(places < 0)
+        own = np.flatnonzero(places >= 0)
+        copy_rows(self.own, places[own], rows, own)
+        wanted = self._wants(vertices[others])
+        found = self._read(wanted)
+        copy_rows(found.numpy(), np.arange(len(found)), rows, others[wanted.order])
         return rows
 
     def take_reads(self) -> SourceReads:
@@ -208,26 +275,27 @@ class SharedRows:
         return reads
 
     def close(self) -> None:
-        """Say that nothing more is asked for, and answer the others until they all say so too.
+        """Begin no more exchanges but those that another process has begun, and end all.
+
+        All processes come here at the same time. Other threads may still wait for rows, which
+        arrive, and are refused more.
 
         Raises:
             PeerLostError: another process is gone.
         """
         if self._left:
             return
-        self._arriving.put(None)
-        self._taker.join()
-        end = torch.tensor([_NO_MORE])
-        works = [
-            self._group.start_sending(end, rank, tag=_ASKED)
-            for rank in sorted({*self._peers.owners} - {self._group.rank})
-        ]
+        with self._counting:
+            self._ends = True
+        nothing = np.empty(0, np.int32)
+        for _ in range(self._group.largest([self._num_started])[0] - self._num_started):
+            self._starting.put(_Step(vertices=nothing, pool=nothing, slots=nothing))
+        self._starting.put(None)
         with OWN.waits():
-            for thread in self._answerers:
+            for thread in self._threads:
                 thread.join()
         if self._failure is not None:
             raise self._failure
-        self._group.finish(works)
         self._left = True
 
     def abandon(self) -> None:
@@ -237,124 +305,85 @@ class SharedRows:
         self._left = True
         self._fail(PeerLostError("this process has left"))
         hang_up()
-        with self._sending:  # nothing is asked for after this
-            self._arriving.put(None)
-        for thread in (self._taker, *self._answerers):
+        self._starting.put(None)
+        for thread in self._threads:
             thread.join(_LEAVE_S)
 
-    def _ask(self, vertices: Array, pool: Array, slots: Int32Array) -> _Request:
-        owner = np.asarray(self._divided.owner[vertices])
+    def _wants(self, vertices: Array) -> WantedRows:
+        """Sort ``vertices``, rows of other machines, by the ranks that have them."""
+        owner = self._owners[self._divided.owner[vertices]]
         order = np.argsort(owner, kind="stable")
-        ends = np.cumsum(np.bincount(owner, minlength=self._divided.num_parts))
-        positions = np.split(order, ends[:-1])
-        own = positions[self._divided.part]
-        request = _Request(pool=pool, slots=slots, own_positions=own, own_vertices=vertices[own])
-        # Rows arrive in the order in which they were asked for.
-        with self._sending:
-            if self._failure is not None:
-                raise self._failure
-            for part, places in enumerate(positions):
-                if part != self._divided.part and len(places):
-                    rank = self._peers.owners[part]
-                    request.answers.append(self._ask_one(rank, places, vertices[places]))
-            request.reads = SourceReads(
-                num_bytes=sum(
-                    each.nbytes for one in request.answers for each in (one.rows, *one.sent)
-                ),
-                num_requests=len(request.answers),
-                num_local=len(own),
+        counts = np.bincount(owner, minlength=self._group.size).astype(np.int32)
+        ordered = np.ascontiguousarray(vertices[order], dtype=self._id_dtype)
+        return WantedRows(
+            vertices=torch.from_numpy(ordered), counts=torch.from_numpy(counts), order=order
+        )
+
+    def _send(self) -> None:
+        """Begin one exchange after the other: say what is wanted, and send what others want."""
+        while (step := self._starting.get()) is not None:
+            wanted = self._wants(step.vertices)
+            step.order = wanted.order
+            step.arriving = self._steps.begin(wanted)
+            assert step.arriving is not None
+            parts = step.arriving.rows, wanted.vertices, wanted.counts[1:]
+            step.reads = SourceReads(
+                num_bytes=sum(each.nbytes for each in parts),
+                num_requests=int((wanted.counts > 0).sum()),
             )
-            self._arriving.put(request)
-        return request
-
-    def _ask_one(self, rank: int, positions: IntArray, vertices: Array) -> _Answer:
-        """Ask rank ``rank`` for the rows of ``vertices``."""
-        rows = torch.empty(len(vertices), self.row_bytes, dtype=torch.uint8)
-        wanted = np.ascontiguousarray(vertices, dtype=self._id_dtype)
-        sent = torch.tensor([len(wanted)]), torch.from_numpy(wanted)
-        arrives = self._group.start_receiving(rows, rank, tag=_ANSWERED)
-        leave = (self._group.start_sending(each, rank, tag=_ASKED) for each in sent)
-        return _Answer(positions=positions, rows=rows, sent=sent, works=(*leave, arrives))
-
-    def _wait(self, request: _Request) -> None:
-        with OWN.waits():
-            request.done.wait()
-        if request.failure is not None:
-            raise request.failure
+            self._arriving.put(step)
+        self._arriving.put(None)
 
     def _take(self) -> None:
-        """Bring rows to their places, those of one request after the other's."""
-        while (request := self._arriving.get()) is not None:
-            try:
-                if self._failure is not None:
-                    raise self._failure
-                self._place(request)
-            except BaseException as error:
-                request.failure = error
-                if isinstance(error, PeerLostError):
-                    self._fail(error)
-            request.answers.clear()
-            request.done.set()
+        """Bring rows to their places, those of one exchange after the other's."""
+        while (step := self._arriving.get()) is not None:
+            assert step.arriving is not None
+            step.arriving.work.wait()
+            rows = step.arriving.rows.numpy()
+            copy_rows(rows, np.arange(len(rows)), step.pool, step.slots[step.order])
+            step.arriving, step.arrived = None, True
+            step.done.set()
 
-    def _place(self, request: _Request) -> None:
-        """Bring the rows of a request to their places, once they have arrived."""
-        pool, slots = request.pool, request.slots
-        if len(request.own_vertices):
-            places = self._places[request.own_vertices]
-            pool[slots[request.own_positions]] = self._divided.rows[places]
-        for each in request.answers:
-            self._group.finish(each.works)
-            pool[slots[each.positions]] = each.rows.numpy().view(self.dtype)
+    def _serve(self) -> None:
+        """Send rank 0 what it reads, until it reads no more."""
+        nothing = self._wants(np.empty(0, self._id_dtype))
+        while (arriving := self._reading.begin(nothing)) is not None:
+            arriving.work.wait()
 
-    def _answer(self, rank: int) -> None:
-        """Send rank ``rank`` the rows that it asks for, until it says that it needs no more."""
+    def _read(self, wanted: WantedRows) -> torch.Tensor:
+        found: list[torch.Tensor] = [torch.empty(0, self.row_bytes, dtype=torch.uint8)]
+
+        def exchange() -> None:
+            arriving = self._reading.begin(wanted)
+            if arriving is not None:
+                arriving.work.wait()
+                found[0] = arriving.rows
+
+        with self._one_reads, OWN.waits():
+            self._guarded(exchange)
+        if self._failure is not None:
+            raise self._failure
+        return found[0]
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do ``work``, and let all who wait for rows know if it cannot be done."""
         try:
-            sent: tuple[Any, torch.Tensor] | None = None
-            while (wanted := self._next_question(rank)) is not None:
-                rows = self._rows_of(wanted)
-                if sent is not None:
-                    sent[0].wait()
-                sent = self._group.start_sending(rows, rank, tag=_ANSWERED), rows
-            if sent is not None:
-                sent[0].wait()
+            work()
         except (RuntimeError, MemoryError, ValueError) as error:
             if self._left:
                 return
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
             if not isinstance(error, RuntimeError):
-                log.error("rows of process %d: %s", rank, reason)
-                OWN.verdict = f"process {rank} got no rows ({reason})"
+                log.error("features=shared: %s", reason)
+                OWN.verdict = f"the exchange of rows failed ({reason})"
                 hang_up()
             self._fail(PeerLostError(OWN.verdict or f"lost the other processes ({reason})"))
 
-    def _next_question(self, rank: int) -> Array | None:
-        """Wait for what rank ``rank`` asks for next; None if it is done."""
-        # This thread waits all the time: that says nothing of who is waited for in a step.
-        header = torch.zeros(1, dtype=torch.int64)
-        self._group.start_receiving(header, rank, tag=_ASKED).wait()
-        count = int(header)
-        if count == _NO_MORE:
-            return None
-        if not 0 < count <= len(self._divided):
-            raise ValueError(f"it asks for {count} rows, there are {len(self._divided)}")
-        wanted = np.empty(count, self._id_dtype)
-        self._group.start_receiving(torch.from_numpy(wanted), rank, tag=_ASKED).wait()
-        return wanted
-
-    def _rows_of(self, wanted: Array) -> torch.Tensor:
-        """Return the rows of ``wanted``, ``[n, row_bytes]`` uint8, all of them of this machine."""
-        outside = (wanted < 0) | (wanted >= len(self._divided))
-        places = self._places[np.where(outside, 0, wanted)]
-        outside |= places < 0
-        if outside.any():
-            vertex = int(wanted[outside.argmax()])
-            raise ValueError(
-                f"it asks for vertex {vertex}, which part {self._divided.part} has not"
-            )
-        rows = np.empty((len(wanted), self.width), self.dtype)
-        np.take(self._divided.rows, places, axis=0, out=rows, mode="clip")  # checked above
-        return torch.from_numpy(rows.view(np.uint8).reshape(len(wanted), self.row_bytes))
-
     def _fail(self, error: PeerLostError) -> None:
-        """Raise the error in all who ask from now on, or wait."""
-        self._failure = self._failure or error
+        """Raise the error in all who start exchanges from now on, or wait."""
+        with self._counting:
+            self._failure = self._failure or error
+            for step in self._started.values():
+                step.done.set()
+        self._starting.put(None)
+        self._arriving.put(None)

@@ -52,6 +52,16 @@ def test_the_last_batches_are_planned_without_a_window():
     assert planner.plan() is None
 
 
+def test_fixed_slots_come_before_all_others():
+    planner = TierPlanner(StaticRows(4, ids(3)), num_kept=1, num_staged=2, window=0, num_fixed=5)
+    planner.fill(1)
+    planner.expect(ids(3, 0))
+    batch = planner.plan()
+    assert batch.slots.tolist() == [5, 6]
+    assert batch.missing.tolist() == [1]
+    assert (planner.num_slots, planner.num_usual_slots) == (5 + 1 + 8, 5 + 1 + 2)
+
+
 def test_slots_are_given_back_when_their_batch_was_served():
     planner = TierPlanner(belady(0, 0), num_kept=0, num_staged=2, window=0)
     for batch in (ids(0, 1), ids(2), ids(3, 4)):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 
 from gnnscale.cache.belady import Belady
+from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.policy import StaticRows
+from gnnscale.cache.tier.pool import slots_of_file
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.feature import Aggregation, HostFeatures
 from gnnscale.sampler import Block
@@ -66,14 +68,14 @@ def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, 
     assert hits + misses == sum(map(len, arrays))
 
 
-def test_what_is_not_expected_is_read_at_once_and_changes_nothing():
+def test_what_is_not_expected_is_rehearsed_and_changes_nothing():
     store, source = store_of()
     first = np.array([1, 2], np.int32)
     store.expect(first)
     again = np.array([1, 2], np.int32)
     rows, traffic = gathered(store, again)
     assert np.array_equal(rows.numpy(), ROWS[again])
-    assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 2)
+    assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 0)
     _, traffic = gathered(store, first)
     assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 2)
     assert traffic.tier.waited_us > 0
@@ -99,6 +101,41 @@ def test_reads_of_the_last_steps_begin_as_early():
     assert not source.begun
     store.end()
     assert len(source.begun) == 2
+
+
+def test_the_source_sees_every_step_in_its_order():
+    store, source = store_of(num_kept=0, window=1, ahead=2)
+    steps = [None, [0], [1], None, None, [2], [3], None]
+    arrays = [None if each is None else np.array(each, np.int32) for each in steps]
+    for each in arrays:
+        store.expect(each)
+    store.end()
+    assert source.order == [None, [0], [1]]  # two are on their way
+    for each in arrays:
+        if each is not None:
+            gathered(store, each)
+    assert source.order == steps
+
+
+def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
+    """Even vertices have their rows in the file, and the source has the others."""
+    np.save(tmp_path / "rows.npy", ROWS[::2])
+    file = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    belady = Belady(NUM_ROWS, 2, window=1, priority=np.zeros(NUM_ROWS, np.int32), num_threads=1)
+    policy = OthersRows(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
+    planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
+    source = LateSource()
+    store = TieredFeatures(source, planner, window=1, ahead=1, file=file)
+    assert np.array_equal(store.fixed_rows[: len(file)], file)
+    steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
+    for each in steps:
+        store.expect(each)
+    store.end()
+    for each in steps:
+        rows, _ = gathered(store, each)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+    assert source.order == [[1, 3], [], [11]]
+    store.close()
 
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.runtime.sync.group import Group, PeerLostError, join_torchrun
 from gnnscale.runtime.sync.pulse import OWN
-from gnnscale.runtime.sync.shared_rows import Peers, SharedRows
+from gnnscale.runtime.sync.row_exchange import owners_of
+from gnnscale.runtime.sync.shared_rows import SharedRows
 
 #: A process whose peer is gone has to notice within this.
 _NOTICED_S = 5.0
@@ -22,45 +24,64 @@ def opened(group: Group, owner: list[int]) -> SharedRows:
     rows = np.full((owner.count(part), 2), part, np.float32)
     options = {"part": part, "num_parts": 2, "partition": "0" * 32, "path": Path("nowhere")}
     divided = DividedRows(rows, np.array(owner, np.int16), **options)
-    peers = Peers.of([0, 1], part)
-    return SharedRows(divided, group.with_own_connections(), peers, dtype_name="float32")
+    return SharedRows(divided, group, owners_of([0, 1], part), dtype_name="float32")
 
 
-def ask_on(shared: SharedRows, vertex: int) -> None:
-    """Ask for a vertex again and again."""
+def step(shared: SharedRows, *vertices: int) -> list[list[float]]:
+    """Return the rows of ``vertices``, which a step wants."""
+    pool = np.zeros((len(vertices), 2), np.float32)
+    slots = np.arange(len(vertices), dtype=np.int32)
+    shared.finish(shared.start(np.array(vertices, np.int32), pool, slots))
+    return pool.tolist()
+
+
+def evaluate(shared: SharedRows, *vertices: int) -> list[list[float]]:
+    """As ``step``, of an evaluation by rank 0."""
+    with shared.rank0_reads():
+        return shared.read(np.array(vertices, np.int32)).tolist() if vertices else []
+
+
+Read = Callable[..., list[list[float]]]
+
+
+def again_and_again(read: Read, shared: SharedRows, *vertices: int) -> None:
     start = time.monotonic()
     while time.monotonic() < start + _NOTICED_S:
-        shared.read(np.array([vertex], np.int32))
+        read(shared, *vertices)
         time.sleep(0.01)
 
 
-def check_wrong_question(group: Group, caplog: list[str]) -> None:
-    """The second believes that the first has vertex 1, which the first does not."""
-    shared = opened(group, [0, 1, 0] if group.rank == 0 else [0, 0, 1])
+def check_wrong_question(group: Group, read: Read, lines: list[str]) -> None:
+    """The first believes that the second has vertex 0, which the second does not."""
+    shared = opened(group, [1, 1, 0] if group.rank == 0 else [0, 1, 0])
     start = time.monotonic()
-    if group.rank == 1:
-        assert shared.read(np.array([0, 2], np.int32)).tolist() == [[0, 0], [1, 1]]
+    if group.rank == 0:
+        assert read(shared, 1) == [[1, 1]]
         with pytest.raises(PeerLostError, match="lost the other processes"):
-            shared.read(np.array([1], np.int32))
+            read(shared, 0)
     else:
-        with pytest.raises(PeerLostError, match="asks for vertex 1, which part 0 has not"):
-            ask_on(shared, 0)
-        assert any("asks for vertex 1" in line for line in caplog)
+        assert read(shared) == []
+        line = "another process asks for vertex 0, which part 1 has not"
+        with pytest.raises(PeerLostError, match=f"the exchange of rows failed .{line}"):
+            again_and_again(read, shared)
+        assert f"features=shared: {line}" in lines
     assert time.monotonic() < start + _NOTICED_S
     shared.abandon()
 
 
-def check_gone(group: Group) -> None:
-    """The first stops in the middle; the second, which asks on, learns of it."""
+def check_gone(group: Group, read: Read) -> None:
+    """The second stops in the middle; the first, which reads on, learns of it."""
     shared = opened(group, [0, 1, 0])
-    if group.rank == 0:
-        assert shared.read(np.array([1], np.int32)).tolist() == [[1, 1]]
+    if group.rank == 1:
+        assert read(shared) == []
         shared.abandon()
+        shared.close()  # as a run closes everything after an error: it waits for nobody
         with pytest.raises(PeerLostError, match="this process has left"):
-            shared.read(np.array([1], np.int32))
+            step(shared)
         return
+    assert read(shared, 1) == [[1, 1]]
     with pytest.raises(PeerLostError, match="lost the other processes"):
-        ask_on(shared, 0)
+        again_and_again(read, shared, 1)
     shared.abandon()
 
 
@@ -73,8 +94,9 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
-    with join_torchrun(size, backend="gloo", job=0) as group:
-        check_wrong_question(group, lines)
-    OWN.verdict = None
-    with join_torchrun(size, backend="gloo", job=1) as group:
-        check_gone(group)
+    for number, read in enumerate((step, evaluate)):
+        with join_torchrun(size, backend="gloo", job=2 * number) as group:
+            check_wrong_question(group, read, lines)
+        OWN.verdict = None
+        with join_torchrun(size, backend="gloo", job=2 * number + 1) as group:
+            check_gone(group, read)

@@ -1,16 +1,19 @@
-"""One of several processes that divide feature rows, and read those of the others."""
+"""One of several processes that divide feature rows, and exchange them in lockstep."""
 
 import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.core import Array
-from gnnscale.runtime.sync.group import Group, join
-from gnnscale.runtime.sync.shared_rows import Peers, SharedRows
+from gnnscale.runtime.sync.group import Group, PeerLostError, join
+from gnnscale.runtime.sync.row_exchange import owners_of
+from gnnscale.runtime.sync.shared_rows import SharedRows
 
 NUM_ROWS, WIDTH = 1000, 3
+STEPS = 40
 
 
 def division(group: Group, parts: list[int]) -> tuple[DividedRows, Array]:
@@ -29,39 +32,48 @@ def division(group: Group, parts: list[int]) -> tuple[DividedRows, Array]:
 
 
 def check_reads(group: Group, parts: list[int]) -> None:
-    """Each process reads other rows in other steps, some of them none; all are the right ones."""
+    """Each process wants other rows in each step, in some of them no rows; all are right."""
     divided, every = division(group, parts)
-    own = group.with_own_connections()
-    peers = Peers.of(parts, group.rank)
-    shared = SharedRows(divided, own, peers, dtype_name="uint8")
+    shared = SharedRows(divided, group, owners_of(parts, group.rank), dtype_name="uint8")
     assert (shared.num_rows, shared.width, shared.row_bytes) == (NUM_ROWS, WIDTH, WIDTH)
+    mapped_again = divided.rows.copy()
+    shared.read_own_in(mapped_again)
+    assert shared.own is mapped_again
+    check_rehearsal(shared)
+    assert 0 < shared.seconds_a_row() < 1
+    check_evaluation(group, shared, every)
     draw = np.random.default_rng(group.rank)
-    pool = np.zeros((2 * NUM_ROWS, WIDTH), np.uint8)
+    pool = np.zeros((NUM_ROWS, WIDTH), np.uint8)
+    others = np.flatnonzero(shared.own_places(np.arange(NUM_ROWS)) < 0)
     tickets, known = [], []
-    for step in range(20 + 10 * group.rank):
-        count = 0 if step % 4 == 3 else int(draw.integers(1, NUM_ROWS // 4))
-        vertices = draw.permutation(NUM_ROWS)[:count].astype(np.int32)
-        slots = (draw.permutation(NUM_ROWS // 4)[:count] + step % 4 * NUM_ROWS // 4).astype(
-            np.int32
-        )
+    # Each is as far ahead as it likes.
+    ahead = 2 + group.rank
+    for step in range(STEPS):
+        if (step + group.rank) % 4 == 3:
+            shared.skip()
+            continue
+        count = int(draw.integers(0, NUM_ROWS // 8))
+        vertices = draw.permutation(others)[:count].astype(np.int32)
+        size = NUM_ROWS // 4
+        slots = (draw.permutation(size)[:count] + step % 4 * size).astype(np.int32)
         tickets.append(shared.start(vertices, pool, slots))
         known.append((vertices, slots))
-        if len(tickets) == 4:
-            check_oldest(shared, tickets, known, pool, every)
+        if len(tickets) == min(ahead, 3):
+            check_oldest(group, shared, tickets, known, pool, every)
+        if step == STEPS // 2:  # while others may be steps before or after
+            check_evaluation(group, shared, every)
     while tickets:
-        check_oldest(shared, tickets, known, pool, every)
-    check_threads(shared, every)
-    if group.rank == 0:  # alone, while the others have nothing more to ask
-        everything = np.arange(NUM_ROWS, dtype=np.int32)
-        assert np.array_equal(shared.read(everything), every)
-        assert shared.take_reads().num_requests == 0
-    shared.close()
+        check_oldest(group, shared, tickets, known, pool, every)
+    with pytest.raises(RuntimeError, match="a step reads rows that were not expected"):
+        shared.rehearse(others[:1])
+    check_end(group, shared, others[:5].astype(np.int32), every)
     shared.close()
     shared.abandon()
     group.barrier()
 
 
 def check_oldest(
+    group: Group,
     shared: SharedRows,
     tickets: list[int],
     known: list[tuple[Array, Array]],
@@ -72,27 +84,59 @@ def check_oldest(
     shared.finish(tickets.pop(0))
     assert np.array_equal(pool[slots], every[vertices])
     reads = shared.take_reads()
-    missing = int((~shared.is_own(vertices)).sum())
-    assert reads.num_local == len(vertices) - missing
-    assert reads.num_bytes == missing * (WIDTH + 4) + 8 * reads.num_requests
+    assert reads.num_bytes == len(vertices) * (WIDTH + 4) + 4 * (group.size - 1)
+    assert reads.num_requests <= group.size - 1
 
 
-def check_threads(shared: SharedRows, every: Array) -> None:
-    """Several threads read at once."""
-    wrong = []
-
-    def read(seed: int) -> None:
-        for _ in range(20):
-            vertices = np.random.default_rng(seed).permutation(NUM_ROWS)[:100].astype(np.int32)
-            if not np.array_equal(shared.read(vertices), every[vertices]):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
+def check_end(group: Group, shared: SharedRows, wanted: Array, every: Array) -> None:
+    """The others serve what rank 0 has begun, and still waits for."""
+    pool, slots = np.zeros((5, WIDTH), np.uint8), np.arange(5, dtype=np.int32)
+    waiting: list[threading.Thread] = []
+    if group.rank == 0:
+        tickets = [shared.start(wanted, pool, slots) for _ in range(3)]
+        waiting = [threading.Thread(target=shared.finish, args=(each,)) for each in tickets]
+    for thread in waiting:
         thread.start()
-    for thread in threads:
+    shared.close()
+    for thread in waiting:
         thread.join()
-    assert not wrong
+    assert not waiting or np.array_equal(pool, every[wanted])
+    with pytest.raises(PeerLostError, match="the run ends"):
+        shared.start(wanted, pool, slots)
+
+
+def check_rehearsal(shared: SharedRows) -> None:
+    """Own rows are themselves, and others are some of the own ones: no other process takes part."""
+    own = np.flatnonzero(shared.own_places(np.arange(NUM_ROWS)) >= 0)
+    rows = shared.rehearse(np.arange(NUM_ROWS, dtype=np.int32))
+    assert np.array_equal(rows[own], shared.own)
+    kept = {row.tobytes() for row in shared.own}
+    assert {row.tobytes() for row in rows} == kept
+
+
+def check_evaluation(group: Group, shared: SharedRows, every: Array) -> None:
+    """Rank 0 reads, from several threads, while the others serve it; or it reads nothing."""
+    counted = shared.take_reads()
+    with shared.rank0_reads():
+        pass
+    with shared.rank0_reads():
+        if group.rank == 0:
+            wrong = []
+
+            def read(seed: int) -> None:
+                for _ in range(20):
+                    vertices = np.random.default_rng(seed).permutation(NUM_ROWS)[:100]
+                    if not np.array_equal(shared.read(vertices.astype(np.int32)), every[vertices]):
+                        wrong.append(seed)
+
+            threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not wrong
+            assert np.array_equal(shared.read(np.arange(NUM_ROWS, dtype=np.int32)), every)
+    assert shared.take_reads().num_bytes == 0 <= counted.num_bytes
 
 
 def run(rank: int, size: int, meeting: Path) -> None:
