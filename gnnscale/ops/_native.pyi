@@ -104,7 +104,8 @@ class DiskLists:
     are in lists which memory lacks are sorted by place and read at once, each with the block around
     it, as ``RowReader`` reads rows of four or eight bytes.
 
-    It may be used by several threads. A child of fork must open the file again.
+    It may be used by several threads: what they want while others' neighbours are read is read at
+    once afterwards. A child of fork must open the file again.
     """
 
     def __init__(

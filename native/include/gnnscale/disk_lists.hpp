@@ -1,8 +1,13 @@
 // Neighbour lists that exceed memory: some of them in memory, all of them in a file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <vector>
 
 #include "gnnscale/memory.hpp"
@@ -25,6 +30,9 @@ struct ListCounters {
 // Reads neighbours at given places of the lists of a topology. Those of `held` vertices are copied
 // to memory at the start; of the others, exactly the blocks that have a wanted neighbour are read,
 // as rows of one neighbour each. Any thread may read; a child of fork must not.
+//
+// What threads want while others' neighbours are on their way is read at once afterwards: a block
+// that several hops need is read once. So the more threads sample, the less is read for each.
 template <typename Vertex>
 class DiskLists {
  public:
@@ -49,6 +57,20 @@ class DiskLists {
 
  private:
   void fill(const std::vector<int64_t>& held);
+  // Neighbours that a thread waits for.
+  struct Wanted {
+    const int64_t* rows;
+    const int32_t* slots;
+    int64_t size;
+    Vertex* to;
+    int64_t num_slots;
+    bool done = false;
+    std::exception_ptr error = nullptr;
+  };
+
+  void await(Wanted& mine) const;
+  std::vector<Wanted*> take_waiting() const;
+  void fetch_all(const std::vector<Wanted*>& wanted) const;
   void fetch(const int64_t* rows, const int32_t* slots, int64_t size, Vertex* to,
              int64_t num_slots) const;
 
@@ -57,6 +79,11 @@ class DiskLists {
   const RankedSlots ranks_;
   std::vector<int64_t> starts_;  // [num_held + 1] of each list in `lists_`, and the end
   Array<Vertex> lists_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable read_;
+  mutable std::vector<Wanted*> waiting_;
+  mutable bool is_reading_ = false;
+  const pid_t process_;
   mutable std::atomic<int64_t> hits_ = 0, misses_ = 0, waited_us_ = 0;
 };
 

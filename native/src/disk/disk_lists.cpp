@@ -1,5 +1,7 @@
 #include "gnnscale/disk_lists.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -9,6 +11,7 @@
 
 #include "../simd/pick_kernels.hpp"
 #include "gnnscale/checks.hpp"
+#include "gnnscale/limits.hpp"
 
 namespace gnnscale {
 namespace {
@@ -39,7 +42,8 @@ DiskLists<Vertex>::DiskLists(const Topology<Vertex>& graph, const RowFile& file,
       reader_(file, options),
       ranks_(graph.num_vertices,
              {{{checked(held, graph.num_vertices).data(), true}, std::ssize(held)}}),
-      starts_(held.size() + 1) {
+      starts_(held.size() + 1),
+      process_(getpid()) {
   for (size_t i = 0; i < held.size(); ++i) {
     starts_[i + 1] = starts_[i] + graph_.list(static_cast<Vertex>(held[i])).degree;
   }
@@ -74,6 +78,74 @@ void DiskLists<Vertex>::fetch(const int64_t* rows, const int32_t* slots, int64_t
   const RowPool pool{reinterpret_cast<uint8_t*>(to), sizeof(Vertex), num_slots};
   const int64_t ticket = reader_.submit({rows, true}, slots, size, pool);
   while (!reader_.wait(ticket, kPatience)) continue;
+}
+
+// A thread that finds no other one reading does so for all that wait.
+template <typename Vertex>
+void DiskLists<Vertex>::await(Wanted& mine) const {
+  if (process_ != getpid()) {  // another thread may have held the mutex during the fork
+    throw std::invalid_argument("lists: they are of the process before the fork");
+  }
+  std::unique_lock lock(mutex_);
+  waiting_.push_back(&mine);
+  while (!mine.done) {
+    if (is_reading_) {
+      read_.wait(lock);
+      continue;
+    }
+    const std::vector<Wanted*> together = take_waiting();
+    is_reading_ = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      fetch_all(together);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    is_reading_ = false;
+    for (Wanted* each : together) {
+      each->error = error;
+      each->done = true;
+    }
+    read_.notify_all();
+  }
+  if (mine.error) std::rethrow_exception(mine.error);
+}
+
+// As many as one submission can have, in their order.
+template <typename Vertex>
+auto DiskLists<Vertex>::take_waiting() const -> std::vector<Wanted*> {
+  size_t count = 0;
+  for (int64_t size = 0; count < waiting_.size(); ++count) {
+    size += waiting_[count]->size;
+    if (count > 0 && size > kMaxLocal) break;
+  }
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<Wanted*> taken(waiting_.begin(), end);
+  waiting_.erase(waiting_.begin(), end);
+  return taken;
+}
+
+template <typename Vertex>
+void DiskLists<Vertex>::fetch_all(const std::vector<Wanted*>& wanted) const {
+  if (wanted.size() == 1) {
+    const Wanted& only = *wanted.front();
+    return fetch(only.rows, only.slots, only.size, only.to, only.num_slots);
+  }
+  int64_t size = 0;
+  for (const Wanted* each : wanted) size += each->size;
+  Array<int64_t> rows(size);
+  Array<int32_t> slots(size);
+  Array<Vertex> found(size);
+  std::iota(slots.data.get(), slots.data.get() + size, 0);
+  int64_t* to = rows.data.get();
+  for (const Wanted* each : wanted) to = std::copy_n(each->rows, each->size, to);
+  fetch(rows.data.get(), slots.data.get(), size, found.data.get(), size);
+  const Vertex* from = found.data.get();
+  for (const Wanted* each : wanted) {
+    for (int64_t i = 0; i < each->size; ++i) each->to[each->slots[i]] = *from++;
+  }
 }
 
 template <typename Vertex>
@@ -111,7 +183,8 @@ void DiskLists<Vertex>::read(const Pick<Vertex>& hop, int64_t num_dst,
   misses_ += num_missing;
   if (num_missing == 0) return;
   const auto start = std::chrono::steady_clock::now();
-  fetch(rows.data.get(), slots.data.get(), num_missing, hop.picked, num_edges);
+  Wanted mine{rows.data.get(), slots.data.get(), num_missing, hop.picked, num_edges};
+  await(mine);
   const auto waited = std::chrono::steady_clock::now() - start;
   waited_us_ += std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
 }

@@ -30,9 +30,8 @@ from bench.cases.cold_features import limited_group
 from bench.cases.disk import forget_files
 from bench.runner import SEEDS, in_subprocess, medians, prepared, seeds_of, show, take
 
-#: Memory of a process beside the topology and what it holds: interpreter and mini-batches; and what
-#: lists on the disk need besides, of which lists in memory have less.
-_PROCESS_MIB, _BESIDE_MIB = 160, 64
+#: Memory of a process beside the topology: interpreter and libraries, and each step on its way.
+_PROCESS_MIB, _STEP_MIB = 160, 64
 _MIB = 1 << 20
 
 
@@ -40,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", type=float, default=0.25, help="of the lists that memory has")
     parser.add_argument("--fanouts", default="15,10,5")
     parser.add_argument("--systems", default="memory,disk,nothing held,mapped")
-    parser.add_argument("--callers", type=int, default=1, help="threads that sample a step each")
+    parser.add_argument("--callers", type=int, default=4, help="threads that sample a step each")
     parser.add_argument("--limit-s", type=float, default=60.0)
     take(parser, threads=2, rounds=3, steps=16, store=None)
 
@@ -120,10 +119,9 @@ def run(options: argparse.Namespace) -> Any:
     indices = Path(store) / "indices.npy"
     part = round(options.part * os.path.getsize(indices))
     limit = part + os.path.getsize(Path(store) / "indptr.npy") + _PROCESS_MIB * _MIB
+    limit += options.callers * _STEP_MIB * _MIB
     held = Path(f"/tmp/bench-held-{os.getpid()}.npy")
-    expected = in_subprocess(
-        choose, store, fanouts, part - _BESIDE_MIB * _MIB, held, options.threads
-    )
+    expected = in_subprocess(choose, store, fanouts, part, held, options.threads)
     gap = disk_rates(indices).max_gap_bytes
     files = {"memory": None, "mapped": None, "disk": held, "nothing held": ""}
     answers: dict[str, list[dict[str, float]]] = {}
