@@ -225,6 +225,8 @@ class Graph:
         degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph if this is one part of
             it, whose lists are not all there; None if ``indptr`` tells.
         edges: what its edges carry.
+        lists: ``ops.DiskLists`` if samplers read neighbours from the file of ``indices``, of which
+            memory holds a part; None if they read ``indices``.
         num_quantized: features of a row of int8 or int4, which its bytes do not say; not read with
             other types.
     """
@@ -241,6 +243,7 @@ class Graph:
     origin: Origin = Origin()
     degrees: UInt32Array | None = None
     edges: EdgeData = EdgeData()
+    lists: Any = None
     num_quantized: int = 0
 
     @property
@@ -376,6 +379,11 @@ class Graph:
     def topology_bytes(self) -> int:
         """Bytes of ``indptr`` and ``indices``."""
         return self.indptr.nbytes + self.indices.nbytes
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of the topology that samplers read at random places of mapped files."""
+        return self.indptr.nbytes if self.lists is not None else self.topology_bytes
 
     @property
     def feature_bytes(self) -> int:

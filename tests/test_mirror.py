@@ -35,6 +35,7 @@ WHOLE = {
     "runtime/test_partitions.py": "training over parts",
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
     "runtime/test_tiers.py": "rows of a disk change nothing that is learnt",
+    "runtime/test_lists.py": "neighbour lists of a disk change nothing that is learnt",
     "runtime/test_quantized.py": "runs on features of int8 and int4",
     "runtime/test_links.py": "link prediction, from edges to ranks",
     "runtime/test_edges.py": "labels of edges, from tables to predictions",

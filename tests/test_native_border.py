@@ -60,6 +60,10 @@ def rows_of_file(rows: Any, pool: Any, slots: Any, **opened: Any) -> Any:
     assert reader.take_counters()["bytes_copied"] == 16
 
 
+def lists_of_file(**opened: Any) -> None:
+    assert ops.DiskLists(**opened).num_bytes == 16 + 2 * 8 + 2 * 4
+
+
 #: Ten rows of 8 bytes after 4 others.
 FILE = tempfile.NamedTemporaryFile()  # noqa: SIM115 (as long as the tests)
 FILE.write(bytes(84))
@@ -565,6 +569,21 @@ TABLE: list[tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]] = [
             (aligned_badly(8, "f4").reshape(4, 2), "float32"), (rows().numpy(), "uint8"),
         ],
     }),
+    (lists_of_file, {
+        "path": FILE.name, "indptr": INDPTR, "indices": INDICES, "held": np.array([0]),
+        "offset": 4, "depth": 4, "max_gap_bytes": 0, "engine": "auto", "direct": True,
+    }, {
+        "path": [None, 3, FILE.name.encode(), FILE.name + "\0", "\ud800", "/", "/dev/null"],
+        "indptr": [np.array([0, 2, 4]), np.int32([0, 2, 3]), np.array([1, 2, 3]), None],
+        "indices": [INDICES[:2], INDICES.astype("i2"), INDICES.astype("f4"), None],
+        "held": [
+            np.array([3]), np.array([-1]), np.array([1, 0]), np.array([1, 1]), np.array([2**32]),
+            np.array([0.0]), [0], None,
+        ],
+        "offset": [-1, 73, 2**62, 2**62 + 1, 2**64, 1.5, None],
+        "depth": [0, -1, 1025, 2**64, 1.5, None], "max_gap_bytes": [-1, 2**24 + 1, 2**64, None],
+        "engine": ["none", None, 3], "direct": [1, None],
+    }),
     (rows_of_file, {
         "path": FILE.name, "offset": 0, "num_rows": 10, "row_bytes": 8, "depth": 1024,
         "max_gap_bytes": 0, "rows": np.array([9, 0]), "pool": rows(), "slots": np.int32([3, 0]),
@@ -577,7 +596,7 @@ REFUSED = [
 UNTHREADED = {
     ops.expand_edges, ops.transpose_block, ops.count_in_degrees, ops.csc_fill, ops.csc_scatter,
     ops.rmat_numbering, ops.planted_partition_edges, ranked_slots, arrange_block,
-    rows_of_file,
+    rows_of_file, lists_of_file,
     shared_sum,
 }
 #: Arguments that have to agree with each other may be blamed in each other's place.
@@ -607,6 +626,7 @@ BLAMED_TOGETHER: dict[tuple[Callable[..., Any], str], tuple[str, ...]] = {
     (rows_of_file, "offset"): ("num_rows",), (rows_of_file, "row_bytes"): ("num_rows", "pool"),
     (rows_of_file, "rows"): ("slots",), (rows_of_file, "pool"): ("slots",),
     (rows_of_file, "max_request_bytes"): ("depth",),
+    (lists_of_file, "indices"): ("indptr",), (lists_of_file, "offset"): ("num_rows",),
     (shared_sum, "size"): ("memory",),
 }
 # fmt: on

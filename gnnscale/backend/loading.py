@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
+from gnnscale.cache.tier.lists import take_reads
 from gnnscale.core import (
     Access,
     Array,
@@ -50,7 +51,9 @@ class ChunkLoader:
         """
         self._graph = graph
         self._num_threads = num_threads
-        self._sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
+        # Vertices follow one another: the system reads a mapped file ahead.
+        mapped = replace(graph, lists=None)
+        self._sampler = NeighborSampler(mapped, fanouts=[-1], num_threads=num_threads)
         self._uses_degrees = uses_degrees
 
     def load(
@@ -237,7 +240,12 @@ class FeatureLoader:
         Raises:
             GraphError: the model reads features of edges, and the graph has no such features.
         """
-        return self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
+        inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
+        if self._graph.lists is None:
+            return inputs
+        # Of batches that were sampled ahead, too.
+        read = Traffic(neighbors=take_reads(self._graph.lists))
+        return replace(inputs, traffic=inputs.traffic + read)
 
     def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
         """Return the model's input for ``batch``, whose ``degrees_of`` are known."""

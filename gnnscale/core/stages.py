@@ -99,6 +99,9 @@ class Traffic:
     #: feature rows that the host reads from a disk, or from other machines: hits are rows that its
     #: memory holds, the link is the one to the disk or the machines
     tier: Access = NO_ACCESS
+    #: neighbours that the host samples of lists on a disk: hits are in lists that memory holds, the
+    #: link is the one to the disk
+    neighbors: Access = NO_ACCESS
 
     def __add__(self, other: Traffic) -> Traffic:
         if other is NO_TRAFFIC:
@@ -107,6 +110,7 @@ class Traffic:
             rows=self.rows + other.rows,
             lists=self.lists + other.lists,
             tier=self.tier + other.tier,
+            neighbors=self.neighbors + other.neighbors,
         )
 
     @property
@@ -121,18 +125,20 @@ class Traffic:
 
     def counts(self) -> list[int]:
         """Return all counts as a list, for ``from_counts``."""
-        every = (self.rows, self.lists, self.tier)
+        every = (self.rows, self.lists, self.tier, self.neighbors)
         return [getattr(each, name) for each in every for name in _COUNTS]
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
         """Rebuild the record from ``counts``."""
         size = len(_COUNTS)
-        rows, lists, tier = (counts[first : first + size] for first in range(0, 3 * size, size))
+        starts = range(0, 4 * size, size)
+        rows, lists, tier, neighbors = (counts[first : first + size] for first in starts)
         return cls(
             rows=Access(**dict(zip(_COUNTS, rows, strict=True))),
             lists=Access(**dict(zip(_COUNTS, lists, strict=True))),
             tier=Access(**dict(zip(_COUNTS, tier, strict=True))),
+            neighbors=Access(**dict(zip(_COUNTS, neighbors, strict=True))),
         )
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:

@@ -153,7 +153,7 @@ def read_from_disk(graph: Graph) -> bool:
         source = source.base
     if not isinstance(source, mmap.mmap):
         return False
-    if graph.feature_bytes + graph.topology_bytes <= find_memory().available:
+    if graph.feature_bytes + graph.mapped_bytes <= find_memory().available:
         return False
     source.madvise(mmap.MADV_RANDOM)
     return True

@@ -97,6 +97,68 @@ class SampledHop(NamedTuple):
 #: sources of the last hop's edges.
 Sampled: TypeAlias = tuple[Array, list[SampledHop], Array | None]
 
+class DiskLists:
+    """Reads neighbours of a file, of which memory holds some lists; ``Graph.lists`` is one.
+
+    Samplers draw places of neighbours by numbers of vertices and degrees alone. Those of a hop that
+    are in lists which memory lacks are sorted by place and read at once, each with the block around
+    it, as ``RowReader`` reads rows of four or eight bytes.
+
+    It may be used by several threads: what they want while others' neighbours are read is read at
+    once afterwards. A child of fork must open the file again.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        indptr: Array,
+        indices: Array,
+        held: Array,
+        *,
+        offset: int,
+        depth: int = 64,
+        max_gap_bytes: int,
+        engine: Literal["auto", "io_uring", "threads"] = "auto",
+        direct: bool = True,
+    ) -> None:
+        """Open the file, and read the lists of ``held``.
+
+        Args:
+            path: a regular file, which has the neighbours.
+            indptr: ``[num_vertices + 1]`` offsets, which are read in place.
+            indices: ``[num_edges]`` the neighbours as they are mapped, whose number and type count;
+                they are not read. At most 2^33.
+            held: ``[k]`` ascending vertices whose lists memory holds.
+            offset: bytes of the file before the first neighbour.
+            depth, max_gap_bytes, engine, direct: as in ``RowReader``.
+
+        Raises:
+            ValueError: ``held`` do not ascend or are no vertices, or the file is too short.
+            TopologyError: offsets of a list that is held are damaged.
+            OSError: the file cannot be opened or read.
+        """
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the lists that are held, and of what finds them."""
+
+    @property
+    def engine(self) -> Literal["io_uring", "threads"]:
+        """What reads."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads go past the page cache."""
+
+    def take_counters(self) -> dict[str, float]:
+        """Return what was read since the last call.
+
+        Returns:
+            ``hits`` and ``misses``, neighbours that were in memory and that were read; ``waited_s``
+            that all threads together waited for them; ``requests``, ``bytes_read`` and ``busy_s``
+            as ``RowReader.take_counters`` has them.
+        """
+
 class NativeSampler:
     """Samples the in-neighbours of seeds; safe to call from several threads at once.
 
@@ -111,6 +173,9 @@ class NativeSampler:
 
     def __init__(self, graph: Graph) -> None:
         """Prepare to sample from ``graph``, whose arrays stay where they are.
+
+        Of a graph with ``lists``, only neighbours that are drawn uniformly can be sampled. A file
+        that cannot be read is then an ``OSError``.
 
         Offsets and ids are checked as they are read, batch by batch: a store may be damaged, or
         become so while it is mapped.

@@ -309,8 +309,12 @@ def _hit_rates(traffic: Traffic) -> dict[str, float | None]:
 
 
 def _all_hit_rates(traffic: Traffic) -> dict[str, float | None]:
-    """Those of caches, and that of host memory over a disk or other machines."""
-    return {**_hit_rates(traffic), "memory_hit_rate": traffic.tier.hit_rate}
+    """Those of caches, and those of host memory over a disk or other machines."""
+    return {
+        **_hit_rates(traffic),
+        "memory_hit_rate": traffic.tier.hit_rate,
+        "neighbor_hit_rate": traffic.neighbors.hit_rate,
+    }
 
 
 def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from gnnscale.ops import keep_freed_memory, supported_simd_level
 from gnnscale.options.config import differences
 from gnnscale.runtime import saving, settings
 from gnnscale.runtime.cache.shared import open_rows
+from gnnscale.runtime.cache.topology import topology_read
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.copies import Copies
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
@@ -137,6 +138,7 @@ def _open(
     torch.set_num_threads(config.host_threads)
     keep_freed_memory()
     data = Data.open(config, group, artefacts)
+    data = data.over(topology_read(config, data.graph, group))
     if not artefacts:
         _check_data(data, group)
     learning = Learning.open(config, data, group)

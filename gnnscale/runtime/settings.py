@@ -19,7 +19,13 @@ from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.plan.device import owns_steps
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.runtime.task import TaskConfig, VertexPrediction
-from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
+from gnnscale.sampler import (
+    NeighborSampling,
+    SamplerConfig,
+    SeedOrderConfig,
+    Shuffled,
+    without_last_hop,
+)
 
 #: Types in which matrix products may be computed; bfloat16 is lossy and never the default.
 COMPUTE_DTYPES = ("float32", "bfloat16")
@@ -323,6 +329,11 @@ def _check_sampler(config: TrainConfig) -> None:
                 "samples in any way"
             )
 
+    if isinstance(config.sampler, NeighborSampling) and config.sampler.memory_bytes is not None:
+        problem = lists_problem(config)
+        if problem is not None:
+            raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
+
 
 def _check_loss(config: TrainConfig) -> None:
     """Refuse a loss if a device computes one of its own."""
@@ -419,6 +430,19 @@ def tier_problem(config: TrainConfig) -> str | None:
             f"does not go with partitioner={config.partitioner.algorithm}, whose devices have "
             "columns of the features"
         )
+    return None
+
+
+def lists_problem(config: TrainConfig) -> str | None:
+    """Return why neighbour lists cannot stay on the disk for this run; None if they can."""
+    for device in config.device_plan.parsed():
+        if device.samples:
+            return (
+                f"{device.label} samples by itself, in lists that are in memory; devices of kind "
+                "cpu, and others for which the host samples, go with lists on the disk"
+            )
+    if config.asks_for_caches:
+        return "does not go with caches of accelerators, which are planned with lists in memory"
     return None
 
 

@@ -146,7 +146,20 @@ class _FanoutSampling(minibatch.SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborSampling(_FanoutSampling):
-    """Neighbour sampling."""
+    """Neighbour sampling.
+
+    Attributes:
+        memory_bytes: memory for neighbour lists in training, over all workers of a machine: those
+            that are read most a byte are held, and single neighbours of the others are read from
+            the disk. None maps all lists, unless they exceed the memory.
+    """
+
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory_bytes is not None:
+            check_range("sampler.memory_bytes", self.memory_bytes, 0, 1 << 60)
 
     @property
     def last_hop_is_whole(self) -> bool:

@@ -239,6 +239,7 @@ void bind_prefix_sums(py::module_& m);
 void bind_arrange(py::module_& m);
 void bind_id_table(py::module_& m);
 void bind_row_reader(py::module_& m);
+void bind_disk_lists(py::module_& m);
 void bind_shared_sum(py::module_& m);
 
 }  // namespace gnnscale

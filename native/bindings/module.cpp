@@ -40,5 +40,6 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_arrange(m);
   bind_id_table(m);
   bind_row_reader(m);
+  bind_disk_lists(m);
   bind_shared_sum(m);
 }

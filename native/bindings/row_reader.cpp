@@ -3,12 +3,9 @@
 #include <list>
 #include <mutex>
 
-#include "border.hpp"
+#include "disk.hpp"
 
 namespace gnnscale {
-namespace {
-
-constexpr int64_t kMaxSlots = int64_t{1} << 31;
 
 std::string path_of(py::handle value) {
   if (!py::isinstance<py::str>(value)) refuse_type("path", type_name(value), "a string");
@@ -30,14 +27,17 @@ ReadEngine engine_of(py::handle value) {
   refuse_value("engine", text, "auto, io_uring and threads");
 }
 
-// Raises OSError, or what Python makes of it for this errno.
-[[noreturn]] void raise(const FileError& error, const std::string& path) {
+void raise(const FileError& error, const std::string& path) {
   const auto name = py::reinterpret_steal<py::object>(
       PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size())));
   const py::object made = py::handle(PyExc_OSError)(error.code, error.what(), name);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   throw py::error_already_set();
 }
+
+namespace {
+
+constexpr int64_t kMaxSlots = int64_t{1} << 31;
 
 // Keeps pools until their tickets are done.
 class BoundReader {
@@ -107,9 +107,7 @@ class BoundReader {
     drop_ended();
   }
 
-  const char* engine() const {
-    return reader_.engine() == ReadEngine::io_uring ? "io_uring" : "threads";
-  }
+  const char* engine() const { return name_of(reader_.engine()); }
   bool direct() const { return reader_.direct(); }
 
  private:

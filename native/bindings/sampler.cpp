@@ -4,7 +4,7 @@
 #include <mutex>
 #include <variant>
 
-#include "border.hpp"
+#include "disk.hpp"
 
 namespace gnnscale {
 namespace {
@@ -69,7 +69,8 @@ py::object damaged(const py::object& graph, const std::string& found) {
 
 template <typename Vertex>
 struct Pools {
-  explicit Pools(Topology<Vertex> graph) : usual(graph), at_once(graph, {.at_once_from = 1}) {}
+  Pools(Topology<Vertex> graph, const DiskLists<Vertex>* disk)
+      : usual(graph, {}, disk), at_once(graph, {.at_once_from = 1}) {}
 
   SamplerPool<Vertex> usual;
   SamplerPool<Vertex> at_once;  // for time_relabelling
@@ -88,14 +89,23 @@ class NativeSampler {
     indices_ = graph.attr("indices");
     weights_ = graph.attr("edge_weights");
     rows_ = graph.attr("edge_rows");
+    lists_ = graph.attr("lists");
+    if (!lists_.is_none() && !py::isinstance<BoundLists>(lists_)) {
+      refuse_type("lists", type_name(lists_), "DiskLists and None");
+    }
     for_vertices(indices_, "indices", [&]<typename Vertex>() {
-      const auto given = topology<Vertex>(indptr_, indices_);
+      auto given = topology<Vertex>(indptr_, indices_);
+      const DiskLists<Vertex>* disk = nullptr;
+      if (!lists_.is_none()) {
+        disk = lists_.cast<const BoundLists&>().of(given);
+        given.indices = nullptr;
+      }
       edge_weights_ = optional_vector<float>(weights_, "edge_weights", given.num_edges).data;
       edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", given.num_edges).data;
       offsets_ = given.indptr;
       num_vertices_ = given.num_vertices;
       num_edges_ = given.num_edges;
-      pools_ = std::make_unique<Pools<Vertex>>(given);
+      pools_ = std::make_unique<Pools<Vertex>>(given, disk);
     });
   }
 
@@ -148,6 +158,7 @@ class NativeSampler {
                           const py::object& edge_rows) {
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
+    refuse_on_disk("sample_labor");
     EdgeAsk ask = ask_of(false, positions, edge_weights, edge_rows);
     ask.labor = labor_of(layer_dependency);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -165,6 +176,7 @@ class NativeSampler {
                          const py::object& step, const py::object& num_threads) {
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
+    refuse_on_disk("reach_labor");
     EdgeAsk ask;
     ask.labor = labor_of(layer_dependency);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -179,6 +191,7 @@ class NativeSampler {
   py::object time_relabelling(const py::object& seeds, const py::object& fanouts,
                               const py::object& seed, const py::object& step,
                               const py::object& num_threads) {
+    refuse_on_disk("time_relabelling");
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -194,6 +207,7 @@ class NativeSampler {
                            const py::object& seed, const py::object& step,
                            const py::object& positions, const py::object& edge_weights,
                            const py::object& edge_rows) {
+    refuse_on_disk("sample_layers");
     const Ids from = ids(seeds, "seeds");
     const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -222,6 +236,8 @@ class NativeSampler {
       const py::object refusal = damaged(name_, error.what());
       PyErr_SetObject(py::type::handle_of(refusal).ptr(), refusal.ptr());
       throw py::error_already_set();
+    } catch (const FileError& error) {
+      raise(error, lists_.cast<const BoundLists&>().path());
     }
   }
 
@@ -233,12 +249,20 @@ class NativeSampler {
                       .positions = flag(positions, "edge_positions"),
                       .edge_weights = flag(edge_weights, "edge_weights"),
                       .rows = asks_rows ? edge_rows_ : nullptr};
-    if (ask.by_weight) refuse_without_weights("by_weight");
+    if (ask.by_weight) {
+      refuse_on_disk("by_weight");
+      refuse_without_weights("by_weight");
+    }
     if (ask.edge_weights) refuse_without_weights("edge_weights");
     if (asks_rows && edge_rows_ == nullptr) {
       refuse_value("edge_rows", "True", "False for a graph whose edges have no features");
     }
     return ask;
+  }
+
+  void refuse_on_disk(const char* name) const {
+    if (lists_.is_none()) return;
+    refuse_value(name, "a graph whose lists are read from the disk", "those in memory");
   }
 
   void refuse_without_weights(const char* name) const {
@@ -256,7 +280,7 @@ class NativeSampler {
     return weight_slots_.get();
   }
 
-  py::object name_, indptr_, indices_, weights_, rows_;
+  py::object name_, indptr_, indices_, weights_, rows_, lists_;
   const int64_t* offsets_ = nullptr;
   int64_t num_vertices_ = 0, num_edges_ = 0;
   const float* edge_weights_ = nullptr;

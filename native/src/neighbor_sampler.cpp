@@ -45,6 +45,12 @@ bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positi
 bool pick(const Pick<int64_t>& hop, int64_t first, int64_t last, int64_t* positions) {
   return GNNSCALE_FOR_ISA(pick_kernels).pick64(hop, first, last, positions);
 }
+void find(const Pick<int32_t>& hop, int64_t last, int64_t* positions) {
+  GNNSCALE_FOR_ISA(pick_kernels).find32(hop, 0, last, positions);
+}
+void find(const Pick<int64_t>& hop, int64_t last, int64_t* positions) {
+  GNNSCALE_FOR_ISA(pick_kernels).find64(hop, 0, last, positions);
+}
 bool copy(const Pick<int32_t>& hop, int64_t dst, int64_t first, int64_t last) {
   return GNNSCALE_FOR_ISA(pick_kernels).copy32(hop, dst, first, last);
 }
@@ -288,6 +294,23 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
   return good;
 }
 
+// Picks the neighbours of a hop of which the disk has some: all are on their way at once.
+template <typename Vertex>
+void Sampler<Vertex>::read_hop(const Hop& hop, const Pick<Vertex>& pick_from) {
+  const Span all{0, hop.num_dst(), 0, hop.num_edges};
+  int64_t* positions = positions_.reserve(hop.num_edges + kPickSlack);
+  if (hop.takes_all) {
+    list_positions(hop, all, positions);
+  } else {
+    find(pick_from, hop.num_dst(), positions);
+  }
+  tell(hop, all, positions);
+  disk_->read(pick_from, hop.num_dst(), positions);
+  const auto is_vertex = [&](Vertex v) { return v >= 0 && v < graph_.num_vertices; };
+  const Vertex* picked = pick_from.picked;
+  if (!std::all_of(picked, picked + hop.num_edges, is_vertex)) refuse_picked(picked, all);
+}
+
 // Makes room for what is asked for of a hop's edges.
 template <typename Vertex>
 void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
@@ -335,6 +358,11 @@ template <typename Vertex>
 template <typename Use>
 void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads,
                                Use&& use) {
+  if (disk_ != nullptr) {
+    if (hop.num_edges == 0) return;
+    read_hop(hop, pick_from);
+    return use(0, hop.num_edges);
+  }
   const int64_t num_chunks = hop.num_chunks();
   const auto use_chunk = [&](int64_t chunk) {
     const Span used = span(hop, chunk);
@@ -400,10 +428,12 @@ BlockArrays Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_thread
   Vertex* picked = batch.edge_vertices.data.get();
   Vertex* vertices = vertices_.data();
   const int threads = hop.threads(num_threads);
-  pick_hop(hop, pick_of(hop, picked, threads <= 1), threads, [&](int64_t first, int64_t last) {
+  // Whether the thread that picks has fetched the entries of the table.
+  const bool fetches = threads <= 1 && disk_ == nullptr;
+  pick_hop(hop, pick_of(hop, picked, fetches), threads, [&](int64_t first, int64_t last) {
     map_.visit([&](auto& table) {
       Numbering numbering = map_.numbering();
-      const int64_t fetched = threads > 1 ? std::max(first, last - kPrefetchDistance) : first;
+      const int64_t fetched = fetches ? first : std::max(first, last - kPrefetchDistance);
       int64_t edge = first;
       for (; edge < fetched; ++edge) {
         table.prefetch(picked[edge + kPrefetchDistance]);

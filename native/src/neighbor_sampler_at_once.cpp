@@ -61,7 +61,7 @@ class PhaseClock {
 
 template <typename Vertex>
 bool Sampler<Vertex>::relabels_at_once(const Plan& plan, int num_threads) const {
-  if (num_threads < how_.at_once_from) return false;
+  if (num_threads < how_.at_once_from || disk_ != nullptr) return false;
   const int64_t num_dst = map_.size() - plan.first_dst;
   const int64_t mean_degree = graph_.num_edges / std::max<int64_t>(graph_.num_vertices, 1);
   // A few chunks for each thread, or they do not earn what it costs to wake them up.

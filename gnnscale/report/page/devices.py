@@ -216,6 +216,8 @@ def _csim(devices: list[dict[str, Any]]) -> str:
 
 #: What rows are called that host memory holds of a disk, or of other machines.
 _TIER = "rows in host memory"
+#: What neighbours are called that the host samples of lists on a disk.
+_NEIGHBORS = "neighbours in host memory"
 #: Counts of the table of traffic that do not need a cache.
 _MOVED = ("link_bytes", "link_requests", "peer_bytes")
 
@@ -229,6 +231,7 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
             ("rows", "features", "feature_hit_rate"),
             ("lists", "topology", "topology_hit_rate"),
             ("tier", _TIER, "memory_hit_rate"),
+            ("neighbors", _NEIGHBORS, "neighbor_hit_rate"),
         )
         if each["traffic"] is not None
         and (each[rate] is not None or any(each["traffic"][part][name] for name in _MOVED))

@@ -43,11 +43,11 @@ log = logging.getLogger(__name__)
 #: Steps that are drawn to learn how large mini-batches are.
 _SAMPLED = 16
 #: The part of the memory that is left to the system, to weights and to what is not counted.
-_RESERVE = 0.15
+RESERVE = 0.15
 #: Steps that a run looks ahead that is to repeat.
 _REPEATED_WINDOW = 8
 #: Features of fewer bytes are read by a few requests, whatever the disk does.
-_PROBED_BYTES = 1 << 24
+PROBED_BYTES = 1 << 24
 
 
 def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
@@ -146,7 +146,7 @@ def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
 
 def _rates(graph: Graph) -> DiskRates | None:
     """Return what the disk does; None of a file that is too small to say."""
-    return disk_rates(features_file(graph)) if graph.feature_bytes >= _PROBED_BYTES else None
+    return disk_rates(features_file(graph)) if graph.feature_bytes >= PROBED_BYTES else None
 
 
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
@@ -209,7 +209,7 @@ def memory_left(
 ) -> int:
     """Return the memory that rows may take, over all workers of this machine.
 
-    Left out are the topology, which sampling reads all of, mini-batches on their way, and a
+    Left out are the topology, as far as sampling reads it in memory, mini-batches on their way, a
     reserve, and ``held_bytes`` of rows that are there already.
 
     Raises:
@@ -219,12 +219,12 @@ def memory_left(
     on_their_way = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth + sample.window_above
     computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
     each = on_their_way * sample.num_bytes + computing
-    left = memory.available - graph.topology_bytes - held_bytes - _RESERVE * memory.total
+    left = memory.available - graph.mapped_bytes - held_bytes - RESERVE * memory.total
     left -= each * group.local_size
     if left <= 0:
         raise ConfigError(
             f"features={name}: no memory is left for rows: {size(memory.available)} are available, "
-            f"the topology takes {size(graph.topology_bytes)} and mini-batches "
+            f"the topology takes {size(graph.mapped_bytes)} and mini-batches "
             f"{size(round(each * group.local_size))}; a smaller batch_size or smaller "
             "sampler.fanouts leave more"
         )

@@ -142,6 +142,7 @@ FREE_OPTIONS: tuple[str, ...] = (
     *("dataset.store", "device_plan", "features", "predictions", "logger", "observers"),
     *("runtime.checkpoint", "runtime.checkpoint_every_s", "runtime.deterministic", "runtime.drm"),
     *("runtime.patience", "runtime.prefetch", "runtime.prefetch_depth", "runtime.stall_limit_s"),
+    "sampler.memory_bytes",
 )
 #: Those of them that plans follow from, and with them the order in which numbers are added up.
 PLAN_OPTIONS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -72,6 +72,10 @@ class Data:
         task = artefacts.open_task(config, made, graph)
         order = checked_order(config, task.seeds, None if partition is None else partition.parts)
         return cls(task=task, order=order, partition=partition, cache_plan=cache_plan, made=made)
+
+    def over(self, graph: Graph) -> Data:
+        """Return the same over ``graph``, which is the same but for how it is read."""
+        return replace(self, task=self.task.over(graph))
 
     @property
     def graph(self) -> Graph:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,30 @@ from gnnscale.runtime.telemetry.records import NetworkFigures, RunLayout
 from gnnscale.sampler import Sampler
 
 log = logging.getLogger(__name__)
+
+
+#: Steps that are sampled at once if the disk has their neighbours: those that several of them need
+#: are read once.
+_AT_ONCE = 8
+
+
+def sample_at_once(
+    slices: Iterator[BatchSlice], stages: Stages, *, count: int
+) -> Iterator[BatchSlice]:
+    """Yield ``slices`` with their samples, of which ``count`` are drawn at the same time."""
+    waiting: deque[tuple[BatchSlice, Future[None]]] = deque()
+    with ThreadPoolExecutor(count, "gnnscale-sample") as threads:
+        for batch in slices:
+            waiting.append((batch, threads.submit(stages.sample, batch)))
+            if len(waiting) == count:
+                yield _sampled(*waiting.popleft())
+        while waiting:
+            yield _sampled(*waiting.popleft())
+
+
+def _sampled(batch: BatchSlice, sampling: Future[None]) -> BatchSlice:
+    sampling.result()
+    return batch
 
 
 def look_ahead(
@@ -253,6 +278,8 @@ class WorkerSchedule:
             lead_steps += max(group.largest([device.ahead.lead]))
         else:
             lead_steps += _window(data.caches)
+        if data.graph.lists is not None:
+            lead_steps += _AT_ONCE - 1
         managed = manages(config, plan)
         slices = Schedule(
             data.order,
@@ -339,23 +366,29 @@ def manages(config: TrainConfig, plan: DevicePlan) -> bool:
 def _sampled_ahead(
     slices: Schedule, device: WorkerDevice, config: TrainConfig, data: Data
 ) -> Iterator[BatchSlice]:
-    """Return the worker's slices; drawn ahead if its cache follows the batches to come."""
+    """Return the worker's slices; drawn ahead if its cache follows the batches to come.
+
+    Or if the disk has their neighbours, or their rows.
+    """
     opened = device.cache
+    drawn = slices.slices()
+    if data.graph.lists is not None:
+        drawn = sample_at_once(drawn, device.stages, count=_AT_ONCE)
     if opened is not None and opened.replay is not None:
         sampling = data.task.sampling(config.trained_sampler, data.order)
         sampler = sampling.sampler(
             data.task.graph, seed=config.seed, num_threads=config.num_threads
         )
-        return draw_ahead(slices.slices(), sampler, opened.replay)
+        return draw_ahead(drawn, sampler, opened.replay)
     if device.ahead is not None:
         ahead = device.ahead
         return look_ahead(
-            slices.slices(), device.stages, window=ahead.lead, expect=ahead.expect, end=ahead.end
+            drawn, device.stages, window=ahead.lead, expect=ahead.expect, end=ahead.end
         )
     cache = None if opened is None else opened.look_ahead
     if cache is None:
-        return slices.slices()
-    return look_ahead(slices.slices(), device.stages, window=cache.window, expect=cache.expect)
+        return drawn
+    return look_ahead(drawn, device.stages, window=cache.window, expect=cache.expect)
 
 
 def _window(plan: CachePlan | None) -> int:

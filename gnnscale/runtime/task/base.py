@@ -3,9 +3,11 @@
 Here is that of predicting labels of vertices.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +25,10 @@ class Task(Protocol):
     @property
     def graph(self) -> Graph:
         """The graph whose neighbours are sampled in training."""
+        ...
+
+    def over(self, graph: Graph) -> Task:
+        """Return the same task over ``graph``, which is the same but for how it is read."""
         ...
 
     @property
@@ -88,6 +94,9 @@ def ceiling(graph: Graph, metric: str) -> float | None:
     return graph.attainable_accuracy if metric == "accuracy" else None
 
 
+T = TypeVar("T", bound="LabelTask")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LabelTask:
     """Base of the tasks whose outputs are compared with labels, of vertices or of edges."""
@@ -98,6 +107,10 @@ class LabelTask:
 
     #: What has labels.
     labelled: ClassVar[str] = "vertices"
+
+    def over(self: T, graph: Graph) -> T:
+        """Return the same task over ``graph``, which is the same but for how it is read."""
+        return replace(self, graph=graph)
 
     @property
     def labels(self) -> Labelled:

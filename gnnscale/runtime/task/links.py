@@ -1,6 +1,8 @@
 """Link prediction, measured by mean reciprocal rank and Hits@k, as OGB counts them."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +77,10 @@ class LinkTask:
     def graph(self) -> Graph:
         """The graph without the edges that are validated and tested."""
         return self.split.graph
+
+    def over(self, graph: Graph) -> LinkTask:
+        """Return the same task over ``graph``, which is the same but for how it is read."""
+        return replace(self, split=replace(self.split, graph=graph))
 
     @property
     def seeds(self) -> Array:

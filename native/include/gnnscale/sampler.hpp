@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "gnnscale/disk_lists.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/relabel.hpp"
@@ -117,9 +118,13 @@ struct HopTimes {
 template <typename Vertex>
 class Sampler {
  public:
-  explicit Sampler(Topology<Vertex> graph, Relabelling how = {})
+  // With `disk`, neighbours are read there, and the topology's indices are not. By weight, by
+  // numbers that lists have in common, or layer by layer nothing can be drawn then.
+  explicit Sampler(Topology<Vertex> graph, Relabelling how = {},
+                   const DiskLists<Vertex>* disk = nullptr)
       : graph_(graph),
         how_(how),
+        disk_(disk),
         map_(graph.num_vertices, how.dense_bytes),
         seen_(graph.num_vertices) {}
 
@@ -231,6 +236,7 @@ class Sampler {
   static void make_room(Hop& hop, BlockArrays& block);
   void list_positions(const Hop& hop, const Span& span, int64_t* positions) const;
   static void tell(const Hop& hop, const Span& span, const int64_t* positions);
+  void read_hop(const Hop& hop, const Pick<Vertex>& pick_from);
   [[noreturn]] void refuse_picked(const Vertex* picked, const Span& span) const;
 
   // Picks the neighbours of a hop, and calls use(first, last) for edges that are, in order.
@@ -251,10 +257,12 @@ class Sampler {
 
   Topology<Vertex> graph_;
   Relabelling how_;
+  const DiskLists<Vertex>* disk_;
   RelabelMap<Vertex> map_;
   RelabelAtOnce<Vertex> at_once_;
   Scratch<Vertex> vertices_;
   Scratch<int64_t> begins_;
+  Scratch<int64_t> positions_;
   Scratch<Vertex> picked_;
   std::vector<Counted> counted_;
   VertexBits seen_;
@@ -270,7 +278,9 @@ std::mutex& idle_samplers_mutex();
 template <typename Vertex>
 class SamplerPool {
  public:
-  explicit SamplerPool(Topology<Vertex> graph, Relabelling how = {}) : graph_(graph), how_(how) {}
+  explicit SamplerPool(Topology<Vertex> graph, Relabelling how = {},
+                       const DiskLists<Vertex>* disk = nullptr)
+      : graph_(graph), how_(how), disk_(disk) {}
 
   // Calls `use(sampler)` with a sampler that nobody else holds.
   template <typename Use>
@@ -292,11 +302,12 @@ class SamplerPool {
         return sampler;
       }
     }
-    return std::make_unique<Sampler<Vertex>>(graph_, how_);
+    return std::make_unique<Sampler<Vertex>>(graph_, how_, disk_);
   }
 
   Topology<Vertex> graph_;
   Relabelling how_;
+  const DiskLists<Vertex>* disk_;
   std::vector<std::unique_ptr<Sampler<Vertex>>> idle_;
 };
 

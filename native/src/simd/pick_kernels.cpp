@@ -115,6 +115,16 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
                       hop.num_vertices);
 }
 
+template <typename Vertex>
+void find(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+  for (int64_t dst = first; dst < last; ++dst) {
+    const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
+    pick_positions(combine(hop.key, static_cast<uint64_t>(hop.vertices[dst])), hop.begins[dst],
+                   hop.degrees[dst], count, hop.replace, positions);
+    positions += count;
+  }
+}
+
 // A place among the edges of a hop that takes all neighbours.
 struct Place {
   int64_t dst, edge;  // edge `edge` is in the list of `dst`, or of a later one if that has ended
@@ -233,8 +243,8 @@ void exponentials(uint64_t key, int64_t first, const float* weights, int64_t n, 
 
 namespace GNNSCALE_ISA {
 extern const PickKernels pick_kernels;
-const PickKernels pick_kernels{pick<int32_t>, pick<int64_t>, copy<int32_t>, copy<int64_t>,
-                               exponentials};
+const PickKernels pick_kernels{pick<int32_t>, pick<int64_t>, find<int32_t>, find<int64_t>,
+                               copy<int32_t>, copy<int64_t>, exponentials};
 }  // namespace GNNSCALE_ISA
 
 }  // namespace gnnscale

@@ -33,6 +33,10 @@ struct PickKernels {
   bool (*pick32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
   bool (*pick64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
 
+  // The same, but reads no neighbour: `positions` are those of what is picked.
+  void (*find32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
+  void (*find64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
+
   // Of a hop that takes all neighbours: copies those of edges [first, last), which begin in the
   // list of destination `dst`. Returns as above.
   bool (*copy32)(const Pick<int32_t>&, int64_t dst, int64_t first, int64_t last);

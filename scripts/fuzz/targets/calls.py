@@ -486,6 +486,13 @@ class Calls:
         made |= dict(rows=self.ids(len(slots), made["num_rows"]), slots=slots)
         return dict(**made, pool=torch.zeros(num_slots, made["row_bytes"] // 4))
 
+    def disk_lists(self) -> Args:
+        lists = self.csc()
+        made = dict(**lists, held=np.sort(self.distinct(len(lists["indptr"]) - 1)))
+        made |= dict(depth=self.size(1, 9), max_gap_bytes=self.pick((0, 1000)))
+        made |= dict(direct=self.half(), engine=self.pick(("auto", "threads")))
+        return dict(**made, seeds=self.distinct(len(lists["indptr"]) - 1))
+
     def integers(self) -> Any:
         return self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64)
 
@@ -578,6 +585,14 @@ def _file() -> str:
 
 
 @cache
+def _list_file() -> str:
+    file, path = tempfile.mkstemp(prefix="gnnscale-fuzz-lists-")
+    os.close(file)
+    atexit.register(os.unlink, path)
+    return path
+
+
+@cache
 def file_bytes() -> Any:
     """Return what is in the file of rows."""
     return (np.arange(_FILE_BYTES) % 100).astype(np.uint8)
@@ -623,6 +638,18 @@ def _call_rows(rows: Any, pool: Any, slots: Any, **opened: Any) -> Any:
     return reader.take_counters()["bytes_copied"]
 
 
+def _call_lists(indptr: Any, indices: Any, held: Any, seeds: Any, **options: Any) -> Any:
+    """Sample of lists that a file has, and return all neighbours of ``seeds``, list by list."""
+    path = _list_file()
+    with open(path, "wb") as to:
+        to.write(indices.tobytes() if isinstance(indices, np.ndarray) else b"")
+    lists = ops.DiskLists(path, indptr, indices, held, offset=0, **options)
+    sampler = ops.NativeSampler(replace(graph_of(indptr, indices), lists=lists))
+    choices = dict(replace=False, seed=0, step=0, num_threads=1)
+    _, _, sources = sampler.sample_neighbors(seeds, [-1], **choices)
+    return sources
+
+
 def _call_shared_sum(memory: Any, values: Any) -> Any:
     """Sum with nobody else: nobody is waited for, whatever the memory holds."""
     ops.SharedSum(memory, rank=0, size=1).add(values, _nothing)
@@ -647,7 +674,7 @@ _ALONE = {
     *("empty", "expand_edges", "transpose_block", "count_in_degrees", "csc_fill", "arrange_block"),
     *("rmat_numbering", "planted_partition_edges", "find_clusters", "NativeReplacement"),
     *("RankedSlots", "IntegerIds", "TextIds", "NativeSampler", "NativeSampler.sample_layers"),
-    *("RowReader", "RowReader.submit"),
+    *("RowReader", "RowReader.submit", "DiskLists"),
     *("LayerSampler.sample", "simd_level", "supported_simd_level", "keep_freed_memory"),
     *("SharedSum", "SharedSum.add"),
 }
@@ -655,7 +682,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
     "IntegerIds.find": lambda ids, wanted, **more: ops.IntegerIds(ids).find(wanted, **more),
     **{"TextIds.find": _call_texts, "RankedSlots.gather_cached": _call_ranked},
-    "RowReader.submit": _call_rows,
+    **{"RowReader.submit": _call_rows, "DiskLists": _call_lists},
     "SharedSum.add": _call_shared_sum,
     **{f"NativeSampler.{name}": partial(_call_method, name) for name in _METHODS},
     **{f"{each.__name__}.sample": partial(_sample, each) for each in _SAMPLERS},
@@ -677,6 +704,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     **{"NativeReplacement": Calls.native_replacement, "RankedSlots": Calls.ranked_slots},
     **{"IntegerIds": lambda c: dict(ids=c.integers()), "TextIds": Calls.text_ids},
     **{"RowReader": Calls.row_reader, "RowReader.submit": Calls.read_rows},
+    "DiskLists": Calls.disk_lists,
     "NativeReplacement.advance": Calls.serve_batches,
     "RankedSlots.gather_cached": Calls.gather_ranked,
     "IntegerIds.find": lambda c: dict(ids=c.integers(), wanted=c.ids(c.size(0, 99), 200, np.int64)),

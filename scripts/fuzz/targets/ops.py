@@ -52,7 +52,7 @@ _FREE = ("seed", "step", "key", "first_dst")
 #: Numbers in whose place None is legal.
 _OPTIONAL = ("max_bytes", "self_term", "backward_tile_rows", "num_columns_words")
 #: They read some of the lists only; a lie that they do not come across does no harm.
-_READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
+_READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream", "DiskLists")
 #: They name what the system refuses in their own words.
 _OF_FILES = ("write_metis", "RowReader", "RowReader.submit")
 _IN_RANGE = ("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows")
@@ -62,7 +62,7 @@ _CHECKED_OF = {
     **dict.fromkeys(("edge_dot", "transpose_block", "arrange_block"), ("indices",)),
     **dict.fromkeys(("aggregate_max", "aggregate_max_backward"), ("indices",)),
     **dict.fromkeys(("pair_scores", "pair_scores_backward"), ("indices",)),
-    "RowReader.submit": ("rows", "slots"),
+    **{"RowReader.submit": ("rows", "slots"), "DiskLists": ("held",)},
     **{"count_in_degrees": ("dst",), "NativeReplacement.advance": ("vertices", "then")},
 }
 _CHECKED = ("ids", "self_ids", "out_ids", "seeds", "community", "slots_of_target", "destinations")

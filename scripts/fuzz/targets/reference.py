@@ -103,6 +103,11 @@ def read_rows(a: Given) -> Any:
     return pool
 
 
+def neighbors_of_seeds(a: Given) -> Any:
+    lists = [a.indices[a.indptr[v] : a.indptr[v + 1]] for v in a.seeds]
+    return np.concatenate([*lists, a.indices[:0]])
+
+
 def _bytes_of_pool(args: dict[str, Any], _: Any) -> Any:
     return args["pool"].detach().contiguous().view(torch.uint8).numpy().astype(np.int64)
 
@@ -335,6 +340,7 @@ REFERENCES: dict[str, tuple[Callable[[Given], Any], str | Callable[..., Any]]] =
     "gather_cached": (gather_cached, lambda args, counts: np.append(_wide(args["out"]), counts)),
     "RankedSlots.gather_cached": (gather_ranked, ""),
     "RowReader.submit": (read_rows, _bytes_of_pool),
+    "DiskLists": (neighbors_of_seeds, ""),
     "arrange_block": (arrange_block, _sums_of_rows),
     "transpose_block": (
         lambda a: np.bincount(a.indices, minlength=a.num_src),

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ from small_plans import plan_of, share
 
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import Stages
-from gnnscale.runtime.state.schedule import look_ahead
+from gnnscale.runtime.state.schedule import look_ahead, sample_at_once
 from gnnscale.sampler import MiniBatch
 
 
@@ -70,3 +71,51 @@ def test_every_slice_comes_through(window: int) -> None:
     assert [batch.step for batch in found] == [0, 1, 2, 3]
     assert len(told) == 4
     assert list(run([], window)[0]) == []
+
+
+class Meeting(Drawing):
+    """A device that draws a batch only while two others are drawn as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_there = threading.Barrier(3, timeout=20)
+
+    def sample(self, seeds: Any, step: int) -> MiniBatch:
+        self.all_there.wait()
+        return super().sample(seeds, step)
+
+
+def test_several_slices_are_sampled_at_once() -> None:
+    device: Any = Meeting()
+    found = list(sample_at_once(slices([1] * 6), Stages(device), count=3))
+    assert [each.step for each in found] == list(range(6))
+    assert [each.batch.step for each in found if each.batch is not None] == list(range(6))
+    assert sorted(device.drawn) == list(range(6))
+
+
+def test_slices_are_taken_no_further_ahead_than_they_are_sampled() -> None:
+    taken: list[int] = []
+
+    def noting() -> Iterator[BatchSlice]:
+        for each in slices([1, 0, 1, 1, 1]):
+            taken.append(each.step)
+            yield each
+
+    device: Any = Drawing()
+    found = sample_at_once(noting(), Stages(device), count=2)
+    assert [(each.step, len(taken)) for each in found] == [(0, 2), (1, 3), (2, 4), (3, 5), (4, 5)]
+    assert sorted(device.drawn) == [0, 2, 3, 4]
+
+
+def test_a_slice_that_cannot_be_sampled_raises_in_its_turn() -> None:
+    class Failing(Drawing):
+        def sample(self, seeds: Any, step: int) -> MiniBatch:
+            if step == 1:
+                raise OSError("the file ends")
+            return super().sample(seeds, step)
+
+    device: Any = Failing()
+    found = sample_at_once(slices([1] * 3), Stages(device), count=3)
+    assert next(found).step == 0
+    with pytest.raises(OSError, match="the file ends"):
+        next(found)

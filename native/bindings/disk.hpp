@@ -1,0 +1,51 @@
+// What bindings that read files have in common.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "border.hpp"
+#include "gnnscale/disk_lists.hpp"
+
+namespace gnnscale {
+
+std::string path_of(py::handle value);
+ReadEngine engine_of(py::handle value);
+inline const char* name_of(ReadEngine engine) {
+  return engine == ReadEngine::io_uring ? "io_uring" : "threads";
+}
+// Raises OSError, or what Python makes of it for this errno.
+[[noreturn]] void raise(const FileError& error, const std::string& path);
+
+// Neighbour lists in a file, with what they read besides.
+class BoundLists {
+ public:
+  template <typename Vertex>
+  BoundLists(std::unique_ptr<DiskLists<Vertex>> lists, py::object indptr)
+      : lists_(std::move(lists)), indptr_(std::move(indptr)) {}
+
+  // Those of a topology whose vertices have this type. Throws ValueError unless there are as many
+  // vertices and edges.
+  template <typename Vertex>
+  const DiskLists<Vertex>* of(const Topology<Vertex>& graph) const {
+    const auto* found = std::get_if<std::unique_ptr<DiskLists<Vertex>>>(&lists_);
+    if (found == nullptr) refuse_value("lists", "ids of another type", "those of indices");
+    check_size("lists", (*found)->graph().num_edges, graph.num_edges);
+    check_size("lists", (*found)->graph().num_vertices, graph.num_vertices);
+    return found->get();
+  }
+  template <typename Use>
+  auto visit(Use&& use) const {
+    return std::visit([&](auto& lists) { return use(*lists); }, lists_);
+  }
+  std::string path() const {
+    return visit([](auto& lists) { return lists.file().path; });
+  }
+
+ private:
+  std::variant<std::unique_ptr<DiskLists<int32_t>>, std::unique_ptr<DiskLists<int64_t>>> lists_;
+  py::object indptr_;
+};
+
+}  // namespace gnnscale

@@ -1,0 +1,207 @@
+#include "gnnscale/disk_lists.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "../simd/pick_kernels.hpp"
+#include "gnnscale/checks.hpp"
+#include "gnnscale/limits.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Neighbours that are read at a time at the start: their keys take no more than some MiB.
+constexpr int64_t kFill = int64_t{1} << 20;
+// Destinations that are looked up at a time.
+constexpr int64_t kLookUp = 512;
+// How long a thread sleeps at most before it looks again.
+constexpr auto kPatience = std::chrono::hours(1);
+
+const std::vector<int64_t>& checked(const std::vector<int64_t>& held, int64_t num_vertices) {
+  check_below(held.data(), std::ssize(held), num_vertices, "held");
+  for (size_t i = 1; i < held.size(); ++i) {
+    if (held[i] > held[i - 1]) continue;
+    throw std::invalid_argument("held: " + std::to_string(held[i]) + " after " +
+                                std::to_string(held[i - 1]) + ", allowed are ascending vertices");
+  }
+  return held;
+}
+
+}  // namespace
+
+template <typename Vertex>
+DiskLists<Vertex>::DiskLists(const Topology<Vertex>& graph, const RowFile& file,
+                             const ReaderOptions& options, const std::vector<int64_t>& held)
+    : graph_(graph),
+      reader_(file, options),
+      ranks_(graph.num_vertices,
+             {{{checked(held, graph.num_vertices).data(), true}, std::ssize(held)}}),
+      starts_(held.size() + 1),
+      process_(getpid()) {
+  for (size_t i = 0; i < held.size(); ++i) {
+    starts_[i + 1] = starts_[i] + graph_.list(static_cast<Vertex>(held[i])).degree;
+  }
+  lists_ = Array<Vertex>(starts_.back());
+  fill(held);
+  reader_.take_counters();
+}
+
+template <typename Vertex>
+void DiskLists<Vertex>::fill(const std::vector<int64_t>& held) {
+  Array<int64_t> rows(std::min(kFill, lists_.size));
+  Array<int32_t> slots(rows.size);
+  std::iota(slots.data.get(), slots.data.get() + slots.size, 0);
+  int64_t list = 0;
+  for (int64_t first = 0; first < lists_.size; first += kFill) {
+    const int64_t last = std::min(first + kFill, lists_.size);
+    for (int64_t at = first; at < last; ++list) {
+      const int64_t begin = graph_.indptr[held[list]] + (at - starts_[list]);
+      const int64_t end = std::min(starts_[list + 1], last);
+      std::iota(rows.data.get() + (at - first), rows.data.get() + (end - first), begin);
+      at = end;
+      if (starts_[list + 1] > last) break;  // the next part begins within this list
+    }
+    fetch(rows.data.get(), slots.data.get(), last - first, lists_.data.get() + first, last - first);
+  }
+}
+
+template <typename Vertex>
+void DiskLists<Vertex>::fetch(const int64_t* rows, const int32_t* slots, int64_t size, Vertex* to,
+                              int64_t num_slots) const {
+  if (size == 0) return;
+  const RowPool pool{reinterpret_cast<uint8_t*>(to), sizeof(Vertex), num_slots};
+  const int64_t ticket = reader_.submit({rows, true}, slots, size, pool);
+  while (!reader_.wait(ticket, kPatience)) continue;
+}
+
+// A thread that finds no other one reading does so for all that wait.
+template <typename Vertex>
+void DiskLists<Vertex>::await(Wanted& mine) const {
+  if (process_ != getpid()) {  // another thread may have held the mutex during the fork
+    throw std::invalid_argument("lists: they are of the process before the fork");
+  }
+  std::unique_lock lock(mutex_);
+  waiting_.push_back(&mine);
+  while (!mine.done) {
+    if (is_reading_) {
+      read_.wait(lock);
+      continue;
+    }
+    const std::vector<Wanted*> together = take_waiting();
+    is_reading_ = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      fetch_all(together);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    is_reading_ = false;
+    for (Wanted* each : together) {
+      each->error = error;
+      each->done = true;
+    }
+    read_.notify_all();
+  }
+  if (mine.error) std::rethrow_exception(mine.error);
+}
+
+// As many as one submission can have, in their order.
+template <typename Vertex>
+auto DiskLists<Vertex>::take_waiting() const -> std::vector<Wanted*> {
+  size_t count = 0;
+  for (int64_t size = 0; count < waiting_.size(); ++count) {
+    size += waiting_[count]->size;
+    if (count > 0 && size > kMaxLocal) break;
+  }
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<Wanted*> taken(waiting_.begin(), end);
+  waiting_.erase(waiting_.begin(), end);
+  return taken;
+}
+
+template <typename Vertex>
+void DiskLists<Vertex>::fetch_all(const std::vector<Wanted*>& wanted) const {
+  if (wanted.size() == 1) {
+    const Wanted& only = *wanted.front();
+    return fetch(only.rows, only.slots, only.size, only.to, only.num_slots);
+  }
+  int64_t size = 0;
+  for (const Wanted* each : wanted) size += each->size;
+  Array<int64_t> rows(size);
+  Array<int32_t> slots(size);
+  Array<Vertex> found(size);
+  std::iota(slots.data.get(), slots.data.get() + size, 0);
+  int64_t* to = rows.data.get();
+  for (const Wanted* each : wanted) to = std::copy_n(each->rows, each->size, to);
+  fetch(rows.data.get(), slots.data.get(), size, found.data.get(), size);
+  const Vertex* from = found.data.get();
+  for (const Wanted* each : wanted) {
+    for (int64_t i = 0; i < each->size; ++i) each->to[each->slots[i]] = *from++;
+  }
+}
+
+template <typename Vertex>
+void DiskLists<Vertex>::read(const Pick<Vertex>& hop, int64_t num_dst,
+                             const int64_t* positions) const {
+  const int64_t num_edges = hop.indptr[num_dst];
+  Array<int64_t> rows(num_edges);
+  Array<int32_t> slots(num_edges);
+  int64_t num_missing = 0;
+  int64_t vertices[kLookUp];
+  int32_t ranks[kLookUp];
+  for (int64_t first = 0; first < num_dst; first += kLookUp) {
+    const int64_t size = std::min(kLookUp, num_dst - first);
+    for (int64_t i = 0; i < size; ++i) {
+      vertices[i] = static_cast<int64_t>(hop.vertices[first + i]);
+      ranks_.prefetch(vertices[i]);
+    }
+    ranks_.rank(vertices, size, ranks);
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t dst = first + i, rank = ranks[i], begin = hop.begins[dst];
+      // An offset may have changed since the list was copied: then the copy is not used.
+      const bool is_held = rank >= 0 && starts_[rank + 1] - starts_[rank] == hop.degrees[dst];
+      const int64_t shift = is_held ? starts_[rank] - begin : 0;
+      for (int64_t edge = hop.indptr[dst]; edge < hop.indptr[dst + 1]; ++edge) {
+        if (is_held) {
+          hop.picked[edge] = lists_.data[positions[edge] + shift];
+        } else {
+          rows.data[num_missing] = positions[edge];
+          slots.data[num_missing++] = static_cast<int32_t>(edge);
+        }
+      }
+    }
+  }
+  hits_ += num_edges - num_missing;
+  misses_ += num_missing;
+  if (num_missing == 0) return;
+  const auto start = std::chrono::steady_clock::now();
+  Wanted mine{rows.data.get(), slots.data.get(), num_missing, hop.picked, num_edges};
+  await(mine);
+  const auto waited = std::chrono::steady_clock::now() - start;
+  waited_us_ += std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+}
+
+template <typename Vertex>
+int64_t DiskLists<Vertex>::num_bytes() const {
+  return lists_.size * static_cast<int64_t>(sizeof(Vertex)) +
+         static_cast<int64_t>(starts_.size() * sizeof(int64_t)) + ranks_.num_bytes();
+}
+
+template <typename Vertex>
+ListCounters DiskLists<Vertex>::take_counters() {
+  return {hits_.exchange(0), misses_.exchange(0),
+          1e-6 * static_cast<double>(waited_us_.exchange(0)), reader_.take_counters()};
+}
+
+template class DiskLists<int32_t>;
+template class DiskLists<int64_t>;
+
+}  // namespace gnnscale
