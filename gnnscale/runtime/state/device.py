@@ -162,7 +162,7 @@ class WorkerDevice:
 
     @property
     def ahead(self) -> StackedFeatures | TieredFeatures | None:
-        """What reads rows of the steps that it is told to expect; None if they are in memory."""
+        """What reads rows of the steps that it expects; None if they are in memory."""
         if self.tier is None:
             return None
         return (self.cache and self.cache.stacked) or self.tier.store
