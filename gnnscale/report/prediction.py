@@ -8,7 +8,7 @@ but how well a window of the run's steps foretells the next one.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,9 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
 
     Predictions are for a full mini-batch under the plan that the run began with, so the measured
     figures are medians over ``num_steps`` steps of just that: until dynamic resource management
-    changes the plan, and without the last, smaller mini-batch of each epoch. If there was no
-    such step they are None. Every ``error`` has a sign: it is ``predicted / measured - 1``.
+    changes the plan, and without the last, smaller mini-batch of each epoch. They are means if
+    predictions are of an epoch whose first steps fill memory. If there was no such step they are
+    None. Every ``error`` has a sign: it is ``predicted / measured - 1``.
 
     Returns:
         ``source`` of the rates; ``figures``, the kind of the measured figures; ``basis``, the name
@@ -71,8 +72,9 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
         return None
     chosen = _ran_under(run.plan, steps)
     times = _step_seconds(steps, chosen)
-    step_s = float(np.median(times)) if len(times) else None
-    devices = _devices(run.plan, predicted, steps.stages[chosen])
+    usual = np.mean if predicted.by_rates.is_mean else np.median
+    step_s = float(usual(times)) if len(times) else None
+    devices = _devices(run.plan, predicted, steps.stages[chosen], usual)
     return {
         "source": predicted.by_rates.source,
         "figures": least_real(share.device.figures for share in run.plan.shares),
@@ -98,13 +100,16 @@ def _step(predicted: Prediction | None, measured_s: float | None) -> dict[str, A
 
 
 def _devices(
-    plan: DevicePlan, predictions: PlanPredictions, measured: Float64Array
+    plan: DevicePlan,
+    predictions: PlanPredictions,
+    measured: Float64Array,
+    usual: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
     """Every device's stages; ``measured`` is ``[steps, devices, len(STAGES)]``."""
     devices = []
     for rank, share in enumerate(plan.shares):
-        medians = {name: _median(measured[:, rank, i]) for i, name in enumerate(STAGES)}
-        seen = {"step_s": _own_seconds(medians, share), "stage_times_s": medians}
+        times = {name: _known(usual, measured[:, rank, i]) for i, name in enumerate(STAGES)}
+        seen = {"step_s": _own_seconds(times, share), "stage_times_s": times}
         predicted = {
             name: found and _compared(found.devices[rank], share, seen)
             for name in PREDICTIONS
@@ -125,12 +130,12 @@ def _devices(
 def _compared(predicted: StageTimes, share: DeviceShare, seen: dict[str, Any]) -> dict[str, Any]:
     """One prediction of a device beside what was ``seen`` of it."""
     expected = {name: getattr(predicted, name) or None for name in STAGES}
-    own_s, medians = _own_seconds(expected, share), seen["stage_times_s"]
+    own_s, times = _own_seconds(expected, share), seen["stage_times_s"]
     return {
         "step_s": own_s,
         "error": _error(own_s, seen["step_s"]),
         "stage_times_s": expected,
-        "stage_errors": {name: _error(expected[name], medians[name]) for name in STAGES},
+        "stage_errors": {name: _error(expected[name], times[name]) for name in STAGES},
     }
 
 
@@ -182,9 +187,9 @@ def _step_seconds(steps: Steps, chosen: BoolArray) -> Float64Array:
     return times
 
 
-def _median(values: Float64Array) -> float | None:
+def _known(usual: Callable[[Float64Array], Any], values: Float64Array) -> float | None:
     known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else None
+    return float(usual(known)) if len(known) else None
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:

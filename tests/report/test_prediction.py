@@ -58,6 +58,19 @@ def test_a_rehearsed_plan_is_scored_by_both_names(tmp_path: Path, hybrid_run: An
     assert compared["by_rates"]["error"] == pytest.approx(-0.9)
 
 
+def test_an_epoch_that_fills_memory_is_compared_by_its_mean(tmp_path: Path, cpu_run: Any) -> None:
+    """Its first steps read more rows than the usual one."""
+    seconds = [1.0, 5.0, 6.0, 7.0, 8.0]
+    steps = [replace(each, seconds=s) for each, s in zip(cpu_run.steps[:5], seconds, strict=True)]
+    written = written_steps(tmp_path, steps, num_devices=1)
+    predicted = cpu_run.result.layout.predicted
+    for is_mean, expected in ((False, 1.0), (True, 7 / 4)):
+        by_rates = replace(predicted.by_rates, is_mean=is_mean)
+        changed = replace(predicted, by_rates=by_rates)
+        compared = compare(cpu_run.predicting(changed), written)
+        assert compared["measured_step_s"] == expected
+
+
 def test_kinds_of_devices_are_scored_apart(tmp_path: Path, hybrid_run: Any, cpu_run: Any) -> None:
     seen = StageTimes(sample=0.002, load=0.004, propagate=0.008, transfer=0.001, sync=0.5)
     steps = [

@@ -65,6 +65,8 @@ class Prediction:
     step_s: float  #: seconds of a step, eq. 6.
     num_edges: int  #: edges that a step traverses, over all devices; over ``step_s`` it is eq. 5.
     source: str  #: where the rates come from: the platform's name
+    #: whether a step is the mean one of an epoch, whose first steps fill memory; else a usual one
+    is_mean: bool = False
 
 
 def load_seconds(num_bytes: float, bandwidth: float) -> float:

@@ -272,6 +272,7 @@ def predict(
         step_s=step,
         num_edges=round(sum(size.num_edges for size in sizes)),
         source=platform.name,
+        is_mean=any(workload.source.row_misses > 0 for workload in workloads),
     )
 
 
