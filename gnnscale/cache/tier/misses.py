@@ -66,7 +66,7 @@ def expect_misses(
         batches: the run's first mini-batches.
         window: steps that are known beyond the one that is served.
         priority: ``[num_rows]`` the out-degree of each row, which also decides among rows that are
-            read equally soon; -1 of those that a tier above has.
+            read equally soon; -1 of those that are never asked for.
         num_steps: of an epoch.
     """
     num_kept = min(num_kept, len(priority))
@@ -119,7 +119,7 @@ class ReadChances:
         """Count the classes of the vertices of ``batches``, and of all.
 
         Args:
-            degrees: ``[num_vertices]`` out-degree; -1 of those that a tier above has.
+            degrees: ``[num_vertices]`` out-degree; -1 of those that are never asked for.
         """
         highest = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(highest) + 1.0)

@@ -237,7 +237,7 @@ def open_shared(
 def _effect(rows: SharedRows, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:
     """Return what rows of other machines cost, measured while all processes exchange."""
     needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
-    row_misses = min(len(sizes.misses.vertices) / max(float(needed), 1), 1)
+    row_misses = min(sizes.misses.mean / max(float(needed), 1), 1)
     return SourceEffect(row_misses=row_misses, row_s=rows.seconds_a_row())
 
 
@@ -253,6 +253,9 @@ def _sizes(
     """Divide memory among other machines' rows and buffers for these."""
     others = [each[rows.own_places(each) < 0] for each in sample.vertices]
     remote = replace(sample, vertices=others)
+    # Own rows are never missed: they are not to count among those that others of a degree are.
+    own = rows.own_places(np.arange(rows.num_rows)) >= 0
+    priority = np.where(own, np.int32(-1), priority)
 
     def sizes(memory_bytes: int) -> TierSizes:
         return size_tier(

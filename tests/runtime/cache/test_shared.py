@@ -1,5 +1,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,17 @@ def test_what_the_network_costs_follows_from_the_rows_that_memory_lacks() -> Non
         sizes, misses=Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.array([]))
     )
     assert shared._effect(rows, nothing, replace(sample, vertices=[])).row_misses == 0
+
+
+def test_own_rows_are_not_expected_to_be_missed() -> None:
+    """Half of the rows are another machine's: every batch reads all of these, and one own row."""
+    rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=4)
+    rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
+    sample = SampledBatches(vertices=[np.arange(19, 40, dtype=np.int32)] * 2, num_bytes=0)
+    priority = np.zeros(40, np.int32)
+    sizes = shared._sizes(rows, 2, sample, 1 << 20, priority, 10, 1)
+    assert sizes.misses.num_rows == 20
+    assert sizes.misses.mean == pytest.approx(2)  # all 20 in the first of ten steps
 
 
 def test_evaluation_reads_all_rows() -> None:
