@@ -20,8 +20,9 @@ from gnnscale import ops
 from gnnscale.cache.belady import Replaced
 from gnnscale.cache.cached_features import count_by_name, found_rows
 from gnnscale.cache.tier.planner import Policy
-from gnnscale.cache.tier.store import ReadyRows, TieredFeatures
-from gnnscale.core import Access, Array, Int32Array, IntArray, Traffic
+from gnnscale.cache.tier.rows import ReadyRows, TierRows
+from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.core import Array, Int32Array, IntArray, Traffic
 from gnnscale.feature import FeatureStore
 
 
@@ -66,14 +67,15 @@ class StackedFeatures(FeatureStore):
     def __init__(self, tier: TieredFeatures, rows: DeviceRows) -> None:
         """Read ``rows`` on the device, and what it lacks from ``tier``."""
         #: steps that are to be expected ahead of a gather
-        self.lead = rows.window + tier.lead
-        self.tier = tier  #: reads the rows that the device lacks
+        self.lead = rows.window + tier.rows.lead
+        self.tier: TierRows = tier.rows  #: the rows that the device lacks
+        self._host = tier  #: gathers them, unless a step expects them
         self._rows = rows
         self._num_places = sum(map(len, rows.members))
         #: The rows of the batch before, and memory for those of the next one.
-        self._previous: Array = np.empty((0, tier.stored_width), tier.dtype)
+        self._previous: Array = np.empty((0, self.tier.source.width), self.tier.source.dtype)
         self._spare = self._previous
-        self._nothing: Array = np.zeros((1, tier.stored_width), tier.dtype)
+        self._nothing: Array = np.zeros((1, self.tier.source.width), self.tier.source.dtype)
         #: Steps that are not decided yet, and those that are; None for one that reads nothing.
         self._known: deque[Array | None] = deque()
         self._decided: deque[_Step | None] = deque()
@@ -84,17 +86,17 @@ class StackedFeatures(FeatureStore):
     @property
     def num_rows(self) -> int:
         """Number of rows of the source."""
-        return self.tier.num_rows
+        return self.tier.source.num_rows
 
     @property
     def width(self) -> int:
         """Features of a row."""
-        return self.tier.width
+        return self.tier.source.num_features
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row as it is stored."""
-        return self.tier.row_bytes
+        return self._host.row_bytes
 
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
@@ -121,7 +123,7 @@ class StackedFeatures(FeatureStore):
         """Return the rows of ``vertices``, ``[n, width]``, each read from one of the tiers."""
         step = self._next(vertices)
         if step is None:
-            return self.tier.gather(vertices, dtype=dtype, num_threads=num_threads)
+            return self._host.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
         ready = self.tier.ready(step.asked)
         matrices = [*step.members, self._previous, ready.rows]
@@ -129,7 +131,7 @@ class StackedFeatures(FeatureStore):
         places[step.missing] = ready.slots + (self._num_places + len(self._previous))
         found = ops.gather_cached(
             # Every row is in one of the matrices.
-            (np.broadcast_to(self._nothing, (len(places), self.tier.stored_width)), self._name),
+            (np.broadcast_to(self._nothing, (len(places), self.tier.source.width)), self._name),
             [(rows, self._name) for rows in matrices],
             places,
             np.arange(len(places), dtype=np.int32),
@@ -161,7 +163,7 @@ class StackedFeatures(FeatureStore):
 
     @property
     def _name(self) -> str:
-        return self.tier.dtype_name
+        return self.tier.source.dtype_name
 
     def _decide(self) -> None:
         """Decide what the next step reads on the device, and expect the others in host memory."""
@@ -219,7 +221,7 @@ class StackedFeatures(FeatureStore):
     def _keep_matching(self, matrices: Sequence[Array], places: Int32Array, threads: int) -> None:
         """Keep the rows of a step that the next one shares, or all if that is unknown yet."""
         if len(self._spare) < len(places):
-            self._spare = np.empty((len(places), self.tier.stored_width), self.tier.dtype)
+            self._spare = np.empty((len(places), self.tier.source.width), self.tier.source.dtype)
         with self._deciding:
             later = (each for each in islice(self._decided, 1, None) if each is not None)
             following = next(later, None)
@@ -256,5 +258,5 @@ class StackedFeatures(FeatureStore):
             counts = [*members, missed]
             self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
         rows = found_rows(counts, own=self._rows.own, row_bytes=self.row_bytes).rows
-        below: Access = self.tier.served(ready).tier
-        return Traffic(rows=rows, tier=below)
+        self.tier.served(ready)
+        return Traffic(rows=rows, tier=ready.access)

@@ -104,7 +104,7 @@ def open_run(
         # Whoever waits for the device is woken by its end.
         closing.callback(state.device.backend.close)
         if state.device.tier is not None:
-            closing.callback(state.device.tier.store.close)
+            closing.callback(state.device.tier.store.rows.close)
         if state.device.rows is not None:
             closing.callback(state.device.rows.abandon)  # unless it is closed by then
         closing.callback(state.checkpoint.close)

@@ -14,13 +14,14 @@ from gnnscale.cache.stacked_features import DeviceRows, StackedFeatures
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.policy import StaticRows
 from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.cache.tier.worker_pool import WorkerPool
 
 
 def tier_of(*, num_kept=0, window=1, ahead=2):
     policy = Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
-    return TieredFeatures(source, planner, window=window, ahead=ahead), source
+    return TieredFeatures(WorkerPool(source, planner, window=window, ahead=ahead)), source
 
 
 def staying(*members, own=0, names=("mine", "other")):

@@ -17,6 +17,7 @@ from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.cache.stacked_features import DeviceRows, StackedFeatures
+from gnnscale.cache.tier.rows import TierRows
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Array, ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures
@@ -161,7 +162,7 @@ def open_caches(
         ConfigError: the devices of a clique are on different machines.
         MemoryError: there is not enough memory on the host that emulates the device.
     """
-    below = RowsBelow.of(graph, tier)
+    below = RowsBelow.of(graph, None if tier is None else tier.rows)
     found = _static_rows(plan, below, group, holds_rows=device.holds_rows)
     own = plan.of(group.rank) if plan.has(group.rank) else None
     if own is None or own.host_aggregates:
@@ -230,10 +231,10 @@ class RowsBelow:
     read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
 
     @classmethod
-    def of(cls, graph: Graph, tier: TieredFeatures | None) -> RowsBelow:
+    def of(cls, graph: Graph, tier: TierRows | None) -> RowsBelow:
         """Return the rows of a tier, or those of a graph in host memory."""
         if tier is not None:
-            return cls(width=tier.stored_width, dtype=tier.dtype, read=tier.read)
+            return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
 
         def copy(vertices: Array, rows: Array) -> None:
             if len(vertices):

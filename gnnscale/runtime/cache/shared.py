@@ -23,6 +23,7 @@ from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.pool import MappedRows, slots_of_file
 from gnnscale.cache.tier.sizing import SampledBatches, TierSizes, size_tier
 from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.cache.tier.worker_pool import WorkerPool
 from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
 from gnnscale.feature import FeatureStore, SharedFeaturesConfig
 from gnnscale.graph import Graph
@@ -226,12 +227,12 @@ def open_shared(
     )
     if group.is_rank0:
         log.info(_describe(rows, sizes))
-    store = TieredFeatures(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
-    rows.read_own_in(store.fixed_rows[: rows.num_own])
+    pool = WorkerPool(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
+    rows.read_own_in(pool.fixed_rows[: rows.num_own])
     effect = SourceEffect()
     if not config.runtime.deterministic:
         effect = _effect(rows, sizes, sample)
-    return OpenedTier(store=store, effect=effect)
+    return OpenedTier(store=TieredFeatures(pool), effect=effect)
 
 
 def _effect(rows: SharedRows, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:

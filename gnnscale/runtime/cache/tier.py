@@ -24,6 +24,7 @@ from gnnscale.cache.tier.sizing import (
     size_tier,
 )
 from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.cache.tier.worker_pool import WorkerPool
 from gnnscale.core import Array, ConfigError, Int32Array, find_memory
 from gnnscale.feature import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
 from gnnscale.feature.disk import features_file
@@ -125,14 +126,14 @@ def open_tier(
         num_staged=sizes.num_staged,
         window=sizes.window,
     )
-    store = TieredFeatures(source, planner, window=sizes.window, ahead=sizes.ahead)
+    pool = WorkerPool(source, planner, window=sizes.window, ahead=sizes.ahead)
     if kept is not None:
-        store.fill(kept)
+        pool.fill(kept)
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
     effect = _effect(sizes.misses, row_bytes, rates, group)
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
-    return OpenedTier(store=store, effect=effect)
+    return OpenedTier(store=TieredFeatures(pool), effect=effect)
 
 
 def steps_ahead(window: int | None, config: TrainConfig) -> int | None:

@@ -24,6 +24,7 @@ from gnnscale.backend import (
     open_backend,
 )
 from gnnscale.cache.stacked_features import StackedFeatures
+from gnnscale.cache.tier.rows import TierRows
 from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Array, ConfigError, decode
 from gnnscale.core.gpu_meter import GpuMeter
@@ -161,11 +162,11 @@ class WorkerDevice:
         )
 
     @property
-    def ahead(self) -> StackedFeatures | TieredFeatures | None:
+    def ahead(self) -> StackedFeatures | TierRows | None:
         """What reads rows of the steps that it expects; None if they are in memory."""
         if self.tier is None:
             return None
-        return (self.cache and self.cache.stacked) or self.tier.store
+        return (self.cache and self.cache.stacked) or self.tier.store.rows
 
     @property
     def meter(self) -> GpuMeter | None:
@@ -271,7 +272,7 @@ def _open_tier_if_it_fits(
     if group.largest([len(problem)])[0] == 0:
         return tier
     if tier is not None:
-        tier.store.close()
+        tier.store.rows.close()
     if problem:
         log.warning(f"{problem}; until then each step waits for the rows of the mapped file")
     return None

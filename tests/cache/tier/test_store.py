@@ -15,6 +15,7 @@ from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.policy import StaticRows
 from gnnscale.cache.tier.pool import slots_of_file
 from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.cache.tier.worker_pool import WorkerPool
 from gnnscale.feature import Aggregation, HostFeatures
 from gnnscale.sampler import Block
 
@@ -30,9 +31,9 @@ def store_of(*, num_kept=4, window=1, ahead=2, static=False):
     )
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
-    store = TieredFeatures(source, planner, window=window, ahead=ahead)
+    store = TieredFeatures(WorkerPool(source, planner, window=window, ahead=ahead))
     if static:
-        store.fill(kept)
+        store.rows.fill(kept)
     return store, source
 
 
@@ -54,13 +55,13 @@ def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, 
     store, _ = store_of(num_kept=num_kept, window=window, ahead=ahead, static=static)
     arrays = [np.array(each, np.int32) for each in steps]
     hits = misses = 0
-    for step, each in enumerate(arrays + [None] * store.lead):
+    for step, each in enumerate(arrays + [None] * store.rows.lead):
         if each is not None:
-            store.expect(each)
+            store.rows.expect(each)
         elif step == len(arrays) and ends:
-            store.end()
-        if 0 <= step - store.lead < len(arrays):
-            vertices = arrays[step - store.lead]
+            store.rows.end()
+        if 0 <= step - store.rows.lead < len(arrays):
+            vertices = arrays[step - store.rows.lead]
             rows, traffic = gathered(store, vertices)
             assert np.array_equal(rows.numpy(), ROWS[vertices])
             assert traffic.rows.host_bytes == len(vertices) * 4 * WIDTH
@@ -71,7 +72,7 @@ def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, 
 def test_what_is_not_expected_is_rehearsed_and_changes_nothing():
     store, source = store_of()
     first = np.array([1, 2], np.int32)
-    store.expect(first)
+    store.rows.expect(first)
     again = np.array([1, 2], np.int32)
     rows, traffic = gathered(store, again)
     assert np.array_equal(rows.numpy(), ROWS[again])
@@ -79,27 +80,27 @@ def test_what_is_not_expected_is_rehearsed_and_changes_nothing():
     _, traffic = gathered(store, first)
     assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 2)
     assert traffic.tier.waited_us > 0
-    store.close()
+    store.rows.close()
     assert source.closed
 
 
 def test_reads_begin_while_steps_before_are_trained():
     store, source = store_of(window=1, ahead=2)
     steps = [np.array(each, np.int32) for each in ([0], [1], [2], [3], [4])]
-    for each in steps[: store.lead]:
-        store.expect(each)
+    for each in steps[: store.rows.lead]:
+        store.rows.expect(each)
     assert len(source.begun) == 2  # and no third: two are on their way
     gathered(store, steps[0])
-    store.expect(steps[3])
+    store.rows.expect(steps[3])
     assert len(source.begun) == 3
 
 
 def test_reads_of_the_last_steps_begin_as_early():
     store, source = store_of(window=3, ahead=2)
     for each in ([0], [1], [2]):
-        store.expect(np.array(each, np.int32))
+        store.rows.expect(np.array(each, np.int32))
     assert not source.begun
-    store.end()
+    store.rows.end()
     assert len(source.begun) == 2
 
 
@@ -108,8 +109,8 @@ def test_the_source_sees_every_step_in_its_order():
     steps = [None, [0], [1], None, None, [2], [3], None]
     arrays = [None if each is None else np.array(each, np.int32) for each in steps]
     for each in arrays:
-        store.expect(each)
-    store.end()
+        store.rows.expect(each)
+    store.rows.end()
     assert source.order == [None, [0], [1]]  # two are on their way
     for each in arrays:
         if each is not None:
@@ -125,17 +126,17 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
     policy = OthersRows(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
     planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
     source = LateSource()
-    store = TieredFeatures(source, planner, window=1, ahead=1, file=file)
-    assert np.array_equal(store.fixed_rows[: len(file)], file)
+    store = TieredFeatures(WorkerPool(source, planner, window=1, ahead=1, file=file))
+    assert np.array_equal(store.rows.fixed_rows[: len(file)], file)
     steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
     for each in steps:
-        store.expect(each)
-    store.end()
+        store.rows.expect(each)
+    store.rows.end()
     for each in steps:
         rows, _ = gathered(store, each)
         assert np.array_equal(rows.numpy(), ROWS[each])
     assert source.order == [[1, 3], [], [11]]
-    store.close()
+    store.rows.close()
 
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])
@@ -147,7 +148,7 @@ def test_rows_are_aggregated_where_they_lie(self_term, dtype):
     ones = np.ones(2, np.float32)
     how = Aggregation(self_term=self_term, self_scale=ones if self_term == "add" else None)
     store, _ = store_of()
-    store.expect(vertices)
+    store.rows.expect(vertices)
     found, traffic = store.aggregate(vertices, block, how, dtype=dtype, num_threads=1)
     wanted, _ = HOST.aggregate(vertices, block, how, dtype=dtype, num_threads=1)
     assert torch.equal(found, wanted)
@@ -157,10 +158,10 @@ def test_rows_are_aggregated_where_they_lie(self_term, dtype):
 def test_rows_are_read_at_once_and_counted_for_no_step():
     store, source = store_of()
     rows = np.empty((2, WIDTH), np.float32)
-    store.read(np.array([7, 3], np.int32), rows)
+    store.rows.read(np.array([7, 3], np.int32), rows)
     assert np.array_equal(rows, ROWS[[7, 3]])
     step = np.array([1], np.int32)
-    store.expect(step)
+    store.rows.expect(step)
     _, traffic = gathered(store, step)
     assert (traffic.tier.misses, traffic.tier.link_requests) == (1, 1)
     assert source.asked == [[7, 3], [1]]
@@ -174,14 +175,14 @@ def test_a_thread_may_expect_while_another_gathers():
 
     def expect():
         for each in steps:
-            store.expect(each)
+            store.rows.expect(each)
             known.release()
-        for _ in range(store.lead):
+        for _ in range(store.rows.lead):
             known.release()
 
     thread = threading.Thread(target=expect)
     thread.start()
-    for _ in range(store.lead):
+    for _ in range(store.rows.lead):
         known.acquire()
     for each in steps:
         known.acquire()

@@ -13,6 +13,7 @@ from gnnscale.cache.belady import Belady
 from gnnscale.cache.cached_features import CachedFeatures, LookAheadFeatures
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.store import TieredFeatures
+from gnnscale.cache.tier.worker_pool import WorkerPool
 from gnnscale.core.errors import ConfigError
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
@@ -170,11 +171,11 @@ def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> No
     source = LateSource()
     policy = Belady(NUM_ROWS, 2, window=0, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=2, num_staged=4, window=0)
-    tier = TieredFeatures(source, planner, window=0, ahead=1)
+    tier = TieredFeatures(WorkerPool(source, planner, window=0, ahead=1))
     found = open_caches(plan(cache()), graph, DEVICE, ALONE, tier=tier)
     assert found.stacked is found.store
     assert source.asked == [[1, 4]]
-    assert tier.lead == found.stacked.lead
+    assert tier.rows.lead == found.stacked.lead
     step = ids(4, 0)
     found.stacked.expect(step)
     rows, traffic = found.store.gather(step, dtype=torch.float32, num_threads=1)
@@ -196,7 +197,7 @@ def test_a_cache_above_a_tier_looks_ahead_of_it(random_graph: Any) -> None:
     graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
     policy = Belady(NUM_ROWS, 0, window=1, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=0, num_staged=4, window=1)
-    tier = TieredFeatures(LateSource(), planner, window=1, ahead=2)
+    tier = TieredFeatures(WorkerPool(LateSource(), planner, window=1, ahead=2))
     look_ahead = LookAhead(window=3, num_rows=2, match=True)
     ahead = cache(look_ahead=look_ahead, features=ids(), topology=ids())
     found = open_caches(plan(ahead), graph, DEVICE, ALONE, tier=tier)
