@@ -63,6 +63,11 @@ class SharedMemory:
                 f"{available / 1e6:,.1f} MB are available; features=device and topology=device of "
                 "a cuda device need none, device_plan=cpu reads them from the disk"
             )
+        return cls.reserved(num_bytes)
+
+    @classmethod
+    def reserved(cls, num_bytes: int) -> SharedMemory:
+        """Return new memory of zeros, a page at least, which is taken when it is first written."""
         pages = max(-(-num_bytes // mmap.PAGESIZE), 1)
         descriptor = os.memfd_create("gnnscale", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gnnscale.core import Array
+from gnnscale.core.shared_memory import SharedMemory
 
 #: Bytes that are touched in one call.
 _TOUCHED_BYTES = 64 << 20
@@ -29,6 +30,11 @@ def slots_of_file(file: MappedRows) -> int:
     row_bytes = file.nbytes // max(len(file), 1)
     rest = -(file.offset + file.nbytes) % mmap.PAGESIZE
     return len(file) + -(-rest // max(row_bytes, 1))
+
+
+def pool_bytes(num_slots: int, row_bytes: int, file: MappedRows | None = None) -> int:
+    """Return the bytes of a pool, with those of ``file`` that come before its rows."""
+    return max((0 if file is None else file.offset) + num_slots * row_bytes, 1)
 
 
 def _map_file(file: MappedRows, address: int) -> None:
@@ -65,12 +71,19 @@ class RowPool:
     """
 
     def __init__(
-        self, num_slots: int, width: int, dtype: np.dtype[Any], *, file: MappedRows | None = None
+        self,
+        num_slots: int,
+        width: int,
+        dtype: np.dtype[Any],
+        *,
+        file: MappedRows | None = None,
+        memory: SharedMemory | None = None,
     ) -> None:
         """Reserve addresses for ``num_slots`` rows.
 
         Args:
             file: has the first ``slots_of_file`` of them; None for no file.
+            memory: ``pool_bytes`` that other processes map as well; None for this process's own.
 
         Raises:
             OSError: the file cannot be mapped.
@@ -78,10 +91,11 @@ class RowPool:
         self._row_bytes = width * dtype.itemsize
         self._first = 0 if file is None else slots_of_file(file)
         offset = 0 if file is None else file.offset
-        self._memory = mmap.mmap(-1, max(offset + num_slots * self._row_bytes, 1))
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._memory.madvise(mmap.MADV_HUGEPAGE)
-        content: Array = np.frombuffer(self._memory, dtype, num_slots * width, offset)
+        num_bytes = pool_bytes(num_slots, self._row_bytes, file)
+        mapped = mmap.mmap(-1, num_bytes) if memory is None else memory.map
+        if memory is None and hasattr(mmap, "MADV_HUGEPAGE"):
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+        content: Array = np.frombuffer(mapped, dtype, num_slots * width, offset)
         self.rows = content.reshape(num_slots, width)  #: without a file, they begin with a page
         if file is not None:
             _map_file(file, self.rows.ctypes.data - offset)

@@ -23,7 +23,7 @@ class ReadyRows:
 
     @property
     def access(self) -> Access:
-        """Where the rows were found."""
+        """Rows found in memory, and what was read of the others."""
         missing = len(self.slots) if self.num_missing is None else self.num_missing
         return Access(
             hits=len(self.slots) - missing,

@@ -37,11 +37,13 @@ class TierSizes:
 class SampledBatches:
     """The first mini-batches of a run, which say how large the others are."""
 
-    vertices: Sequence[Array]  #: the rows that each needs
+    #: the rows that each needs; of several workers that share memory, step by step
+    vertices: Sequence[Array]
     num_bytes: int  #: memory of a sampled mini-batch without its rows, at most
     computing_bytes: int = 0  #: memory that one takes, with its rows, while it computes, at most
     asked: float = 1.0  #: the part of a mini-batch's rows that the tier is asked for
     window_above: int = 0  #: steps that a tier above looks ahead of what it asks for
+    num_workers: int = 1  #: workers that share memory, each with a mini-batch a step
 
     @property
     def max_rows(self) -> int:
@@ -68,7 +70,7 @@ def size_tier(
     """Divide memory among rows that stay, rows on their way, and what is known of the next steps.
 
     Args:
-        sample: the run's first mini-batches.
+        sample: the run's first mini-batches, of all workers that share the memory.
         num_rows: rows of the source.
         row_bytes: bytes of a row.
         memory_bytes: memory for all of this.
@@ -79,12 +81,13 @@ def size_tier(
     Raises:
         ConfigError: the rows of a step do not fit.
     """
-    batch_rows = sample.max_rows
+    batch_rows, workers = sample.max_rows, sample.num_workers
     slot_bytes = row_bytes + _SLOT_BYTES
 
     def slots_beside(window: int) -> int:
-        known = belady_bytes(num_rows, 0, window=window, batch_rows=batch_rows)
-        slots = (memory_bytes - known - window * sample.num_bytes) // slot_bytes
+        batches = window * workers
+        known = belady_bytes(num_rows, 0, window=batches, batch_rows=batch_rows)
+        slots = (memory_bytes - known - batches * sample.num_bytes) // slot_bytes
         return min(slots, num_rows + 2 * batch_rows)
 
     chosen = MIN_WINDOW if window is None else window
@@ -93,7 +96,7 @@ def size_tier(
         missing = (batch_rows - slots) * slot_bytes
         raise ConfigError(
             f"features.memory_bytes: the rows of a step do not fit into the {size(memory_bytes)} "
-            f"of a worker, {size(missing)} are missing; more memory, a smaller batch_size, smaller "
+            f"for them, {size(missing)} are missing; more memory, a smaller batch_size, smaller "
             f"sampler.fanouts or a smaller features.window (now {chosen}) help"
         )
     if window is None:
@@ -102,25 +105,26 @@ def size_tier(
     misses = expect_misses(
         sample.vertices,
         slots,
-        chosen,
+        chosen * workers,
         priority=priority,
-        num_steps=num_steps,
+        num_steps=num_steps * workers,
         num_threads=num_threads,
     )
-    staged = _staged(slots, num_rows, batch_rows, misses)
+    staged = _staged(slots, num_rows, sample, misses)
     return TierSizes(
         num_kept=min(slots - staged, num_rows), num_staged=staged, window=chosen, misses=misses
     )
 
 
 def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int:
-    helps = -(-_WINDOW_ROWS * slots // max(sample.usual_rows, 1))
-    fits = int(_WINDOW_PART * memory_bytes / max(sample.num_bytes, 1))
+    workers = sample.num_workers
+    helps = -(-_WINDOW_ROWS * slots // max(sample.usual_rows * workers, 1))
+    fits = int(_WINDOW_PART * memory_bytes / max(sample.num_bytes * workers, 1))
     return max(MIN_WINDOW, min(helps, fits, MAX_WINDOW))
 
 
-def _staged(slots: int, num_rows: int, batch_rows: int, misses: Misses) -> int:
+def _staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
     """Return slots for what two steps miss once memory is full: one is read, one is trained."""
-    if slots >= num_rows + batch_rows:
-        return batch_rows
-    return max(1, min(2 * misses.when_full, slots // 2))
+    if slots >= num_rows + sample.max_rows:
+        return sample.max_rows
+    return max(1, min(2 * misses.when_full * sample.num_workers, slots // 2))

@@ -16,6 +16,7 @@ from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.files import size
 from gnnscale.artifact.graph_store import read_meta
+from gnnscale.cache import CachePlan
 from gnnscale.cache.belady import Belady
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.others import OthersRows
@@ -28,7 +29,7 @@ from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
 from gnnscale.feature import FeatureStore, SharedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.plan.perf.workload import SourceEffect, Workload
-from gnnscale.runtime.cache.above import CacheAbove
+from gnnscale.runtime.cache.above import CacheAbove, held_bytes
 from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -184,25 +185,24 @@ def open_shared(
     order: SeedOrder,
     workload: Workload,
     group: Group,
-    above: CacheAbove | None = None,
-    held_bytes: int = 0,
+    caches: CachePlan | None = None,
 ) -> OpenedTier:
     """Open the tier of this worker above the other machines.
 
     Args:
         workload: says what memory a mini-batch takes while it computes.
-        above: the cache of its device, which has some rows; None for no cache.
-        held_bytes: memory of the machine that caches will take.
+        caches: what devices above it hold; None for nothing.
 
     Raises:
         ConfigError: the rows of a step do not fit into memory.
     """
     options = config.features
     assert isinstance(options, SharedFeaturesConfig)
+    above = CacheAbove.of(caches, graph, group.rank)
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
     memory = options.memory_bytes
     if memory is None:
-        held = held_bytes + rows.num_own * rows.row_bytes
+        held = held_bytes(caches, graph, group) + rows.num_own * rows.row_bytes
         memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
     priority = out_degree(graph)
     if above is not None:

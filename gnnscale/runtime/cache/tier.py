@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 
 import numpy as np
 
 from gnnscale.artifact.files import size
+from gnnscale.cache import CachePlan
 from gnnscale.cache.belady import Belady
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree
@@ -24,7 +26,6 @@ from gnnscale.cache.tier.sizing import (
     size_tier,
 )
 from gnnscale.cache.tier.store import TieredFeatures
-from gnnscale.cache.tier.worker_pool import WorkerPool
 from gnnscale.core import Array, ConfigError, Int32Array, find_memory
 from gnnscale.feature import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
 from gnnscale.feature.disk import features_file
@@ -34,7 +35,8 @@ from gnnscale.plan.calibration.disk import DiskRates, disk_rates
 from gnnscale.plan.perf import work
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import SourceEffect, Workload
-from gnnscale.runtime.cache.above import CacheAbove
+from gnnscale.runtime.cache.above import CacheAbove, held_bytes
+from gnnscale.runtime.pool.opening import PlannedPool, open_pool, together
 from gnnscale.runtime.settings import TrainConfig, tier_problem
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SamplerConfig, SeedOrder
@@ -82,58 +84,79 @@ def open_tier(
     order: SeedOrder,
     workload: Workload,
     group: Group,
-    above: CacheAbove | None = None,
-    held_bytes: int = 0,
+    caches: CachePlan | None = None,
 ) -> OpenedTier:
-    """Open the tier of this worker.
+    """Open the tier of this worker, which the workers of a machine share.
 
     Args:
         workload: says what memory a mini-batch takes while it computes.
-        above: the cache of its device, which has some rows; None for no cache.
-        held_bytes: memory of the machine that caches will take.
+        caches: what devices above it hold; None for nothing.
 
     Raises:
         ConfigError: the features are in no file, or the rows of a step do not fit into memory.
         OSError: the file cannot be read.
     """
+    above = CacheAbove.of(caches, graph, group.rank)
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
     rates = _rates(graph)
     max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
-    source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
-    memory = options.memory_bytes
-    if memory is None:
-        memory = memory_left(config, graph, sample, group, held_bytes=held_bytes)
-    priority = out_degree(graph)
-    if above is not None:
-        priority = above.priority_below(priority)
-    row_bytes = source.width * source.dtype.itemsize
-    sizes = size_tier(
-        sample,
-        num_rows=source.num_rows,
-        row_bytes=row_bytes,
-        memory_bytes=memory // group.local_size,
-        window=steps_ahead(options.window, config),
-        priority=priority,
-        num_steps=order.steps_per_epoch,
-        num_threads=config.num_threads,
-    )
-    kept = None
-    if options.policy == "out_degree":
-        kept = np.argsort(-priority, kind="stable")[: sizes.num_kept].astype(graph.indices.dtype)
-    planner = TierPlanner(
-        _policy(sizes, priority, kept, config.num_threads),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window,
-    )
-    pool = WorkerPool(source, planner, window=sizes.window, ahead=sizes.ahead)
-    if kept is not None:
-        pool.fill(kept)
-    if group.is_rank0:
-        log.info(_describe(options, graph, sizes, row_bytes))
-    effect = _effect(sizes.misses, row_bytes, rates, group)
+    open_source = partial(DiskRows, graph, max_gap_bytes=max_gap_bytes)
+
+    def plan(samples: Sequence[SampledBatches]) -> PlannedPool:
+        source, every = open_source(), together(samples)
+        row_bytes = source.width * source.dtype.itemsize
+        priority = priority_below(caches, graph, group)
+        memory = options.memory_bytes
+        if memory is None:
+            held = held_bytes(caches, graph, group)
+            memory = memory_left(config, graph, every, group, held_bytes=held)
+        sizes = size_tier(
+            every,
+            num_rows=source.num_rows,
+            row_bytes=row_bytes,
+            memory_bytes=memory,
+            window=steps_ahead(options.window, config),
+            priority=priority,
+            num_steps=order.steps_per_epoch,
+            num_threads=config.num_threads,
+        )
+        if group.is_rank0:
+            log.info(_describe(options, graph, sizes, row_bytes))
+        kept = None
+        if options.policy == "out_degree":
+            most = np.argsort(-priority, kind="stable")[: sizes.num_kept]
+            kept = most.astype(graph.indices.dtype)
+        effect = _effect(sizes.misses, row_bytes, rates, group)
+        window = sizes.window * group.local_size
+        planner = TierPlanner(
+            _policy(sizes, window, priority, kept, config.num_threads),
+            num_kept=sizes.num_kept,
+            num_staged=sizes.num_staged,
+            window=window,
+        )
+        return PlannedPool(
+            source=source, planner=planner, sizes=sizes, kept=kept, values=asdict(effect)
+        )
+
+    opened = open_pool(group, sample, open_source, plan)
+    effect = SourceEffect(**opened.values)
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
-    return OpenedTier(store=TieredFeatures(pool), effect=effect)
+    return OpenedTier(store=TieredFeatures(opened.rows), effect=effect)
+
+
+def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
+    """Return the order of rows that the workers of this machine read equally soon.
+
+    Rows with most out-neighbours come first, and last those that the devices of all workers have.
+    """
+    priority = out_degree(graph)
+    first = group.rank - group.local_rank
+    above = [CacheAbove.of(caches, graph, first + each) for each in range(group.local_size)]
+    if any(each is None for each in above):
+        return priority
+    below = [each.priority_below(priority) for each in above if each is not None]
+    highest: Int32Array = np.maximum.reduce(below)
+    return highest
 
 
 def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
@@ -232,13 +255,15 @@ def memory_left(
     return int(left)
 
 
-def _policy(sizes: TierSizes, priority: Int32Array, kept: Array | None, num_threads: int) -> Policy:
+def _policy(
+    sizes: TierSizes, window: int, priority: Int32Array, kept: Array | None, num_threads: int
+) -> Policy:
     if kept is not None:
         return StaticRows(len(priority), kept)
     return Belady(
         len(priority),
         sizes.num_kept,
-        window=sizes.window,
+        window=window,
         priority=priority,
         num_threads=num_threads,
     )

@@ -38,7 +38,7 @@ from gnnscale.plan.device import owns_steps, shared_collective
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.plan.perf.workload import unmeasured_workload
-from gnnscale.runtime.cache.above import CacheAbove, check_follows, held_bytes
+from gnnscale.runtime.cache.above import check_follows
 from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
@@ -248,8 +248,7 @@ def _open_tier(
         "order": data.order,
         "workload": known,
         "group": group,
-        "above": CacheAbove.of(data.caches, data.graph, group.rank),
-        "held_bytes": held_bytes(data.caches, data.graph, group),
+        "caches": data.caches,
     }
     if rows is not None:
         check_follows(data.caches)

@@ -1,0 +1,164 @@
+"""The rows of a pool that the workers of a machine share, as one of them sees them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import nullcontext, suppress
+
+import numpy as np
+
+from gnnscale.cache.tier.reader import read_rows
+from gnnscale.cache.tier.rows import ReadyRows
+from gnnscale.core import Array
+from gnnscale.feature.source import RowSource
+from gnnscale.runtime.pool.channel import Channel, Kind, Message
+from gnnscale.runtime.pool.server import PoolServer
+from gnnscale.runtime.sync.group import PeerLostError
+from gnnscale.runtime.sync.pulse import OWN
+
+#: Seconds in which the reason arrives why nothing can be sent.
+_LAST_WORD_S = 2.0
+
+
+class PoolClient:
+    """Asks a machine's ``PoolServer`` for the rows of steps, and finds them in the pool."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        rows: Array,
+        source: RowSource,
+        *,
+        lead: int,
+        server: PoolServer | None = None,
+    ) -> None:
+        """Read ``rows``, the slots of the pool.
+
+        Args:
+            channel: to the server.
+            source: what this worker reads of by itself: rows that no step expects.
+            lead: steps that are to be expected ahead of the one that is read.
+            server: of this very process, which it ends; None if it is another's.
+        """
+        self.lead = lead  #: steps that are to be expected ahead of the one that is read
+        self.source = source  #: has all rows
+        self._channel = channel
+        self._rows = rows
+        self._server = server
+        self._expected: deque[Array] = deque()
+        self._arrived: deque[Message] = deque()
+        self._failure: str | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._receive, name="pool-ready", daemon=True)
+        self._thread.start()
+
+    def expect(self, vertices: Array | None) -> None:
+        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
+
+        ``ready`` recognises the step by this very array.
+
+        Raises:
+            PeerLostError: no more rows arrive.
+        """
+        if vertices is None:
+            self._send(Kind.NOTHING)
+            return
+        with self._changed:
+            self._expected.append(vertices)
+        self._send(Kind.EXPECT, vertices)
+
+    def end(self) -> None:
+        """Say that no further step follows: the last ones are read ahead as those before them."""
+        self._send(Kind.END)
+
+    def ready(self, vertices: Array) -> ReadyRows:
+        """Wait for the rows of ``vertices``, which ``served`` is to give back.
+
+        Unless the next step expects this very array, it is a rehearsal's.
+
+        Raises:
+            PeerLostError: the process that reads them is gone.
+            OSError: they could not be read; in the process that reads them.
+        """
+        with self._changed:
+            expected = bool(self._expected) and self._expected[0] is vertices
+        start = time.perf_counter()
+        if not expected:
+            rows = self.source.rehearse(vertices)
+            reads = self.source.take_reads()
+            return ReadyRows(
+                rows=rows,
+                slots=np.arange(len(vertices), dtype=np.int32),
+                num_missing=None,
+                waited_s=time.perf_counter() - start,
+                num_bytes=reads.num_bytes,
+                num_requests=reads.num_requests,
+            )
+        # The process whose threads read the rows waits for nobody else.
+        with OWN.waits() if self._server is None else nullcontext(), self._changed:
+            self._changed.wait_for(lambda: self._arrived or self._failure is not None)
+            if not self._arrived:
+                raise self._lost()
+            message = self._arrived.popleft()
+        missing, num_bytes, num_requests = message.numbers
+        return ReadyRows(
+            rows=self._rows,
+            slots=message.array,
+            num_missing=missing,
+            waited_s=time.perf_counter() - start,
+            num_bytes=num_bytes,
+            num_requests=num_requests,
+        )
+
+    def served(self, ready: ReadyRows) -> None:
+        """Give back the slots that a step leaves."""
+        if ready.num_missing is None:
+            return
+        with self._changed:
+            self._expected.popleft()
+        self._send(Kind.SERVED)
+
+    def read(self, vertices: Array, rows: Array) -> None:
+        """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored."""
+        read_rows(self.source, vertices, rows)
+        self.source.take_reads()
+
+    def close(self) -> None:
+        """Leave; the worker that reads for the others ends that, and they have left by then."""
+        with suppress(OSError):
+            self._channel.send(Kind.LEAVE)
+        if self._server is not None:
+            self._server.close()
+        self._channel.hang_up()
+        self._thread.join()
+        self._channel.close()
+        self.source.close()
+
+    def _send(self, kind: Kind, array: Array | None = None) -> None:
+        if self._failure is not None:
+            raise self._lost()
+        try:
+            self._channel.send(kind, array=array)
+        except OSError:
+            raise self._lost() from None
+
+    def _receive(self) -> None:
+        """Take what the server says, as it says it: it waits for no worker."""
+        while (message := self._channel.receive()) is not None and message.kind == Kind.READY:
+            with self._changed:
+                self._arrived.append(message)
+                self._changed.notify_all()
+        with self._changed:
+            self._failure = "it has ended" if message is None else message.values
+            self._changed.notify_all()
+
+    def _lost(self) -> BaseException:
+        """Return why no more rows arrive."""
+        self._thread.join(_LAST_WORD_S)
+        if self._server is not None and self._server.failure is not None:
+            return self._server.failure
+        return PeerLostError(
+            OWN.verdict or f"lost the process that reads rows for this machine ({self._failure})"
+        )
