@@ -29,7 +29,7 @@ from gnnscale.feature import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, r
 from gnnscale.feature.disk import features_file
 from gnnscale.graph import Graph
 from gnnscale.plan import device_plan
-from gnnscale.plan.calibration.disk import DiskRates, disk_rates
+from gnnscale.plan.calibration.disk import DiskRates, gap_of, rates_of
 from gnnscale.plan.perf import work
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import SourceEffect, Workload
@@ -46,8 +46,6 @@ _SAMPLED = 16
 RESERVE = 0.15
 #: Steps that a run looks ahead that is to repeat.
 _REPEATED_WINDOW = 8
-#: Features of fewer bytes are read by a few requests, whatever the disk does.
-PROBED_BYTES = 1 << 24
 
 
 def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
@@ -96,9 +94,8 @@ def open_tier(
         OSError: the file cannot be read.
     """
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
-    rates = _rates(graph)
-    max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
-    source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
+    file = features_file(graph)
+    source = DiskRows(graph, max_gap_bytes=gap_of(file))
     memory = options.memory_bytes
     if memory is None:
         memory = memory_left(config, graph, sample, group, held_bytes=held_bytes)
@@ -130,7 +127,7 @@ def open_tier(
         store.fill(kept)
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
-    effect = _effect(sizes.misses, row_bytes, rates, group)
+    effect = _effect(sizes.misses, row_bytes, rates_of(file), group)
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
     return OpenedTier(store=store, effect=effect)
 
@@ -142,11 +139,6 @@ def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
     say how many these are.
     """
     return _REPEATED_WINDOW if window is None and config.runtime.deterministic else window
-
-
-def _rates(graph: Graph) -> DiskRates | None:
-    """Return what the disk does; None of a file that is too small to say."""
-    return disk_rates(features_file(graph)) if graph.feature_bytes >= PROBED_BYTES else None
 
 
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
