@@ -127,6 +127,7 @@ def readme_blocks() -> tuple[str, list[list[str]]]:
     return found[1], [shlex.split(line) for line in found[2].splitlines()]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "source",
     [

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError
-from gnnscale.feature import Aggregation, FeatureStore
+from gnnscale.feature import FeatureStore
 from gnnscale.model import functional, trainable, whole_graph
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer, linear
-from gnnscale.ops.products import multiply
+from gnnscale.model.layer import Degrees, GraphLayer, linear
 from gnnscale.sampler import Block, MiniBatch
 
 _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
@@ -325,68 +324,3 @@ def make_norm(kind: str, width: int) -> nn.Module:
     """Build the normalisation ``kind``, one of ``NORMS``, of ``width`` features."""
     norm: nn.Module = _NORMS[kind](width)
     return norm
-
-
-#: Projected rows are filled up to a multiple of so many columns: products and sums of vectors'
-#: widths are the fastest.
-_COLUMNS = 16
-
-
-class ProjectedLayer(LinearAggregationLayer):
-    """A layer without its product, for rows that were multiplied before they are aggregated.
-
-    The aggregation and the product are linear, so that their order does not matter:
-    ``W sum_u c_u h_u = sum_u c_u (W h_u)``. If a vertex's own row is concatenated, the product
-    with ``W = W_own ‖ W_neighbours`` splits into ``W_own h_v + sum_u c_u (W_neighbours h_u)``.
-    Weights are read at each call.
-    """
-
-    def __init__(self, layer: LinearAggregationLayer, width_in: int) -> None:
-        """Split the product of ``layer``."""
-        super().__init__()
-        linear = layer.linear
-        assert isinstance(linear, nn.Linear)
-        # In a tuple: a module that is an attribute would be a part of this one.
-        self._whole = (layer, linear)
-        self.uses_degrees = layer.uses_degrees
-        #: 2 if a vertex has a row of its own besides the aggregated one
-        self.num_parts = linear.in_features // width_in
-        #: columns of a row that is aggregated, the layer's outputs filled up with zeros
-        self.width = -(-linear.out_features // _COLUMNS) * _COLUMNS
-
-    @classmethod
-    def of(cls, layer: GraphLayer, width_in: int) -> ProjectedLayer | None:
-        """Return ``layer`` so, or None if it cannot be, or rows would be no narrower."""
-        if not (layer.splits_columns and isinstance(layer, LinearAggregationLayer)):
-            return None
-        projected = cls(layer, width_in)
-        return projected if projected.num_parts * projected.width < width_in else None
-
-    @torch.no_grad()
-    def project(self, h: torch.Tensor) -> torch.Tensor:
-        """Multiply rows ``h`` ``[n, width_in]``.
-
-        Returns:
-            ``[n, num_parts * width]``: rows to be aggregated, and beside them the vertices' own.
-        """
-        _, linear = self._whole
-        width_out, width_in = linear.out_features, h.shape[1]
-        weights = linear.weight.new_zeros(self.num_parts, self.width, width_in)
-        # The layer's columns begin with those of a vertex's own row.
-        for part in range(self.num_parts):
-            begin = (self.num_parts - 1 - part) * width_in
-            weights[part, :width_out] = linear.weight[:, begin : begin + width_in]
-        return multiply(h, weights.flatten(0, 1))
-
-    def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the whole layer's coefficients; a vertex's own row is added in any case."""
-        return replace(self._whole[0].aggregation(block, degrees), self_term="add")
-
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
-        """Add the bias."""
-        _, linear = self._whole
-        return x[:, : linear.out_features] + linear.bias
-
-    def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the whole layer's."""
-        return self._whole[0].cost(width_in, width_out)

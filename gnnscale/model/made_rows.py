@@ -3,19 +3,22 @@
 A layer as it is trained multiplies the rows of a mini-batch: those of sources if products come
 first, and aggregated rows else. Over all vertices, sources are there in every chunk of edges again,
 and aggregated rows are as wide as features. Here a pass over all rows makes what is aggregated of
-each; some of its columns at a time, if not all fit into memory.
+each; some of its columns at a time, if not all fit into memory. Hidden rows are multiplied for the
+next layer while they are in memory (``ProjectedLayer``).
 """
 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from gnnscale.core import Array, Traffic
-from gnnscale.feature import FeatureStore
+from gnnscale.feature import Aggregation, FeatureStore
+from gnnscale.model.cost import LayerCost
 from gnnscale.model.gat import AttentionLayer, attend, with_self_edges
 from gnnscale.model.layer import (
     Degrees,
@@ -139,9 +142,8 @@ class SumsOfProducts(MadeRowsLayer):
         first, end = self.columns
         if not self.projects:
             return h[:, first:end]
-        weight = self._whole[0].product.weight[first:end, -self._width_in :]
-        missing = end - first - len(weight)
-        return multiply(h, nn.functional.pad(weight, (0, 0, 0, missing)))
+        weight = _split(self._whole[0].product, self._width_in)[0][first:end]
+        return multiply(h, _padded(weight, end - first))
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
@@ -161,7 +163,7 @@ class SumsOfProducts(MadeRowsLayer):
         if product.bias is not None:
             h = h + product.bias
         if self.reads_own:
-            h = torch.addmm(h, own, product.weight[:, : self._width_in].t())
+            h = torch.addmm(h, own, _split(product, self._width_in)[1].t())
         return layer.finish(h)  # type: ignore[no-any-return]
 
 
@@ -244,6 +246,60 @@ def _columns_of(product: nn.Linear, h: torch.Tensor, columns: tuple[int, int]) -
     return multiply(h, product.weight[first:end], bias)
 
 
+class ProjectedLayer(LinearAggregationLayer):
+    """A layer without its product, for rows that were multiplied before they are aggregated.
+
+    The aggregation and the product are linear, so that their order does not matter:
+    ``W sum_u c_u h_u = sum_u c_u (W h_u)``. If a vertex's own row is concatenated, the product
+    with ``W = W_own ‖ W_neighbours`` splits into ``W_own h_v + sum_u c_u (W_neighbours h_u)``.
+    Weights are read at each call.
+    """
+
+    def __init__(self, layer: LinearAggregationLayer, width_in: int) -> None:
+        """Split the product of ``layer``."""
+        super().__init__()
+        linear = layer.linear
+        assert isinstance(linear, nn.Linear)
+        # In a tuple: a module that is an attribute would be a part of this one.
+        self._whole = (layer, linear)
+        self.uses_degrees = layer.uses_degrees
+        #: 2 if a vertex has a row of its own besides the aggregated one
+        self.num_parts = linear.in_features // width_in
+        #: columns of a row that is aggregated, the layer's outputs filled up with zeros
+        self.width = _filled(linear.out_features)
+
+    @classmethod
+    def of(cls, layer: GraphLayer, width_in: int) -> ProjectedLayer | None:
+        """Return ``layer`` so, or None if it cannot be, or rows would be no narrower."""
+        if not (layer.splits_columns and isinstance(layer, LinearAggregationLayer)):
+            return None
+        projected = cls(layer, width_in)
+        return projected if projected.num_parts * projected.width < width_in else None
+
+    @torch.no_grad()
+    def project(self, h: torch.Tensor) -> torch.Tensor:
+        """Multiply rows ``h`` ``[n, width_in]``.
+
+        Returns:
+            ``[n, num_parts * width]``: rows to be aggregated, and beside them the vertices' own.
+        """
+        weights = _split(self._whole[1], h.shape[1])
+        return multiply(h, torch.cat([_padded(each, self.width) for each in weights]))
+
+    def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
+        """Return the whole layer's coefficients; a vertex's own row is added in any case."""
+        return replace(self._whole[0].aggregation(block, degrees), self_term="add")
+
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Add the bias."""
+        _, linear = self._whole
+        return x[:, : linear.out_features] + linear.bias
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the whole layer's."""
+        return self._whole[0].cost(width_in, width_out)
+
+
 def made_rows_layer(layer: GraphLayer, width_in: int) -> MadeRowsLayer | None:
     """Return ``layer`` so, or None if its rows are not made one by one.
 
@@ -263,3 +319,16 @@ def made_rows_layer(layer: GraphLayer, width_in: int) -> MadeRowsLayer | None:
 
 def _filled(width: int) -> int:
     return -(-width // _COLUMNS) * _COLUMNS
+
+
+def _split(product: nn.Linear, width_in: int) -> tuple[torch.Tensor, ...]:
+    """Return the weights of aggregated rows, and those of a vertex's own if it is concatenated.
+
+    Each is ``[out_features, width_in]``. Columns of ``product`` begin with those of the own row.
+    """
+    return tuple(reversed(torch.split(product.weight, width_in, dim=1)))
+
+
+def _padded(weight: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Return ``weight`` with rows of zeros after its own."""
+    return nn.functional.pad(weight, (0, 0, 0, num_rows - len(weight)))

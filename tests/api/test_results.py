@@ -178,6 +178,7 @@ print("predicted", len(done.predict()))
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", [pytest.param("script", marks=pytest.mark.long), "notebook"])
 def test_programs_need_no_guard(tmp_path: Path, how: str) -> None:
     # A notebook's cells are in no file, as what comes from standard input is.

@@ -72,6 +72,7 @@ def test_a_job_that_fails_is_not_the_best(gnnscale: Command, tmp_path: Path, sto
     assert {row["batch_size"]: row["status"] for row in rows} == {"0": "failed", "64": "completed"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "launcher",
     [

@@ -98,8 +98,10 @@ def without(closed: str, *command: str, **options: Any) -> subprocess.CompletedP
     "closed",
     [
         "2>&-",
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("1>&-", "0<&-")),
-        "0<&- 1>&- 2>&-",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("1>&-", "0<&-", "0<&- 1>&- 2>&-")
+        ),
     ],
 )
 def test_a_run_without_a_stream(closed: str, tmp_path: Path, environment: dict[str, str]) -> None:

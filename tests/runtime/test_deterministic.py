@@ -37,6 +37,7 @@ def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return mine | {f"1.{key}": value for key, value in second.items()}
 
 
+@pytest.mark.integration
 def test_clock_and_resuming_change_nothing(trained_together: Any, tmp_path: Path) -> None:
     runs = {
         "exact": EXACT,

@@ -4,6 +4,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from gnnscale.feature.disk import DEPTH, MAX_REQUEST_BYTES
 _SEED = 0
 _SMALL_BYTES = 4096
 _LARGE_BYTES = MAX_REQUEST_BYTES
+#: Files of fewer bytes are read by a few requests, whatever the disk does.
+_MIN_RATED_BYTES = 1 << 24
 #: Reads of a submission, and submissions under way: always more reads than are in flight.
 _READS = 512
 _SUBMISSIONS = 2
@@ -39,6 +42,30 @@ class DiskRates:
         """
         each = 1 / self.requests_per_s - _SMALL_BYTES / self.bytes_per_s
         return num_requests * max(each, 0.0) + num_bytes / self.bytes_per_s
+
+
+def rates_of(file: Path) -> DiskRates | None:
+    """Return what the disk of ``file`` does, measured once in a process; None if it is small.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return _measured(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
+
+
+def gap_of(file: Path) -> int:
+    """Return the bytes between two reads of ``file`` up to which they should be one request.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    rates = rates_of(file)
+    return file.stat().st_size if rates is None else rates.max_gap_bytes
+
+
+@cache
+def _measured(file: Path) -> DiskRates:
+    return disk_rates(file)
 
 
 def disk_rates(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:

@@ -1,10 +1,7 @@
 """``report.html`` of a sweep: what its options did to the metric and to time, and all its jobs."""
 
-import math
 import statistics
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from html import escape
 from itertools import zip_longest
@@ -14,10 +11,9 @@ from urllib.parse import quote
 from gnnscale.core import one_line
 from gnnscale.core.metrics import QUALITY
 from gnnscale.report.figures import ABSENT, MEASURED, count, duration, percent
-from gnnscale.report.page import svg
 from gnnscale.report.page.document import cell, document, table
+from gnnscale.report.page.dots import Quantity, Row, dot_plot
 from gnnscale.report.page.parts import badge, card, grid, nothing
-from gnnscale.report.page.svg import Axis, number, ticks
 
 #: Figures of a job as columns of the page: heading, and how a value is written.
 _SCORES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
@@ -45,89 +41,13 @@ _OF_DATA = tuple(_COLUMNS)[list(_COLUMNS).index("edge_cut_fraction") :]
 _MAX_COLUMNS = 11
 #: Rows of a plot, and rows or columns of a grid; those of a search could be thousands.
 _MAX_ROWS = 40
-_WIDTH, _MARGIN = 560.0, 12.0
-#: Pixels of a character of a label and of a figure, and those that a plot has at least.
-_CHARACTER, _DIGIT, _NARROWEST = 6.7, 7.0, 60.0
 #: What bars of a plot are of, if rows have several jobs.
 _NOTES = {
     "jobs": "Mean and standard deviation over jobs that differ in their seed; each dot is a job.",
     "option": "Mean and standard deviation over all jobs with this value, whatever their other "
     "options; each dot is a job.",
 }
-#: Characters of a row's label in a line, beside its dots.
-_LABEL = 36
-#: Pixels of a line of a label, and of a row beyond its lines.
-_LINE, _GAP = 15, 9
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Quantity:
-    """What a plot is of."""
-
-    form: Callable[[Any], str]  #: how a value is written
-    low: float = -math.inf  #: the least value that makes sense
-    high: float = math.inf  #: the greatest value that makes sense
-    seconds: bool = False  #: whether it is a time, whose axis begins at 0 and has a unit
-
-    def axis(self, rows: Sequence["_Row"]) -> Axis:
-        """Return the axis of ``rows``: within what makes sense, and with all values."""
-        values = [value for row in rows for value in row.values]
-        ends = [*values, *(end for row in rows for end in _ends(row))]
-        low, high = min(ends), max(ends)
-        if self.seconds:
-            low = min(0.0, low)
-        elif low == high and self.low == 0:
-            # A single value says most on the whole scale.
-            low, high = min(0.0, low), high if self.high == math.inf else max(high, self.high)
-        room = 0.04 * (high - low)
-        return Axis(
-            title="",
-            low=min(min(values), max(self.low, low - room)),
-            high=max(max(values), min(self.high, high + room)),
-        )
-
-    def words(self, row: "_Row") -> str:
-        """Return a row's mean and deviation, both in the unit of the mean."""
-        if not self.seconds or row.deviation is None:
-            return row.words(self.form)
-        mean, unit = self.form(row.mean).split(" ")
-        decimals = len(mean.partition(".")[2])
-        deviation = row.deviation * (1e3 if unit == "ms" else 1.0)
-        return f"{mean} ± {deviation:,.{decimals}f} {unit}"
-
-    def ticks(self, axis: Axis) -> list[tuple[float, str]]:
-        """Return values on the axis with their labels."""
-        if not self.seconds:
-            return ticks(axis.low, axis.high, 5)
-        unit, factor = ("ms", 1e3) if axis.high < 1 else ("s", 1.0)
-        found = ticks(axis.low * factor, axis.high * factor, 4)
-        return [(value / factor, f"{label} {unit}") for value, label in found]
-
-
-_TIME = _Quantity(form=duration, low=0.0, seconds=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """Jobs with one choice of some options."""
-
-    label: str  #: the choice
-    values: Sequence[float]  #: a figure of each job that has it
-
-    @property
-    def mean(self) -> float:
-        """Mean of the values, of which there is one at least."""
-        return statistics.fmean(self.values)
-
-    @property
-    def deviation(self) -> float | None:
-        """Standard deviation of a sample; None for a single value."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-    def words(self, form: Callable[[Any], str]) -> str:
-        """Return the mean and the deviation."""
-        deviation = self.deviation
-        return form(self.mean) if deviation is None else f"{form(self.mean)} ± {form(deviation)}"
+_TIME = Quantity(form=duration, low=0.0, seconds=True)
 
 
 def render(
@@ -182,7 +102,7 @@ def _metric_name(jobs: Sequence[Mapping[str, Any]]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[_Row]:
+def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[Row]:
     """Jobs by their choice of the options ``names``, without those that lack ``figure``."""
     found: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
@@ -191,7 +111,7 @@ def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) 
             found.setdefault(key, []).append(job[figure])
     ordered = sorted(found, key=lambda key: [_order(value) for value in key])
     return [
-        _Row(label=_label(dict(zip(names, key, strict=True))), values=found[key]) for key in ordered
+        Row(label=_label(dict(zip(names, key, strict=True))), values=found[key]) for key in ordered
     ]
 
 
@@ -221,13 +141,13 @@ def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
     tiles = [(best.words(form), f"best validation {name}{_mean_of(best)}")]
     if tests:
         same = "job" if len(tests) == 1 else "jobs"
-        tiles.append((_Row(label="", values=tests).words(form), f"test {name} of the same {same}"))
+        tiles.append((Row(label="", values=tests).words(form), f"test {name} of the same {same}"))
     items = "".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)
     choice = f"<p>Best by validation: <b>{escape(label)}</b></p>" if label else ""
     return f'<div class="tiles pairs">{items}</div>{choice}'
 
 
-def _mean_of(row: _Row) -> str:
+def _mean_of(row: Row) -> str:
     return f", mean of {len(row.values)} jobs" if len(row.values) > 1 else ""
 
 
@@ -235,12 +155,12 @@ def _lower_is_better(metric: str) -> bool:
     return metric in QUALITY and QUALITY[metric].lower_is_better
 
 
-def _quality(metric: str, form: Callable[[Any], str]) -> _Quantity:
+def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
     """What a metric may be: a share of 1, an error of at least 0, or whatever your own gives."""
     if _lower_is_better(metric):
-        return _Quantity(form=form, low=0.0)
+        return Quantity(form=form, low=0.0)
     is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
-    return _Quantity(form=form, low=0.0, high=1.0) if is_share else _Quantity(form=form)
+    return Quantity(form=form, low=0.0, high=1.0) if is_share else Quantity(form=form)
 
 
 def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
@@ -293,7 +213,7 @@ def _of_options(
     jobs: Sequence[Mapping[str, Any]],
     figure: str,
     heading: str,
-    quantity: _Quantity,
+    quantity: Quantity,
     *,
     lower: bool | None = None,
 ) -> list[str]:
@@ -323,10 +243,10 @@ def _of_options(
 
 def _plot_card(
     heading: str,
-    rows: Sequence[_Row],
+    rows: Sequence[Row],
     *,
     note: str,
-    quantity: _Quantity,
+    quantity: Quantity,
     lower: bool,
 ) -> str:
     if all(len(row.values) == 1 for row in rows):
@@ -338,85 +258,6 @@ def _plot_card(
     plot = dot_plot(heading, rows, quantity)
     below = f'<p class="soft">{escape(note.strip())}</p>' if note else ""
     return card(escape(_plain(heading)), plot + below)
-
-
-def dot_plot(title: str, rows: Sequence[_Row], quantity: _Quantity) -> str:
-    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
-
-    A row's label is left of its dots, and its figures are right of them. The element's label says
-    the same in words.
-    """
-    axis = quantity.axis(rows)
-    wrapped = [_lines(row.label) for row in rows]
-    figures = [quantity.words(row) for row in rows]
-    longest = max((len(line) for lines in wrapped for line in lines), default=0)
-    left = _MARGIN + _CHARACTER * longest + 8
-    right = max(_WIDTH - _MARGIN - _DIGIT * max(map(len, figures)) - 12, left + _NARROWEST)
-    heights = [_LINE * max(1, len(lines)) + _GAP for lines in wrapped]
-    floor = sum(heights) + 4
-
-    def across(value: float) -> float:
-        return left + axis.part(value) * (right - left)
-
-    parts = []
-    for value, label in quantity.ticks(axis):
-        parts.append(f'<path class="grid" d="M{number(across(value))} 4V{floor}"/>')
-        parts.append(svg.text(across(value), floor + 16, label, anchor="middle"))
-    top = 2.0
-    for row, lines, words, height in zip(rows, wrapped, figures, heights, strict=True):
-        middle = top + height / 2
-        first = middle + 4 - _LINE * (len(lines) - 1) / 2
-        for i, line in enumerate(lines):
-            parts.append(svg.text(_MARGIN, first + _LINE * i, line, css="title"))
-        parts.append(svg.text(_WIDTH - _MARGIN, middle + 4, words, anchor="end", css="strong"))
-        parts += _marks(row, axis, middle, across)
-        top += height
-    told = "; ".join(
-        f"{row.label} {words} ({_num_jobs(len(row.values))})"
-        for row, words in zip(rows, figures, strict=True)
-    )
-    return (
-        f'<svg class="dots" viewBox="0 0 {_WIDTH:g} {floor + 24}" role="img" '
-        f'aria-label="{escape(_plain(title))}: {escape(told)}">{"".join(parts)}</svg>'
-    )
-
-
-def _lines(label: str) -> list[str]:
-    """The lines of a label: an option is broken only if it is longer than a line."""
-    whole = textwrap.wrap(label, _LABEL, break_long_words=False, break_on_hyphens=False)
-    return [piece for line in whole for piece in textwrap.wrap(line, _LABEL)]
-
-
-def _num_jobs(num_jobs: int) -> str:
-    return "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
-
-
-def _ends(row: _Row) -> tuple[float, float]:
-    deviation = row.deviation or 0.0
-    return row.mean - deviation, row.mean + deviation
-
-
-def _marks(row: _Row, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """A dot for each job, and a bar for mean and deviation if there are several.
-
-    A bar that leaves the axis is cut off, without a mark at its end.
-    """
-    y = number(middle)
-    drawn = []
-    if row.deviation is not None:
-        ends = _ends(row)
-        low, high = (number(across(min(max(end, axis.low), axis.high))) for end in ends)
-        drawn.append(f'<path class="spread d-0" d="M{low} {y}H{high}"/>')
-        drawn += [
-            f'<path class="spread d-0" d="M{number(across(end))} {middle - 4:g}v8"/>'
-            for end in ends
-            if axis.low <= end <= axis.high
-        ]
-        drawn.append(f'<path class="mean d-0" d="M{number(across(row.mean))} {middle - 7:g}v14"/>')
-    dots = (
-        f'<circle class="point d-0" cx="{number(across(v))}" cy="{y}" r="3.5"/>' for v in row.values
-    )
-    return [*drawn, *dots]
 
 
 def _heat_card(

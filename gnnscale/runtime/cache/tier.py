@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,10 @@ from gnnscale.cache.tier.store import TieredFeatures
 from gnnscale.core import Array, ConfigError, Int32Array, find_memory
 from gnnscale.feature import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
 from gnnscale.feature.disk import features_file
+from gnnscale.feature.source import RowSource
 from gnnscale.graph import Graph
 from gnnscale.plan import device_plan
-from gnnscale.plan.calibration.disk import DiskRates, disk_rates
+from gnnscale.plan.calibration.disk import DiskRates, gap_of, rates_of
 from gnnscale.plan.perf import work
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import SourceEffect, Workload
@@ -49,8 +51,6 @@ _SAMPLED = 16
 RESERVE = 0.15
 #: Steps that a run looks ahead that is to repeat.
 _REPEATED_WINDOW = 8
-#: Features of fewer bytes are read by a few requests, whatever the disk does.
-PROBED_BYTES = 1 << 24
 
 
 def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
@@ -98,50 +98,69 @@ def open_tier(
     """
     above = CacheAbove.of(caches, graph, group.rank)
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
-    rates = _rates(graph)
-    max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
-    open_source = partial(DiskRows, graph, max_gap_bytes=max_gap_bytes)
 
     def plan(samples: Sequence[SampledBatches]) -> PlannedPool:
-        source, every = open_source(), together(samples)
-        row_bytes = source.width * source.dtype.itemsize
-        priority = priority_below(caches, graph, group)
+        every = together(samples)
         memory = options.memory_bytes
         if memory is None:
             held = held_bytes(caches, graph, group)
             memory = memory_left(config, graph, every, group, held_bytes=held)
-        sizes = size_tier(
-            every,
-            num_rows=source.num_rows,
-            row_bytes=row_bytes,
-            memory_bytes=memory,
-            window=steps_ahead(options.window, config),
-            priority=priority,
-            num_steps=order.steps_per_epoch,
-            num_threads=config.num_threads,
-        )
-        if group.is_rank0:
-            log.info(_describe(options, graph, sizes, row_bytes))
-        kept = None
-        if options.policy == "out_degree":
-            most = np.argsort(-priority, kind="stable")[: sizes.num_kept]
-            kept = most.astype(graph.indices.dtype)
-        effect = _effect(sizes.misses, row_bytes, rates, group)
-        window = sizes.window * group.local_size
-        planner = TierPlanner(
-            _policy(sizes, window, priority, kept, config.num_threads),
-            num_kept=sizes.num_kept,
-            num_staged=sizes.num_staged,
-            window=window,
-        )
-        return PlannedPool(
-            source=source, planner=planner, sizes=sizes, kept=kept, values=asdict(effect)
-        )
+        priority = priority_below(caches, graph, group)
+        return _plan_pool(options, config, graph, every, priority, memory, order, group)
+
+    def open_source(values: Any) -> RowSource:
+        return DiskRows(graph, max_gap_bytes=values["max_gap_bytes"])
 
     opened = open_pool(group, sample, open_source, plan)
-    effect = SourceEffect(**opened.values)
+    effect = SourceEffect(**opened.values["effect"])
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
     return OpenedTier(store=TieredFeatures(opened.rows), effect=effect)
+
+
+def _plan_pool(
+    options: DiskFeaturesConfig,
+    config: TrainConfig,
+    graph: Graph,
+    sample: SampledBatches,
+    priority: Int32Array,
+    memory_bytes: int,
+    order: SeedOrder,
+    group: Group,
+) -> PlannedPool:
+    """Size the pool of a machine's workers, who have drawn ``sample``, and decide what it holds.
+
+    Raises:
+        ConfigError: the rows of a step do not fit.
+        OSError: the file cannot be read.
+    """
+    file = features_file(graph)
+    source = DiskRows(graph, max_gap_bytes=gap_of(file))
+    row_bytes = source.width * source.dtype.itemsize
+    sizes = size_tier(
+        sample,
+        num_rows=source.num_rows,
+        row_bytes=row_bytes,
+        memory_bytes=memory_bytes,
+        window=steps_ahead(options.window, config),
+        priority=priority,
+        num_steps=order.steps_per_epoch,
+        num_threads=config.num_threads,
+    )
+    kept = None
+    if options.policy == "out_degree":
+        kept = np.argsort(-priority, kind="stable")[: sizes.num_kept].astype(graph.indices.dtype)
+    window = sizes.window * sample.num_workers
+    planner = TierPlanner(
+        _policy(sizes, window, priority, kept, config.num_threads),
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=window,
+    )
+    if group.is_rank0:
+        log.info(_describe(options, graph, sizes, row_bytes))
+    effect = _effect(sizes.misses, row_bytes, rates_of(file), group)
+    values = {"effect": asdict(effect), "max_gap_bytes": gap_of(file)}
+    return PlannedPool(source=source, planner=planner, sizes=sizes, kept=kept, values=values)
 
 
 def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
@@ -166,11 +185,6 @@ def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
     say how many these are.
     """
     return _REPEATED_WINDOW if window is None and config.runtime.deterministic else window
-
-
-def _rates(graph: Graph) -> DiskRates | None:
-    """Return what the disk does; None of a file that is too small to say."""
-    return disk_rates(features_file(graph)) if graph.feature_bytes >= PROBED_BYTES else None
 
 
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:

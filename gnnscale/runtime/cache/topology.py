@@ -12,8 +12,8 @@ from gnnscale.cache.hotness.inclusion import inclusion
 from gnnscale.cache.tier.lists import HeldLists, hottest_lists, indices_file, open_lists
 from gnnscale.core import ConfigError, find_memory, progress
 from gnnscale.graph import Graph
-from gnnscale.plan.calibration.disk import disk_rates
-from gnnscale.runtime.cache.tier import PROBED_BYTES, RESERVE
+from gnnscale.plan.calibration.disk import gap_of
+from gnnscale.runtime.cache.tier import RESERVE
 from gnnscale.runtime.settings import TrainConfig, lists_problem
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import NeighborSampling
@@ -45,8 +45,7 @@ def topology_read(config: TrainConfig, graph: Graph, group: Group) -> Graph:
     held = _plan(config, graph, group, memory // group.local_size)
     if group.is_rank0:
         log.info(_describe(graph, held))
-    large = graph.indices.nbytes >= PROBED_BYTES
-    gap = disk_rates(indices_file(graph)).max_gap_bytes if large else graph.indices.nbytes
+    gap = gap_of(indices_file(graph))
     return replace(graph, lists=open_lists(graph, held.vertices, max_gap_bytes=gap))
 
 

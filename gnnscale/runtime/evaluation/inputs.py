@@ -15,19 +15,17 @@ from gnnscale import ops
 from gnnscale.backend.loading import Vertices
 from gnnscale.core import Array, Traffic
 from gnnscale.feature import HostFeatures
-from gnnscale.feature.disk import DiskRows
+from gnnscale.feature.disk import DiskRows, features_file
 from gnnscale.feature.store import write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.model.layer import Degrees, LinearAggregationLayer
 from gnnscale.model.made_rows import MadeStore
+from gnnscale.plan.calibration.disk import gap_of
 from gnnscale.runtime.evaluation.rows import MemoryRows, Workers
 from gnnscale.sampler import Block
 
 #: Rows of about so many bytes, as float32, are read and multiplied at once.
 _STRETCH_BYTES = 8 << 20
-
-#: Gaps up to this are read too: a disk takes about as long for a request.
-_MAX_GAP_BYTES = 16 << 10
 
 #: What returns rows that are being read, in any thread.
 Reading = Callable[[], torch.Tensor]
@@ -50,7 +48,9 @@ class FeatureReader:
         """
         self._store = store
         self._num_threads = num_threads
-        self._file = DiskRows(graph, max_gap_bytes=_MAX_GAP_BYTES) if store.from_disk else None
+        self._file: DiskRows | None = None
+        if store.from_disk:
+            self._file = DiskRows(graph, max_gap_bytes=gap_of(features_file(graph)))
 
     def start(self, vertices: Array) -> Reading:
         """Begin to read the rows of ``vertices``, ``[n, width]`` float32."""

@@ -11,8 +11,9 @@ from gnnscale.backend.loading import Chunk, ChunkLoader, Vertices, cut, in_degre
 from gnnscale.core import Array
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel, gnn
+from gnnscale.model import TrainableModel
 from gnnscale.model.layer import LinearAggregationLayer
+from gnnscale.model.made_rows import ProjectedLayer
 from gnnscale.runtime.evaluation import rows as row_stores
 from gnnscale.runtime.evaluation.first import FirstLayer
 from gnnscale.runtime.evaluation.inputs import FeatureReader, make_rows
@@ -129,7 +130,7 @@ class LayerPass:
             h = model.infer(index, x, block, layer, self._own(piece, own)).float()
             if out is None:
                 return block, h
-            out.write(piece.first, above.project(h) if isinstance(above, gnn.ProjectedLayer) else h)
+            out.write(piece.first, above.project(h) if isinstance(above, ProjectedLayer) else h)
             return block, x
 
         for group in groups:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from gnnscale.feature.disk import features_file
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.made_rows import MadeRowsLayer, made_rows_layer
-from gnnscale.plan.calibration.disk import DiskRates, disk_rates
+from gnnscale.plan.calibration.disk import DiskRates, rates_of
 from gnnscale.runtime.evaluation.plan import InputPlan, Limits, Work, needed_vertices
 from gnnscale.runtime.evaluation.rows import file_bytes
 from gnnscale.sampler import NeighborSampler
@@ -28,9 +26,6 @@ _MADE_PART = 0.7
 
 #: Chunks whose sources are counted, to know how often a row is read.
 _COUNTED_CHUNKS = 8
-
-#: Seconds that each of the disk's two rates is measured for, and the least file that has any.
-_RATE_S, _MIN_RATED_BYTES = 0.2, 64 << 20
 
 _PAGE = 4096
 
@@ -80,9 +75,9 @@ def with_passes(
     if 4 * layer.step * len(vertices) > memory:
         return work
     inputs = _planned(layer, vertices, memory, first)
-    if graph.feature_bytes < _MIN_RATED_BYTES:
+    rates = rates_of(features_file(graph))
+    if rates is None:
         return _with(work, inputs)
-    rates = _rates(features_file(graph))
     in_passes = _passes_s(inputs, first, graph, store, rates)
     in_chunks = _chunks_s(first, graph, store, limits, rates, num_threads)
     return _with(work, inputs) if in_passes < in_chunks else work
@@ -139,12 +134,6 @@ def _planned(
         memory_bytes=4 * len(vertices) * min(width, layer.width),
         temporary_bytes=temporary,
     )
-
-
-@cache
-def _rates(file: Path) -> DiskRates:
-    """Return what the disk does, measured once."""
-    return disk_rates(file, seconds=_RATE_S)
 
 
 def _passes_s(

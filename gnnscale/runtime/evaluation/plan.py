@@ -20,9 +20,9 @@ from gnnscale.backend import loading
 from gnnscale.core import Array, ConfigError, Traffic, find_memory
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel, gnn
+from gnnscale.model import TrainableModel
 from gnnscale.model.layer import GraphLayer
-from gnnscale.model.made_rows import MadeRowsLayer
+from gnnscale.model.made_rows import MadeRowsLayer, ProjectedLayer
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, file_bytes
 from gnnscale.sampler import Block, NeighborSampler
 
@@ -363,7 +363,7 @@ def find_work(
         projected = None
         few = len(needed[index - 1]) > _MOST_PROJECTED * len(needed[index])
         if index not in again and not few:
-            projected = gnn.ProjectedLayer.of(layer, width)
+            projected = ProjectedLayer.of(layer, width)
         layers.append(projected or layer)
         widths.append((projected.width, projected.num_parts) if projected else (width, 1))
     pairs = zip(needed, widths, strict=False)

@@ -35,6 +35,8 @@ class PlannedPool:
     values: Any  #: plain values for every worker
 
 
+#: Opens what a worker reads of by itself, if it is one of several, by the pool's plain values.
+OpenSource = Callable[[Any], RowSource]
 #: Plans the pool of workers with these samples, in the order of local ranks.
 PlanPool = Callable[[Sequence[SampledBatches]], PlannedPool]
 
@@ -48,13 +50,12 @@ class OpenedPool:
 
 
 def open_pool(
-    group: Group, sample: SampledBatches, open_source: Callable[[], RowSource], plan: PlanPool
+    group: Group, sample: SampledBatches, open_source: OpenSource, plan: PlanPool
 ) -> OpenedPool:
     """Open the pool of this machine's workers; all processes come here at the same time.
 
     Args:
         sample: of this worker.
-        open_source: opens what this worker reads of by itself, if it is one of several.
         plan: is called by the worker of local rank 0.
 
     Raises:
@@ -105,7 +106,7 @@ def _welcome(meeting: Meeting, count: int, closing: ExitStack) -> list[Channel]:
 def _lead(
     channels: Sequence[Channel],
     sample: SampledBatches,
-    open_source: Callable[[], RowSource],
+    open_source: OpenSource,
     plan: PlanPool,
 ) -> OpenedPool:
     """Open the pool, and let the other workers have it."""
@@ -130,13 +131,11 @@ def _lead(
         each.send_file(memory.descriptor)
     near, far = pair()
     server = PoolServer(reader, [far, *channels])
-    rows = PoolClient(near, pool.rows, open_source(), lead=lead, server=server)
+    rows = PoolClient(near, pool.rows, open_source(planned.values), lead=lead, server=server)
     return OpenedPool(rows=rows, values=planned.values)
 
 
-def _join(
-    name: str, group: Group, sample: SampledBatches, open_source: Callable[[], RowSource]
-) -> OpenedPool:
+def _join(name: str, group: Group, sample: SampledBatches, open_source: OpenSource) -> OpenedPool:
     """Say what this worker has sampled, and map the pool."""
     try:
         channel = connect(name)
@@ -152,7 +151,7 @@ def _join(
     except OSError as error:
         raise PeerLostError(f"lost the first worker of this machine ({error})") from error
     lead, num_slots = message.values["lead"], message.values["num_slots"]
-    source = open_source()
+    source = open_source(message.values["values"])
     pool = RowPool(num_slots, source.width, source.dtype, memory=memory)
     rows = PoolClient(channel, pool.rows, source, lead=lead)
     return OpenedPool(rows=rows, values=message.values["values"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import torch
@@ -14,10 +13,7 @@ import torch
 from gnnscale.backend import (
     Backend,
     CacheHolder,
-    HostCache,
-    HostParts,
     Inferring,
-    OwnSteps,
     Rated,
     StepOwner,
     loading,
@@ -26,7 +22,7 @@ from gnnscale.backend import (
 from gnnscale.cache.stacked_features import StackedFeatures
 from gnnscale.cache.tier.rows import TierRows
 from gnnscale.cache.tier.store import TieredFeatures
-from gnnscale.core import Array, ConfigError, decode
+from gnnscale.core import ConfigError, decode
 from gnnscale.core.gpu_meter import GpuMeter
 from gnnscale.feature import DiskFeaturesConfig, FeatureStore
 from gnnscale.graph import Graph
@@ -35,7 +31,6 @@ from gnnscale.model.vertex_rows import LearnedFeatures
 from gnnscale.plan import Cuda, Device
 from gnnscale.plan.card_rates import CardRates
 from gnnscale.plan.device import owns_steps, shared_collective
-from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.runtime.cache.above import check_follows
@@ -55,17 +50,15 @@ from gnnscale.runtime.pipeline.step import Step, TrainStep
 from gnnscale.runtime.planning.left_out import alone_position
 from gnnscale.runtime.planning.plan_model import counted_work
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state.host_parts import host_parts, owning_group
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.runtime.sync.synchronizer import Synchronizer
-from gnnscale.sampler import SeedOrder, StepSeeds
+from gnnscale.sampler import SeedOrder
 
 log = logging.getLogger(__name__)
-
-#: Steps that show a device how large mini-batches are.
-_REHEARSED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +124,8 @@ class WorkerDevice:
         alone = None
         if may_leave_out and order.movable and split is None:
             alone = alone_position(config)
-        owner = _owning_group(config, group, alone)
-        backend = open_backend(device, _host_parts(config, data, learning, loader, cache, owner))
+        owner = owning_group(config, group, alone)
+        backend = open_backend(device, host_parts(config, data, learning, loader, cache, owner))
         if plan is not None and plan.has_peers:
             _join_caches(backend, cache, group)
         if not config.runtime.deterministic:
@@ -298,98 +291,6 @@ def _open_step(
         return OwnedStep(model, cast(StepOwner, backend), optimizer, group, **common)
     clip_norm = config.runtime.clip_norm
     return TrainStep(model, backend, synchronizer, optimizer, clip_norm=clip_norm, **common)
-
-
-def _owning_group(config: TrainConfig, group: Group, alone: int | None) -> Group | None:
-    """Return the workers that do steps by themselves, this one among them; None if it does not."""
-    if owns_steps(config.device_plan.parsed()):
-        return group
-    return ALONE if alone == group.rank else None
-
-
-def _host_parts(
-    config: TrainConfig,
-    data: Data,
-    learning: Learning,
-    loader: loading.FeatureLoader,
-    cache: OpenedCache | None,
-    owner: Group | None,
-) -> HostParts:
-    """Return what the device is opened with.
-
-    Args:
-        owner: the workers that do steps by themselves; None if the host starts each of them.
-    """
-    task = data.task
-    own = None if owner is None else _own_steps(config, data, learning, owner)
-    sampling = task.sampling(config.trained_sampler, data.order)
-    sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
-    graph = task.graph
-    if own is not None and own.columns is not None:
-        assert data.columns is not None
-        first, end = data.columns[own.columns.rank]
-        graph = replace(graph, features=graph.features[:, first:end])
-    parts = HostParts(
-        graph=graph,
-        model=learning.trained,
-        objective=task.objective,
-        sampler=sampler,
-        sampling=sampling,
-        seed=config.seed,
-        batch_size=config.batch_size if owner is None else _most_seeds(config, data.order, owner),
-        loader=loader,
-        own_steps=own,
-    )
-    if cache is None:
-        return parts
-    found = HostCache(
-        num_bytes=cache.num_bytes,
-        lists=cache.lists,
-        counters=cache.counters,
-        kept=cache.kept,
-        replay=cache.replay,
-    )
-    return replace(parts, cache=found)
-
-
-def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group) -> OwnSteps:
-    """Return what the device needs to do steps by itself."""
-    first = islice(data.order.epoch(0), _REHEARSED)
-    # NCCL has connections of GPUs alone. Over gloo, steps are summed while others are reported.
-    over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
-    summing = group.with_own_connections() if over_gloo else group
-    divided = learning.split is not None
-    return OwnSteps(
-        build_optimizer=config.optimizer.build,
-        host_optimizer=learning.optimizer,
-        clip_norm=config.runtime.clip_norm,
-        first_slices=tuple(_slice(config, each, group) for each in first),
-        # What a device sums in the midst of its step does not pass through the host's memory.
-        sum=None if group.size == 1 else replace(summing, sums=None).sum,
-        columns=summing if divided else None,
-    )
-
-
-def _counts(config: TrainConfig, step: StepSeeds, group: Group) -> Sequence[int]:
-    """Return each device's seeds of a step, of devices that own theirs."""
-    split = step.counts or config.device_plan.split or [1] * group.size
-    return apportion(split, len(step.seeds))
-
-
-def _slice(config: TrainConfig, step: StepSeeds, group: Group) -> Array:
-    """Return this device's seeds of a step."""
-    counts = _counts(config, step, group)
-    first = sum(counts[: group.rank])
-    return step.seeds[first : first + counts[group.rank]]
-
-
-def _most_seeds(config: TrainConfig, order: SeedOrder, group: Group) -> int:
-    """Return how many seeds a slice of this device has at most, if it owns its steps."""
-    if order.movable:
-        split = config.device_plan.split or [1] * group.size
-        return max(apportion(split, config.batch_size)[group.rank], 1)
-    steps = order.epoch(0)
-    return max(1, *(_counts(config, each, group)[group.rank] for each in steps))
 
 
 def _measured(

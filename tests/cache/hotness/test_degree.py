@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from fixture_types import Make
@@ -38,6 +40,11 @@ def test_readers_over_what_is_read(graph_of: Make) -> None:
     assert found.tolist() == [3 / 2, np.float32(2 / 3), 2, 0]
 
 
+def num_iterations(damping: float) -> int:
+    """Without a restart ranks move slowly."""
+    return 2000 if damping == 1 else 200
+
+
 def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np.float64]:
     """Return the stationary ranks of the whole transition matrix."""
     n = graph.num_vertices
@@ -49,18 +56,17 @@ def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np
         if len(list_):
             moves[v] = np.bincount(list_, minlength=n) / len(list_)
     rank = restart
-    # Without a restart ranks move slowly.
-    for _ in range(2000 if damping == 1 else 200):
+    for _ in range(num_iterations(damping)):
         rank = damping * rank @ moves + (1 - damping) * restart
     return rank
 
 
 @pytest.mark.parametrize("damping", [0.5, 0.85, 1.0])
 def test_ranks_are_those_of_the_dense_iteration(random_graph: Make, damping: float) -> None:
-    graph, train, options = random_graph(), [3, 50, 200], {"num_iterations": 2000}
+    graph, train = random_graph(), [3, 50, 200]
+    options: dict[str, Any] = {"damping": damping, "num_iterations": num_iterations(damping)}
     found, other = (
-        pagerank(graph, np.array(train), damping=damping, num_threads=threads, **options)
-        for threads in (1, 3)
+        pagerank(graph, np.array(train), num_threads=threads, **options) for threads in (1, 3)
     )
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, dense_pagerank(graph, train, damping), rtol=1e-5, atol=1e-9)

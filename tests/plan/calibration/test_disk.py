@@ -6,7 +6,7 @@ import pytest
 
 from gnnscale.core import ConfigError
 from gnnscale.plan.calibration import disk
-from gnnscale.plan.calibration.disk import DiskRates, disk_rates
+from gnnscale.plan.calibration.disk import DiskRates, disk_rates, gap_of, rates_of
 
 
 def test_gap_is_what_is_read_in_the_time_of_a_request() -> None:
@@ -64,6 +64,22 @@ def test_rates_are_requests_in_the_seconds_of_reading(
     assert rates == DiskRates(requests_per_s=750, bytes_per_s=750 * 2**16)
     assert [(each.num_rows, each.row_bytes) for each in readers] == [(256, 4096), (16, 2**16)]
     assert not any(each.is_open for each in readers)
+
+
+def test_a_file_is_measured_once_unless_it_is_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, small = tmp_path / "file", tmp_path / "small"
+    for path, size in ((file, 1 << 24), (small, (1 << 24) - 1)):
+        with path.open("wb") as opened:
+            opened.truncate(size)
+    measured: list[Path] = []
+    rates = DiskRates(requests_per_s=50_000, bytes_per_s=1e9)
+    monkeypatch.setattr(disk, "disk_rates", lambda path: measured.append(path) or rates)
+    assert [rates_of(file), rates_of(file), rates_of(small)] == [rates, rates, None]
+    # All of a small file may be read at once.
+    assert [gap_of(file), gap_of(small)] == [rates.max_gap_bytes, (1 << 24) - 1]
+    assert measured == [file]
 
 
 def test_what_cannot_be_measured(tmp_path: Path) -> None:

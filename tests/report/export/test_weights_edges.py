@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,26 @@ def make_graph(*, loops: bool = False, width: int = 0, weighted: bool = True) ->
     )
 
 
-def trained(graph: Graph, model: str, **options: Any) -> Any:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Train a model once for all libraries."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs: dict[str, Any] = {}
+
+    def run(model: str, **options: Any) -> Any:
+        key = f"{model} {options}"
+        if key not in runs:
+            runs[key] = train(folder / str(len(runs)), model, **options)
+        return runs[key]
+
+    return run
+
+
+def train(output: Path, model: str, **options: Any) -> Any:
     return gnnscale.train(
-        graph,
+        make_graph(),
         model,
+        directory=output,
         epochs=2,
         fanouts=[-1, -1],
         hidden=8,
@@ -117,9 +134,9 @@ EACH_LIBRARY = pytest.mark.parametrize("library", ["pyg", "dgl"])
     ],
 )
 def test_same_logits_on_weighted_graphs(
-    model: str, options: dict[str, Any], library: str, tmp_path: Path
+    trained: Any, model: str, options: dict[str, Any], library: str, tmp_path: Path
 ) -> None:
-    run = trained(make_graph(), model, **options)
+    run = trained(model, **options)
     expected = torch.from_numpy(run.predict(what="logits"))
     done = run.export(tmp_path / "m.safetensors", format=library)
     found = ran(done, library, run.graph)
@@ -173,7 +190,7 @@ def check(graph: Graph, given: Any, library: str, folder: Path) -> None:
 
 
 def test_a_run_of_an_earlier_release_reads_its_graph(tmp_path: Path) -> None:
-    run = trained(make_graph(), "gcn")
+    run = train(tmp_path / "run", "gcn")
     file = run.directory / "checkpoints" / "signature.json"
     entries = json.loads(file.read_text())
     assert entries.pop("edge_weights") is True

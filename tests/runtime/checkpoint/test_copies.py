@@ -28,6 +28,7 @@ def test_nobody_has_done_more_steps_than_the_newest(machines: list[Found | None]
     assert chosen == (None if best < 0 else steps.index(best))
 
 
+@pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_machines_agree_on_a_checkpoint_and_keep_copies(
     together: Any, launched: Any, tmp_path: Path

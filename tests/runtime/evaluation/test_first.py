@@ -79,9 +79,11 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("num_blocks", ["one", "several"])
-@pytest.mark.parametrize("has_weights", [False, True])
-@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+@pytest.mark.parametrize(
+    ("num_blocks", "has_weights", "hidden_bytes"),
+    # Every pair of settings.
+    [("one", False, 0), ("one", True, 1 << 30), ("several", False, 1 << 30), ("several", True, 0)],
+)
 def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
     random_graph: Any,
     on_disk: Any,

@@ -20,7 +20,7 @@ from gnnscale.backend.loading import ChunkLoader, FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
-from gnnscale.model.gnn import ProjectedLayer
+from gnnscale.model.made_rows import ProjectedLayer
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.plan import Limits
 from gnnscale.sampler import NeighborSampler

@@ -21,9 +21,8 @@ def with_rates(
     """Let a disk of 1 MB/s have small files, and the machine so much memory."""
     memory = hardware.Memory(total=available, available=available, installed=available)
     monkeypatch.setattr(passes, "find_memory", lambda: memory)
-    monkeypatch.setattr(passes, "_MIN_RATED_BYTES", 0)
     rates = DiskRates(requests_per_s=requests_per_s, bytes_per_s=1e6)
-    monkeypatch.setattr(passes, "_rates", lambda _: rates)
+    monkeypatch.setattr(passes, "rates_of", lambda _: rates)
 
 
 def inputs_of(

@@ -11,7 +11,7 @@ from gnnscale.core import hardware
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GIN, GraphSAGE, ModelConfig
-from gnnscale.model.gnn import ProjectedLayer
+from gnnscale.model.made_rows import ProjectedLayer
 from gnnscale.runtime.evaluation import plan as module
 from gnnscale.runtime.evaluation.plan import InferencePlan, LayerSize, Limits, Work, find_work
 

@@ -18,6 +18,7 @@ def test_a_worker_whose_memory_runs_out(runs: Any, tmp_path: Path) -> None:
     assert runs.ended(run, 1).startswith("worker cpu:0: out of memory")
 
 
+@pytest.mark.integration
 def test_a_device_of_ones_own_whose_memory_runs_out(runs: Any, tmp_path: Path) -> None:
     for number in range(3):
         run = runs.start(tmp_path / f"run-{number}", plan="own")

@@ -102,6 +102,7 @@ def test_a_program_that_trains_whenever_it_is_imported(stores: Path, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.integration
 def test_a_layer_of_an_interactive_session(stores: Path, tmp_path: Path) -> None:
     done = run(stores, "-", tmp_path / "run", stdin=PROGRAM.read_text())
     assert done.returncode == 1

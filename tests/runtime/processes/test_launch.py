@@ -84,6 +84,7 @@ class Onlooker(Observer):
         self.shared = [mapped(pid, "features.npy") for pid in workers()]
 
 
+@pytest.mark.integration
 def test_workers_share_the_store_and_keep_to_their_threads(settings: Any, tmp_path: Path) -> None:
     overrides = (
         *("dataset.num_vertices=100000", "dataset.num_edges=100000", "dataset.num_features=256"),

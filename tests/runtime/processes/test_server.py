@@ -69,21 +69,18 @@ def server() -> Iterator[Any]:
     stop_server()
 
 
-@pytest.mark.parametrize(
-    ("task", "code"),
-    [
+def test_exit_codes(server: Any) -> None:
+    for task, code in (
         (Doing(os._exit, 3), 3),
         (Doing(signal.raise_signal, signal.SIGKILL), -signal.SIGKILL),
         (Doing(signal.raise_signal, signal.SIGSEGV), -signal.SIGSEGV),
         (Doing(int, "no number"), 1),
-    ],
-)
-def test_exit_codes(server: Any, task: Doing, code: int) -> None:
-    worker = started(server, task)
-    assert worker.exit_code() == code
-    assert worker.pid is not None
-    assert gone(worker.pid)
-    worker.end()
+    ):
+        worker = started(server, task)
+        assert worker.exit_code() == code
+        assert worker.pid is not None
+        assert gone(worker.pid)
+        worker.end()
 
 
 def test_a_worker_takes_over_the_surroundings_of_its_run(server, tmp_path, monkeypatch) -> None:

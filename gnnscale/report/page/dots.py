@@ -1,0 +1,167 @@
+"""Dots of jobs in rows, one for each choice of some options, with mean and deviation."""
+
+import math
+import statistics
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from gnnscale.core import one_line
+from gnnscale.report.page import svg
+from gnnscale.report.page.svg import Axis, number, ticks
+
+_WIDTH, _MARGIN = 560.0, 12.0
+#: Pixels of a character of a label and of a figure, and those that a plot has at least.
+_CHARACTER, _DIGIT, _NARROWEST = 6.7, 7.0, 60.0
+#: Characters of a row's label in a line, beside its dots.
+_LABEL = 36
+#: Pixels of a line of a label, and of a row beyond its lines.
+_LINE, _GAP = 15, 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Jobs with one choice of some options."""
+
+    label: str  #: the choice
+    values: Sequence[float]  #: a figure of each job that has it
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values, of which there is one at least."""
+        return statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of a sample; None for a single value."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    def words(self, form: Callable[[Any], str]) -> str:
+        """Return the mean and the deviation."""
+        deviation = self.deviation
+        return form(self.mean) if deviation is None else f"{form(self.mean)} ± {form(deviation)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """What a plot is of."""
+
+    form: Callable[[Any], str]  #: how a value is written
+    low: float = -math.inf  #: the least value that makes sense
+    high: float = math.inf  #: the greatest value that makes sense
+    seconds: bool = False  #: whether it is a time, whose axis begins at 0 and has a unit
+
+    def axis(self, rows: Sequence[Row]) -> Axis:
+        """Return the axis of ``rows``: within what makes sense, and with all values."""
+        values = [value for row in rows for value in row.values]
+        ends = [*values, *(end for row in rows for end in _ends(row))]
+        low, high = min(ends), max(ends)
+        if self.seconds:
+            low = min(0.0, low)
+        elif low == high and self.low == 0:
+            # A single value says most on the whole scale.
+            low, high = min(0.0, low), high if self.high == math.inf else max(high, self.high)
+        room = 0.04 * (high - low)
+        return Axis(
+            title="",
+            low=min(min(values), max(self.low, low - room)),
+            high=max(max(values), min(self.high, high + room)),
+        )
+
+    def words(self, row: Row) -> str:
+        """Return a row's mean and deviation, both in the unit of the mean."""
+        if not self.seconds or row.deviation is None:
+            return row.words(self.form)
+        mean, unit = self.form(row.mean).split(" ")
+        decimals = len(mean.partition(".")[2])
+        deviation = row.deviation * (1e3 if unit == "ms" else 1.0)
+        return f"{mean} ± {deviation:,.{decimals}f} {unit}"
+
+    def ticks(self, axis: Axis) -> list[tuple[float, str]]:
+        """Return values on the axis with their labels."""
+        if not self.seconds:
+            return ticks(axis.low, axis.high, 5)
+        unit, factor = ("ms", 1e3) if axis.high < 1 else ("s", 1.0)
+        found = ticks(axis.low * factor, axis.high * factor, 4)
+        return [(value / factor, f"{label} {unit}") for value, label in found]
+
+
+def dot_plot(title: str, rows: Sequence[Row], quantity: Quantity) -> str:
+    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
+
+    A row's label is left of its dots, and its figures are right of them. The element's label says
+    the same in words.
+    """
+    axis = quantity.axis(rows)
+    wrapped = [_lines(row.label) for row in rows]
+    figures = [quantity.words(row) for row in rows]
+    longest = max((len(line) for lines in wrapped for line in lines), default=0)
+    left = _MARGIN + _CHARACTER * longest + 8
+    right = max(_WIDTH - _MARGIN - _DIGIT * max(map(len, figures)) - 12, left + _NARROWEST)
+    heights = [_LINE * max(1, len(lines)) + _GAP for lines in wrapped]
+    floor = sum(heights) + 4
+
+    def across(value: float) -> float:
+        return left + axis.part(value) * (right - left)
+
+    parts = []
+    for value, label in quantity.ticks(axis):
+        parts.append(f'<path class="grid" d="M{number(across(value))} 4V{floor}"/>')
+        parts.append(svg.text(across(value), floor + 16, label, anchor="middle"))
+    top = 2.0
+    for row, lines, words, height in zip(rows, wrapped, figures, heights, strict=True):
+        middle = top + height / 2
+        first = middle + 4 - _LINE * (len(lines) - 1) / 2
+        for i, line in enumerate(lines):
+            parts.append(svg.text(_MARGIN, first + _LINE * i, line, css="title"))
+        parts.append(svg.text(_WIDTH - _MARGIN, middle + 4, words, anchor="end", css="strong"))
+        parts += _marks(row, axis, middle, across)
+        top += height
+    told = "; ".join(
+        f"{row.label} {words} ({_num_jobs(len(row.values))})"
+        for row, words in zip(rows, figures, strict=True)
+    )
+    return (
+        f'<svg class="dots" viewBox="0 0 {_WIDTH:g} {floor + 24}" role="img" '
+        f'aria-label="{escape(one_line(title, 400))}: {escape(told)}">{"".join(parts)}</svg>'
+    )
+
+
+def _lines(label: str) -> list[str]:
+    """The lines of a label: an option is broken only if it is longer than a line."""
+    whole = textwrap.wrap(label, _LABEL, break_long_words=False, break_on_hyphens=False)
+    return [piece for line in whole for piece in textwrap.wrap(line, _LABEL)]
+
+
+def _num_jobs(num_jobs: int) -> str:
+    return "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
+
+
+def _ends(row: Row) -> tuple[float, float]:
+    deviation = row.deviation or 0.0
+    return row.mean - deviation, row.mean + deviation
+
+
+def _marks(row: Row, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
+    """A dot for each job, and a bar for mean and deviation if there are several.
+
+    A bar that leaves the axis is cut off, without a mark at its end.
+    """
+    y = number(middle)
+    drawn = []
+    if row.deviation is not None:
+        ends = _ends(row)
+        low, high = (number(across(min(max(end, axis.low), axis.high))) for end in ends)
+        drawn.append(f'<path class="spread d-0" d="M{low} {y}H{high}"/>')
+        drawn += [
+            f'<path class="spread d-0" d="M{number(across(end))} {middle - 4:g}v8"/>'
+            for end in ends
+            if axis.low <= end <= axis.high
+        ]
+        drawn.append(f'<path class="mean d-0" d="M{number(across(row.mean))} {middle - 7:g}v14"/>')
+    dots = (
+        f'<circle class="point d-0" cx="{number(across(v))}" cy="{y}" r="3.5"/>' for v in row.values
+    )
+    return [*drawn, *dots]
