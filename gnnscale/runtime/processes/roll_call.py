@@ -34,9 +34,9 @@ _NEVER = timedelta(days=7)
 class RollCall:
     """Finds out which process is gone once the connections of some are closed.
 
-    Whoever loses a process closes its own connections, so that the next one may lose a process
-    that is there. So it calls all of them. Each answers from a separate thread, or has left the
-    reason for which it ended. Who hears first from all, or waited long enough, decides for all.
+    A process that loses another one closes its own connections, so that the next one may lose a
+    process that is there. So it calls all of them. Each answers from a separate thread, or has left
+    the reason for which it ended. The first one that knows decides for all.
     """
 
     def __init__(self, group: Group, names: Sequence[str], *, job: int) -> None:
