@@ -151,12 +151,14 @@ def _lost(names: Sequence[str], reason: str) -> str:
 
 def _in_time(work: Callable[[], object]) -> bool:
     """Do ``work`` with the store in a thread; False if it fails, or takes too long."""
-    done = threading.Event()
+    over, done = threading.Event(), threading.Event()
 
     def try_to() -> None:
         with suppress(RuntimeError):
             work()
             done.set()
+        over.set()
 
     threading.Thread(target=try_to, name="roll-call", daemon=True).start()
-    return done.wait(_STORE_S)
+    over.wait(_STORE_S)
+    return done.is_set()

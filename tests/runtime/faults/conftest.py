@@ -27,7 +27,7 @@ class Plan:
     program: Sequence[str] = ("-m", "gnnscale")
 
 
-OPTION, DEVICES = OF_THE_FAULTS["hybrid_emulated"]
+(OPTION,), DEVICES = OF_THE_FAULTS["hybrid_emulated"]
 PLANS = {
     "hybrid": Plan(options=(OPTION, "device_plan.split=[40,24]"), devices=DEVICES),
     # The same with a kind of device from outside the package, which computes in its own thread.
