@@ -7,8 +7,8 @@ disturbs, on one machine. Needs root, ip of iproute2, and unshare.
 
     python scripts/lost_machines.py [--kills 20] [--seed 0] [--disk own] [--loss 5] [--what ...]
 
-With ``--rows divided`` each machine has a part of the rows (``features=shared``), which is lost with
-it. The run continues once all parts are there again. Otherwise it ends, as it does with
+With ``--rows divided`` each machine has a part of the rows (``features=shared``), which is lost
+with it. The run continues once all parts are there again. Otherwise it ends, as it does with
 ``--restarts 0``: every process that is left names the lost one, and nothing remains.
 """
 
