@@ -198,12 +198,16 @@ def _end(network: Network, trial: Trial, agents: dict[str, subprocess.Popen[byte
     left = {name: each for name, each in agents.items() if name != trial.lost}
     _until(lambda: all(each.poll() is not None for each in left.values()), agents, "did not end")
     trial.seconds = time.monotonic() - began
+    silent = []
     for name in left:
         lines = trial.log(name).read_text().splitlines()
         if not any(re.match(trial.cause, line) for line in lines):
-            trial.wrong.append(f"{name} does not name {trial.lost}")
+            silent.append(name)
         if trial.restarts and not any("no machine has part " in line for line in lines):
             trial.wrong.append(f"{name} does not name the part")
+    # Once one has ended, torchrun interrupts the others to start them again.
+    if len(silent) > (1 if trial.restarts else 0):
+        trial.wrong.append(f"{' and '.join(silent)} do not name {trial.lost}")
     if trial.what == "stopped":
         # A stopped process does nothing. Once it continues, its connections are closed.
         for pid in network.pids(trial.lost):
