@@ -3,33 +3,45 @@
 
 The machines are network namespaces that a bridge joins, and torchrun's store is in a fourth one.
 The run has to continue with those that are left, and to end with the weights of a run that nothing
-disturbs, on one machine. Needs root, and ip of iproute2.
+disturbs, on one machine. Needs root, ip of iproute2, and unshare.
 
     python scripts/lost_machines.py [--kills 20] [--seed 0] [--disk own] [--loss 5] [--what ...]
+
+With ``--rows divided`` each machine has a part of the rows (``features=shared``), which is lost
+with it. The run continues once all parts are there again. Otherwise it ends, as it does with
+``--restarts 0``: every process that is left names the lost one, and nothing remains.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from faults.processes import elapsed, look_at, shared_memory
+from faults.machines import (
+    MACHINES,
+    STORE_ADDRESS,
+    STORE_PORT,
+    STORE_PROGRAM,
+    Network,
+    address,
+    ip,
+    kill,
+    suppress_gone,
+)
+from faults.processes import elapsed, shared_memory
 
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
-#: Machines that train, and their addresses; those of the bridge and the store come last.
-MACHINES = ("a", "b", "c")
-STORE_ADDRESS, STORE_PORT = "10.213.8.1", 29400
 #: Options of the run; ``cpu_each`` has a device for each machine that is there.
 OPTIONS = (
     *("dataset.num_vertices=20000", "dataset.num_edges=200000", "dataset.num_features=128"),
@@ -42,135 +54,16 @@ OPTIONS = (
 #: A machine counts as lost after three seconds without a sign of life.
 RENDEZVOUS = "is_host=false,last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
 #: What can be lost: all processes of a machine, torchrun's alone, the worker alone, the network;
-#: or a machine that comes back after it was killed; or nothing.
-KINDS = ("machine", "torchrun", "worker", "network", "return", "nothing")
+#: or the worker stops, or a machine comes back after it was killed; or nothing is lost.
+KINDS = ("machine", "torchrun", "worker", "network", "stopped", "return", "nothing")
 #: Those after which all three machines are there at the end.
-STAYING = ("worker", "return", "nothing")
+STAYING = ("worker", "stopped", "return", "nothing")
+#: Seconds after which a worker that stopped is given up.
+STALL_LIMIT_S = 10
 #: Largest difference of a weight that rounding in another order explains.
 TOLERANCE = 1e-5
 #: Seconds after which a run counts as stuck.
 GIVE_UP_S = 240.0
-STORE_PROGRAM = f"""
-import time
-from torch.distributed import TCPStore
-store = TCPStore("{STORE_ADDRESS}", {STORE_PORT}, is_master=True, wait_for_workers=False)
-time.sleep(100_000)
-"""
-
-
-#: A switch that loses frames: this kernel may lack what ``tc`` needs for that. It hands on the
-#: header in which the system says what a network card would do with a frame.
-SWITCH_PROGRAM = """
-import random, select, socket, sys
-lost, chance, ports, places = float(sys.argv[1]), random.Random(0), {}, {}
-for name in sys.argv[2:]:
-    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
-    port.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
-    port.bind((name, 0))
-    ports[port.fileno()] = port
-while True:
-    for number in select.select(list(ports), [], [])[0]:
-        frame, (_, _, kind, *_) = ports[number].recvfrom(1 << 17)
-        if kind == socket.PACKET_OUTGOING or chance.random() < lost:
-            continue
-        target, source = frame[10:16], frame[16:22]
-        places[source] = number
-        for other in [places[target]] if target in places else ports:
-            if other != number:
-                ports[other].send(frame)
-"""
-
-
-@dataclass
-class Network:
-    """Namespaces for the machines and the store, and what runs in them."""
-
-    loss: float = 0.0  #: part of the frames that get lost
-    names: dict[str, str] = field(default_factory=dict)
-
-    def __enter__(self) -> "Network":
-        for name in ("s", *MACHINES):
-            self.names[name] = f"gnnscale-{os.getpid()}-{name}"
-            ip("netns", "add", self.names[name])
-            ip("-n", self.names[name], "link", "set", "lo", "up")
-        store = self.names["s"]
-        kind = ("veth", "peer", "name", "to-s") if self.loss else ("bridge",)
-        ip("-n", store, "link", "add", "bridge", "type", *kind)
-        ip("-n", store, "address", "add", f"{STORE_ADDRESS}/24", "dev", "bridge")
-        ip("-n", store, "link", "set", "bridge", "up")
-        for number, name in enumerate(MACHINES):
-            there = f"to-{name}"
-            peer = ("type", "veth", "peer", "name", "eth0", "netns", self.names[name])
-            ip("-n", store, "link", "add", there, *peer)
-            ip("-n", store, "link", "set", there, "up")
-            if not self.loss:
-                ip("-n", store, "link", "set", there, "master", "bridge")
-            ip("-n", self.names[name], "address", "add", f"{address(number)}/24", "dev", "eth0")
-            ip("-n", self.names[name], "link", "set", "eth0", "up")
-        if self.loss:
-            ip("-n", store, "link", "set", "to-s", "up")
-            ports = ("to-s", *(f"to-{name}" for name in MACHINES))
-            self.begin("s", "-c", SWITCH_PROGRAM, str(self.loss), *ports)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in self.names:
-            self.kill(name)
-            ip("netns", "delete", self.names[name])
-
-    def pids(self, name: str) -> list[int]:
-        """Return the processes of a machine that are alive."""
-        command = ("ip", "netns", "pids", self.names[name])
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = {int(pid): look_at(int(pid)) for pid in output.split()}
-        return [pid for pid, each in found.items() if each is not None and each[2] not in "ZX"]
-
-    def kill(self, name: str) -> None:
-        """Kill everything on a machine, as a failing power supply would."""
-        for pid in self.pids(name):
-            kill(pid)
-
-    def worker(self, name: str) -> int | None:
-        """Return the process of a machine that trains, None without one."""
-        for pid in self.pids(name):
-            with suppress_gone():
-                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                if any(each.startswith(b"TORCHELASTIC_RUN_ID=") for each in variables):
-                    return pid
-        return None
-
-    def begin(self, name: str, *command: str, **variables: str) -> subprocess.Popen[bytes]:
-        """Start Python on a machine."""
-        line = ["ip", "netns", "exec", self.names[name], sys.executable, *command]
-        with open(variables.get("LOG", os.devnull), "ab") as log:
-            return subprocess.Popen(line, env=os.environ | variables, stdout=log, stderr=log)
-
-    def sockets(self) -> list[str]:
-        """Return the listening sockets of all machines."""
-        found = []
-        for name in MACHINES:
-            command = ("ip", "netns", "exec", self.names[name], "cat", "/proc/net/tcp")
-            lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found += [line for line in lines.splitlines() if line.split()[3] == "0A"]
-        return found
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(("ip", *arguments), check=True)
-
-
-def address(number: int) -> str:
-    return f"10.213.8.{11 + number}"
-
-
-def kill(pid: int) -> None:
-    with suppress_gone():
-        os.kill(pid, signal.SIGKILL)
-
-
-def suppress_gone() -> suppress:
-    """Return what ignores that a process has ended meanwhile."""
-    return suppress(ProcessLookupError, FileNotFoundError, PermissionError)
 
 
 @dataclass(kw_only=True)
@@ -180,15 +73,47 @@ class Trial:
     number: int
     what: str  #: one of ``KINDS``
     lost: str  #: the machine
-    at: float  #: seconds after its first checkpoint
+    at: float  #: steps, of which there is a checkpoint by then
     folder: Path
     disk: str
+    stores: Path | None  #: has those of the parts; None if each machine has all rows
+    restarts: int  #: how often torchrun starts the processes again
     was_first: bool = False  #: whether rank 0 was there
     continued: str = ""  #: how the run continued
     seconds: float = 0.0  #: from the loss until the run resumes from a checkpoint
     difference: float = float("nan")  #: largest, of a weight
     left: list[str] = field(default_factory=list)  #: what remained
     wrong: list[str] = field(default_factory=list)
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether the run cannot continue without what is lost."""
+        if self.restarts == 0:
+            return self.what != "nothing"
+        return self.stores is not None and self.what not in STAYING
+
+    @property
+    def numbers(self) -> str:
+        """How many machines torchrun may begin with again."""
+        return "3" if self.restarts == 0 or (self.stores and self.what in STAYING) else "2:3"
+
+    @property
+    def cause(self) -> str:
+        """What each process that is left has to say, as a regular expression."""
+        worker = rf"worker cpu:\d on {self.lost}"
+        found = rf"lost {worker} \("
+        if self.what == "stopped":
+            return rf"{worker} \(process \d+, stopped\) has given no sign of life"
+        if self.what == "torchrun":
+            found += rf"|{worker} has ended \(interrupted\)"
+        if self.lost == "a" and self.restarts == 0:
+            # Its torchrun, which ends with the worker, has the store in which processes meet.
+            found += f"|lost torchrun's store at {address(0)}:"
+        return found
+
+    def log(self, machine: str) -> Path:
+        """Return the file that has what the processes of a machine have printed."""
+        return self.folder / f"{machine}.log"
 
     def directory(self, machine: str) -> Path:
         """Return the run directory of a machine."""
@@ -204,15 +129,25 @@ def start(network: Network, trial: Trial, name: str) -> subprocess.Popen[bytes]:
     """Start torchrun on a machine."""
     temporary = trial.folder / f"tmp-{name}"
     temporary.mkdir(parents=True, exist_ok=True)
-    torchrun = (
-        *("-m", "torch.distributed.run", "--nnodes=2:3", "--nproc-per-node=1", "--max-restarts=5"),
-        *("--rdzv-backend=c10d", f"--rdzv-endpoint={STORE_ADDRESS}:{STORE_PORT}"),
-        *(f"--rdzv-id=trial-{trial.number}", f"--rdzv-conf={RENDEZVOUS}"),
-        f"--local-addr={address(MACHINES.index(name))}",
-    )
-    train = ("-m", "gnnscale", "train", *OPTIONS, f"output={trial.directory(name)}")
+    number = MACHINES.index(name)
+    torchrun = ["-m", "torch.distributed.run", f"--nnodes={trial.numbers}", "--nproc-per-node=1"]
+    torchrun.append(f"--max-restarts={trial.restarts}")
+    if trial.restarts:
+        torchrun += ["--rdzv-backend=c10d", f"--rdzv-endpoint={STORE_ADDRESS}:{STORE_PORT}"]
+        torchrun += [f"--rdzv-id=trial-{trial.number}", f"--rdzv-conf={RENDEZVOUS}"]
+        torchrun.append(f"--local-addr={address(number)}")
+    else:
+        torchrun += [f"--node-rank={number}", f"--master-addr={address(0)}", "--master-port=29500"]
+    options = [*OPTIONS, f"output={trial.directory(name)}"]
+    if trial.stores is not None:
+        options = [each for each in options if not each.startswith("dataset.")]
+        options += ["dataset=store", f"dataset.store={trial.stores / str(number)}"]
+        options.append("features=shared")
+    if trial.what == "stopped":
+        options.append(f"runtime.stall_limit_s={STALL_LIMIT_S}")
+    train = ("-m", "gnnscale", "train", *options)
     variables = {"GLOO_SOCKET_IFNAME": "eth0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    variables |= {"TMPDIR": str(temporary), "LOG": str(trial.folder / f"{name}.log")}
+    variables |= {"TMPDIR": str(temporary), "LOG": str(trial.log(name))}
     return network.begin(name, *torchrun, *train, **variables)
 
 
@@ -222,19 +157,16 @@ def run(network: Network, trial: Trial, expected: dict[str, torch.Tensor]) -> No
     before = shared_memory()
     agents = {name: start(network, trial, name) for name in MACHINES}
     try:
-        _until(lambda: any(_checkpoints(trial)), agents, "no checkpoint")
-        time.sleep(trial.at)
+        _until(lambda: _is_reached(trial), agents, "no checkpoint")
+        time.sleep(trial.at % 1 * 0.1)  # anywhere in a step
         first = trial.directory(trial.lost) / "steps.jsonl"
         trial.was_first = trial.disk == "own" and first.exists()
         _lose(network, trial)
-        began = time.monotonic()
-        if trial.what != "nothing":
-            _until(lambda: trial.times_resumed() > 0, agents, "not resumed")
-        trial.seconds = time.monotonic() - began
-        if trial.what == "return":
-            agents[trial.lost] = start(network, trial, trial.lost)
-        _until(lambda: _over(agents, trial), agents, "did not end")
-        _compare(trial, expected)
+        if trial.has_to_end:
+            _end(network, trial, agents)
+        else:
+            _continue(network, trial, agents)
+            _compare(trial, expected)
     except TimeoutError as error:
         trial.wrong.append(str(error))
     if trial.what == "network":
@@ -247,6 +179,43 @@ def run(network: Network, trial: Trial, expected: dict[str, torch.Tensor]) -> No
         agent.wait()
 
 
+def _continue(network: Network, trial: Trial, agents: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Wait until the run has resumed and ended; a machine that returns may have to do so before."""
+    began = time.monotonic()
+    if trial.what == "return" and trial.stores is not None:
+        agents[trial.lost] = start(network, trial, trial.lost)
+    if trial.what != "nothing":
+        _until(lambda: trial.times_resumed() > 0, agents, "not resumed")
+    trial.seconds = time.monotonic() - began
+    if trial.what == "return" and trial.stores is None:
+        agents[trial.lost] = start(network, trial, trial.lost)
+    _until(lambda: _over(agents, trial), agents, "did not end")
+
+
+def _end(network: Network, trial: Trial, agents: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Wait until all that is left has ended, and look for what it says."""
+    began = time.monotonic()
+    left = {name: each for name, each in agents.items() if name != trial.lost}
+    _until(lambda: all(each.poll() is not None for each in left.values()), agents, "did not end")
+    trial.seconds = time.monotonic() - began
+    silent = []
+    for name in left:
+        lines = trial.log(name).read_text().splitlines()
+        if not any(re.match(trial.cause, line) for line in lines):
+            silent.append(name)
+        if trial.restarts and not any("no machine has part " in line for line in lines):
+            trial.wrong.append(f"{name} does not name the part")
+    # Once one has ended, torchrun interrupts the others to start them again.
+    if len(silent) > (1 if trial.restarts else 0):
+        trial.wrong.append(f"{' and '.join(silent)} do not name {trial.lost}")
+    if trial.what == "stopped":
+        # A stopped process does nothing. Once it continues, its connections are closed.
+        for pid in network.pids(trial.lost):
+            with suppress_gone():
+                os.kill(pid, signal.SIGCONT)
+    trial.continued = "ended"
+
+
 def _lose(network: Network, trial: Trial) -> None:
     if trial.what == "network":
         ip("-n", network.names[trial.lost], "link", "set", "eth0", "down")
@@ -255,14 +224,21 @@ def _lose(network: Network, trial: Trial) -> None:
     elif trial.what != "nothing":
         worker = network.worker(trial.lost)
         others = [pid for pid in network.pids(trial.lost) if pid != worker]
+        if trial.what == "stopped" and worker is not None:
+            os.kill(worker, signal.SIGSTOP)
+            return
         for pid in others if trial.what == "torchrun" else [worker]:
             if pid is not None:
                 kill(pid)
 
 
-def _checkpoints(trial: Trial) -> list[Path]:
-    files = {trial.directory(each) / "checkpoints" / "last.safetensors" for each in MACHINES}
-    return [file for file in files if file.exists()]
+def _is_reached(trial: Trial) -> bool:
+    """Whether the run is at the step at which it loses a machine, and has a checkpoint."""
+    folders = {trial.directory(each) for each in MACHINES}
+    steps = [each / "steps.jsonl" for each in folders]
+    done = max((each.read_bytes().count(b"\n") for each in steps if each.exists()), default=0)
+    saved = any((each / "checkpoints" / "last.safetensors").exists() for each in folders)
+    return saved and done >= trial.at
 
 
 def _over(agents: dict[str, subprocess.Popen[bytes]], trial: Trial) -> bool:
@@ -301,7 +277,8 @@ def _compare(trial: Trial, expected: dict[str, torch.Tensor]) -> None:
 
 
 def _look_for_rests(network: Network, trial: Trial, before: set[str]) -> None:
-    deadline = time.monotonic() + 10
+    # torchrun kills a worker that does not end by itself after 30 s.
+    deadline = time.monotonic() + (60 if trial.what == "stopped" else 10)
     while any(network.pids(name) for name in MACHINES) and time.monotonic() < deadline:
         time.sleep(0.2)
     pids = [pid for name in MACHINES for pid in network.pids(name)]
@@ -309,7 +286,7 @@ def _look_for_rests(network: Network, trial: Trial, before: set[str]) -> None:
     trial.left += [f"socket {each}" for each in network.sockets()]
     trial.left += [f"/dev/shm/{each}" for each in shared_memory() - before]
     for name in MACHINES:
-        if name != trial.lost or trial.what in STAYING:
+        if name != trial.lost or (trial.what in STAYING and not trial.has_to_end):
             files = trial.directory(name).glob("checkpoints/.*")
             trial.left += [
                 str(each) for each in (*files, *(trial.folder / f"tmp-{name}").glob("gnn*"))
@@ -323,12 +300,31 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     return dict(load_checkpoint(directory / "checkpoints" / "last.safetensors")["model"])
 
 
-def reference(folder: Path) -> tuple[dict[str, torch.Tensor], float]:
-    """Train without losses on one machine; return the weights, and the seconds of all epochs."""
+def reference(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
+    """Train without losses on one machine; return the weights, and the number of steps."""
     command = (sys.executable, "-m", "gnnscale", "train", *OPTIONS, f"output={folder}")
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    summary = json.loads((folder / "summary.json").read_text())
-    return weights(folder), summary["epochs"] * summary["epoch_time_s"]["mean"]
+    return weights(folder), (folder / "steps.jsonl").read_bytes().count(b"\n")
+
+
+def divide(folder: Path) -> Path:
+    """Write a store for each machine, which has its part of the rows, and return their folder."""
+    dataset = [each for each in OPTIONS if each.startswith("dataset.")]
+    options = ["partitioner=hash", f"partitioner.num_parts={len(MACHINES)}", "part_stores=rows"]
+    command = (sys.executable, "-m", "gnnscale", "partition", *dataset, *options)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run((*command, f"partitioner.store={folder}"), check=True, **quiet)
+    return folder / "rows"
+
+
+def _take_own_shared_memory() -> None:
+    """Begin again with a /dev/shm that other programs do not use, unless this has happened."""
+    if os.environ.get("OWN_SHARED_MEMORY") == "yes":
+        return
+    os.environ["OWN_SHARED_MEMORY"] = "yes"
+    program = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+    command = ("unshare", "--mount", "sh", "-c", program, "sh", sys.executable, *sys.argv)
+    os.execvp(command[0], command)
 
 
 def table(trials: Sequence[Trial]) -> str:
@@ -353,12 +349,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of machines and times")
     parser.add_argument("--loss", type=float, default=0.0, help="percent of frames that get lost")
     parser.add_argument("--disk", choices=("own", "shared"), default="own")
+    parser.add_argument("--rows", choices=("everywhere", "divided"), default="everywhere")
+    parser.add_argument("--restarts", type=int, default=5, help="torchrun's --max-restarts")
     parser.add_argument(
         "--what", default="machine,torchrun,worker", help="any of " + ",".join(KINDS)
     )
     parser.add_argument("--keep", type=Path, help="a new folder for runs and logs")
     options = parser.parse_args(arguments)
     chance, kinds = random.Random(options.seed), options.what.split(",")
+    _take_own_shared_memory()
     os.environ |= {"OMP_NUM_THREADS": "1"}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of what cleans up
     trials: list[Trial] = []
@@ -367,12 +366,14 @@ def main(arguments: Sequence[str]) -> int:
         folder = options.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
         os.environ["GNNSCALE_HOME"] = str(folder / "home")
-        expected, seconds = reference(folder / "alone")
+        expected, num_steps = reference(folder / "alone")
+        stores = divide(folder / "parts") if options.rows == "divided" else None
         store = network.begin("s", "-c", STORE_PROGRAM)
         for number in range(options.kills):
             what, lost = kinds[number % len(kinds)], chance.choice(MACHINES)
-            at = chance.uniform(0, 0.5 * seconds)
+            at = chance.uniform(0, 0.5 * num_steps)
             place = {"folder": folder / f"trial-{number}", "disk": options.disk}
+            place |= {"stores": stores, "restarts": options.restarts}
             trial = Trial(number=number, what=what, lost=lost, at=at, **place)
             run(network, trial, expected)
             trials.append(trial)

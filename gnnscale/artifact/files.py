@@ -248,7 +248,9 @@ def check_space(what: object, folder: Path, *, memory: int = 0, disk: int = 0) -
     if memory > _SMALL and memory > (available := hardware.find_machine().memory.available):
         found.append(f"{size(memory)} of memory, and {size(available)} are available")
     if disk > (free := shutil.disk_usage(folder).free):
-        found.append(f"{size(disk)} of disk, and {size(free)} are free")
+        # The folder itself may be hidden, until it is whole.
+        place = folder.parent if folder.name.startswith(".") else folder
+        found.append(f"{size(disk)} of disk, and {size(free)} are free in {place}")
     if found:
         raise NoSpaceError(f"{what}: needs {'; '.join(found)}")
 

@@ -114,7 +114,8 @@ class Kind:
         try:
             size = file_bytes(file)
         except GraphError:
-            if os.path.exists(file):  # False for a path that cannot be one
+            closed = os.path.isdir(path) and not os.access(path, os.X_OK)
+            if closed or os.path.exists(file):  # False for a path that cannot be one
                 raise
             raise GraphError(f"{path}: not a {self.name}, it has no {self.header}") from None
         if size > self.max_bytes:
@@ -194,6 +195,8 @@ class Kind:
                     )
             return array
         except GraphError as error:
+            if os.path.exists(file) and not os.access(file, os.R_OK):
+                raise  # making it again is no remedy
             raise self.worded(file.parent, error) from None
 
     def check_same(

@@ -55,6 +55,9 @@ gnnscale --version
 def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
     arguments = sys.argv[1:]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # torch would warn of each lost connection, with a trace of its C++ code.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
         return cli_arguments.complete(arguments, COMMANDS, _run)
     if not arguments or arguments[0] in ("-h", "--help"):

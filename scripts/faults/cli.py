@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import faults
@@ -27,16 +28,22 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python scripts/faults", **texts)
     parser.add_argument("--kills", type=int, default=20, help="kill -9 of workers, in all")
     parser.add_argument("--seed", type=int, default=0, help="of workers and times")
+    parser.add_argument("--plans", default=",".join(PLANS), help="some of these")
+    parser.add_argument("--only-kills", action="store_true", help="and no other fault")
     options = parser.parse_args(arguments)
+    chosen = options.plans.split(",")
     chance = random.Random(options.seed)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="gnnscale-faults-") as temporary:
-        for position, name in enumerate(PLANS):
-            devices, names = PLANS[name]
-            plan = Plan(Path(temporary), name, (*OPTIONS, devices), names)
+        for position, name in enumerate(chosen):
+            of_plan, names = PLANS[name]
+            plan = Plan(Path(temporary), name, (*OPTIONS, *of_plan), names)
             plan.measure()
-            kills = (options.kills + position) // len(PLANS)
-            outcomes += disturb_and_resume(plan, faults_of(plan, kills, chance))
+            kills = (options.kills + position) // len(chosen)
+            planned = faults_of(plan, kills, chance)
+            outcomes += disturb_and_resume(
+                plan, islice(planned, kills if options.only_kills else None)
+            )
     print(table(outcomes))
     return 1 if any(outcome.wrong for outcome in outcomes) else 0
 

@@ -15,10 +15,15 @@ ACCELERATOR = (
     "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
     "link_bandwidth:1e9,launch_s:4e-3}"
 )
-#: Options of a plan's devices, and their names.
+HYBRID = f"device_plan.devices=[cpu,{ACCELERATOR}]"
+#: Options of a plan, and the names of its devices. Those of the disk hold a part of its rows.
 PLANS = {
-    "hybrid_emulated": (f"device_plan.devices=[cpu,{ACCELERATOR}]", ("cpu:0", "emulated:1")),
-    "cpu_x2": ("device_plan.devices=[cpu,cpu]", ("cpu:0", "cpu:1")),
+    "hybrid_emulated": ((HYBRID,), ("cpu:0", "emulated:1")),
+    "cpu_x2": (("device_plan.devices=[cpu,cpu]",), ("cpu:0", "cpu:1")),
+    "disk": (
+        ("device_plan.devices=[cpu,cpu]", "features=disk", "features.memory_bytes=8e6"),
+        ("cpu:0", "cpu:1"),
+    ),
 }
 #: The split is kept, so that weights can be compared.
 OPTIONS = (

@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,3 +151,24 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         tiny().save(tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
+
+
+#: Root may read everything, unless it gives these capabilities away.
+WITHOUT = "-dac_override,-dac_read_search"
+AS_USER = ("setpriv", f"--bounding-set={WITHOUT}", f"--inh-caps={WITHOUT}")
+
+
+@pytest.mark.parametrize("closed", ["features.npy", "meta.json", "."])
+def test_what_may_not_be_read_is_not_to_be_made_again(closed: str, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    tiny().save(path)
+    (path / closed).chmod(0)
+    program = "import sys; from gnnscale.graph import Graph; Graph.open(sys.argv[1])"
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(
+        [*AS_USER, *command] if os.geteuid() == 0 else command, capture_output=True, text=True
+    )
+    (path / closed).chmod(0o700)
+    file = "meta.json" if closed == "." else closed
+    line = f"gnnscale.core.errors.GraphError: {path / file}: cannot be read (Permission denied)"
+    assert done.stderr.splitlines()[-1] == line

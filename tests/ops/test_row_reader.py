@@ -4,12 +4,14 @@ import errno
 import gc
 import mmap
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,59 @@ def test_engine_of_choice(folder: Path) -> None:
     assert (chosen.engine, chosen.direct) == ("io_uring" if direct else "threads", direct)
     cached = opened(folder / "choice", **options, direct=False)
     assert (cached.engine, cached.direct) == ("threads", False)
+
+
+#: Forbids a system call by a filter (seccomp), as containers do, and reads rows.
+FORBIDDEN = """
+import ctypes, struct, sys
+import numpy as np
+from gnnscale import ops
+
+call, path = int(sys.argv[1]), sys.argv[2]
+LOAD, EQUAL, RETURN, ALLOW, EPERM = 0x20, 0x15, 0x06, 0x7FFF0000, 0x50001
+steps = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, call), (RETURN, 0, 0, EPERM), (RETURN, 0, 0, ALLOW)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in steps))
+length_and_steps = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(program))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert prctl(22, 2, length_and_steps) == 0  # PR_SET_SECCOMP
+
+reader = ops.RowReader(path, offset=0, num_rows=64, row_bytes=512, max_gap_bytes=0)
+pool = np.zeros((64, 512), np.uint8)
+order = np.arange(64, dtype=np.int32)
+reader.wait(reader.submit(order, (pool, "uint8"), order))
+assert pool.tobytes() == open(path, "rb").read()
+print(reader.engine)
+"""
+
+
+@pytest.mark.parametrize("call", [425, 426, 427])  # io_uring_setup, _enter and _register
+def test_threads_take_over_if_io_uring_is_forbidden(folder: Path, call: int) -> None:
+    path = folder / "forbidden"
+    path.write_bytes(bytes(range(256)) * 128)
+    command = [sys.executable, "-c", FORBIDDEN, str(call), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("threads", "")
+
+
+def test_threads_take_over_without_descriptors_for_a_ring(folder: Path) -> None:
+    path = folder / "few"
+    path.write_bytes(bytes(64 * 512))
+    options = {"offset": 0, "num_rows": 64, "row_bytes": 512, "max_gap_bytes": 0}
+    descriptors, limits = [], resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(OSError, match="Too many open files"):
+            opened(path, **options)
+        os.close(descriptors.pop())
+        assert opened(path, **options).engine == "threads"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for each in descriptors:
+            os.close(each)
 
 
 def test_neighbours_are_one_request(folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_disk_without_room_is_told_beforehand(home, graph, monkeypatch) -> Non
         preaggregate(GraphSAGE(hidden=8), graph, num_threads=1)
     assert str(error.value) == (
         "aggregating the features of planted-partition for SAGELayer: needs 0.0 MiB of disk, "
-        "and 0.0 MiB are free"
+        f"and 0.0 MiB are free in {home / 'preaggregated'}"
     )
     assert list((home / "preaggregated").iterdir()) == []
 

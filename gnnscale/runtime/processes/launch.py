@@ -42,6 +42,12 @@ _LOOK_S = 1.0
 #: Exit status with which the system's loader ends a process that has no memory for the variables
 #: of a new thread; it has reported that on standard error.
 _LOADER_FAILED = 127
+#: When the system sends a signal.
+_HINTS = {
+    "SIGKILL": "; the system does this when memory runs out",
+    "SIGBUS": "; the system does this when a mapped file, as of the graph store, became shorter, "
+    "or its disk fails",
+}
 #: Which failure is the cause of the others, the likeliest first.
 _CAUSES = ("killed", "memory", "user", "error", "peer")
 
@@ -215,8 +221,7 @@ def _death(process: WorkerProcess) -> Failure:
         message = "ended without a word, and the process that starts workers is gone as well"
     elif code < 0:
         name = signal.Signals(-code).name
-        hint = "; the system does this when memory runs out" if name == "SIGKILL" else ""
-        message = f"killed by {name}{hint}"
+        message = f"killed by {name}{_HINTS.get(name, '')}"
     else:
         message = f"ended without a word, exit status {code}"
     return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
+from gnnscale.core import shown
 from gnnscale.plan.device import process_group_backend
 from gnnscale.runtime import opening, settings
+from gnnscale.runtime.processes.roll_call import RollCall
 from gnnscale.runtime.sync.group import (
     Group,
     hang_up,
@@ -101,13 +104,15 @@ def watching_peers(
     """Follow the other processes of torchrun, and let them follow this one, in a ``with`` block.
 
     Once one of them stalls, every other one hangs up, so that what waits for it raises a
-    ``PeerLostError`` with that reason. torchrun then ends them all.
+    ``PeerLostError`` with that reason. If one is gone, the error of the others names it. torchrun
+    then ends them all.
     """
     OWN.verdict = None
     if group.size == 1:
         yield
         return
-    board = _Board(group, job=job)
+    names = _with_machines(group, names)
+    board, roll_call = _Board(group, job=job), RollCall(group, names, job=job)
     watch, over = _PeerWatch(group.rank, names, limit_s=limit_s), threading.Event()
 
     def follow() -> None:
@@ -126,10 +131,19 @@ def watching_peers(
         thread = threading.Thread(target=follow, name="watch", daemon=True)
         thread.start()
         try:
-            yield
+            with roll_call.answering():
+                yield
         finally:
             over.set()
             thread.join(_LEAVE_S)
+
+
+def _with_machines(group: Group, names: Sequence[str]) -> list[str]:
+    """Return the names of all processes, with those of their machines if these are several."""
+    every = group.broadcast_json([each.decode() for each in group.gather(gethostname().encode())])
+    if group.local_size == group.size:
+        return list(names)
+    return [f"{name} on {shown(host)}" for name, host in zip(names, every, strict=True)]
 
 
 def _end_process(verdict: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +37,9 @@ _TIMEOUT = timedelta(days=7)
 _MAX_MEETING_BYTES = 1 << 18
 #: How long to wait for all processes to appear.
 _RENDEZVOUS = timedelta(minutes=5)
+
+#: What gloo adds to the reasons that it gives: the place in its source, and advice.
+_GLOO_PLACE, _GLOO_ADVICE = re.compile(r"^\[[^\]]*:\d+\] *"), " This is typically caused"
 
 #: Tensors of the last collectives, more than gloo has threads. A thread of gloo lets go of a tensor
 #: after it is done, and if that was the last reference it waits for Python's lock, which
@@ -421,5 +425,13 @@ def _peers() -> Iterator[None]:
         with OWN.waits():
             yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise PeerLostError(OWN.verdict or f"lost the other processes ({reason})") from error
+        raise peer_lost(error) from error
+
+
+def peer_lost(error: RuntimeError) -> PeerLostError:
+    """Return what an error means that ends the work of several processes."""
+    if isinstance(error, PeerLostError):
+        return error
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = _GLOO_PLACE.sub("", reason).partition(_GLOO_ADVICE)[0].rstrip(".")
+    return PeerLostError(OWN.verdict or f"lost the other processes ({reason})")

@@ -22,7 +22,7 @@ from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import Array, Int32Array, IntArray
 from gnnscale.feature.source import SourceReads
-from gnnscale.runtime.sync.group import Group, PeerLostError, hang_up
+from gnnscale.runtime.sync.group import Group, PeerLostError, hang_up, peer_lost
 from gnnscale.runtime.sync.pulse import OWN
 from gnnscale.runtime.sync.row_exchange import (
     NO_MORE,
@@ -372,12 +372,14 @@ class SharedRows:
         except (RuntimeError, MemoryError, ValueError) as error:
             if self._left:
                 return
+            if isinstance(error, RuntimeError):
+                self._fail(peer_lost(error))
+                return
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-            if not isinstance(error, RuntimeError):
-                log.error("features=shared: %s", reason)
-                OWN.verdict = f"the exchange of rows failed ({reason})"
-                hang_up()
-            self._fail(PeerLostError(OWN.verdict or f"lost the other processes ({reason})"))
+            log.error("features=shared: %s", reason)
+            OWN.verdict = f"the exchange of rows failed ({reason})"
+            hang_up()
+            self._fail(PeerLostError(OWN.verdict))
 
     def _fail(self, error: PeerLostError) -> None:
         """Raise the error in all who start exchanges from now on, or wait."""

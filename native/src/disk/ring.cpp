@@ -26,7 +26,7 @@ constexpr uint32_t kSingleMapping = 1u << 0;  // since Linux 5.4
 constexpr uint32_t kPositionGiven = 1u << 3;  // since 5.6, as plain reads
 constexpr uint32_t kGetEvents = 1u << 0;
 constexpr uint8_t kReadFixed = 4, kRead = 22;
-constexpr unsigned kRegisterBuffers = 0, kEnableRings = 12;
+constexpr unsigned kRegisterBuffers = 0, kUnregisterBuffers = 1, kEnableRings = 12;
 constexpr off_t kRingsAt = 0, kEntriesAt = 0x10000000;
 
 struct SubmissionOffsets {
@@ -59,6 +59,8 @@ int setup(unsigned entries, Parameters& parameters) {
 bool register_with(int ring, unsigned what, const void* argument, unsigned count) {
   return syscall(kRegister, ring, what, argument, count) >= 0;
 }
+
+bool is_forbidden(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 template <typename T>
 T* at(void* base, uint32_t offset) {
@@ -107,14 +109,19 @@ Ring::Ring(int fd, const AlignedMemory& memory, unsigned depth) : fd_(fd) {
   try {
     constexpr uint32_t kNeeded = kSingleMapping | kPositionGiven;
     if ((parameters.features & kNeeded) != kNeeded) refuse("reads", EOPNOTSUPP);
+    // A filter of system calls may let rings be made, and not used.
+    const long entered = syscall(kEnter, ring_fd_, 0, 0, 0, nullptr, size_t{0});
+    if (entered < 0 && is_forbidden(errno)) refuse("io_uring_enter", errno);
+    const bool unregistered = register_with(ring_fd_, kUnregisterBuffers, nullptr, 0);
+    if (!unregistered && is_forbidden(errno)) refuse("io_uring_register", errno);
+    // Refused if it is more memory than this process may lock.
+    const iovec all{memory.data(), memory.size()};
+    has_fixed_memory_ = register_with(ring_fd_, kRegisterBuffers, &all, 1);
     map(&parameters);
   } catch (...) {
     ::close(ring_fd_);
     throw;
   }
-  // Refused if it is more memory than this process may lock.
-  const iovec all{memory.data(), memory.size()};
-  has_fixed_memory_ = register_with(ring_fd_, kRegisterBuffers, &all, 1);
 }
 
 void Ring::map(const void* given) {

@@ -27,7 +27,7 @@ class Plan:
     program: Sequence[str] = ("-m", "gnnscale")
 
 
-OPTION, DEVICES = OF_THE_FAULTS["hybrid_emulated"]
+(OPTION,), DEVICES = OF_THE_FAULTS["hybrid_emulated"]
 PLANS = {
     "hybrid": Plan(options=(OPTION, "device_plan.split=[40,24]"), devices=DEVICES),
     # The same with a kind of device from outside the package, which computes in its own thread.
@@ -47,6 +47,14 @@ PLANS["cuda_x2"] = Plan(
 )
 PLANS["hybrid_cuda"] = Plan(
     options=(plan_of("cpu", CUDA), "device_plan.split=[40,24]"), devices=("cpu:0", "cuda:1")
+)
+#: Two processors that read some rows of every step from the disk.
+PLANS["disk"] = Plan(
+    options=(
+        *("device_plan=cpu_x2", "device_plan.split=[4,4]", "batch_size=8"),
+        *("dataset.num_features=64", "features=disk", "features.memory_bytes=160e3"),
+    ),
+    devices=("cpu:0", "cpu:1"),
 )
 # Two processors, each with a part of the graph or some of its columns.
 for each in ("p3", "legion"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,13 @@ def test_a_worker_killed_after_the_server(runs: Any, tmp_path: Path) -> None:
     os.kill(worker.pid, signal.SIGKILL)
     line = runs.ended(run, 1)
     assert line.startswith(f"worker emulated:1: process {worker.pid} ended without a word")
+
+
+def test_the_file_of_the_features_becomes_shorter(runs: Any, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run = runs.until_trained(tmp_path / "run", ENDLESS, f"dataset.store={store}", plan="disk")
+    os.truncate(store / "features.npy", 8192)
+    line = runs.ended(run, 1)
+    assert re.match(
+        rf"worker cpu:[01]: {store}/features\.npy: the file ends within \d+ bytes", line
+    )

@@ -208,6 +208,10 @@ def test_a_class_that_workers_do_not_find_is_named(
     assert observer.events == []
 
 
+SHORTER = (
+    "process 7 killed by SIGBUS; the system does this when a mapped file, as of the graph store, "
+    "became shorter, or its disk fails"
+)
 KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out"
 
 
@@ -218,6 +222,7 @@ KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out
         (127, "memory", "out of memory"),
         (1, "killed", "process 7 ended without a word, exit status 1"),
         (-signal.SIGSEGV, "killed", "process 7 killed by SIGSEGV"),
+        (-signal.SIGBUS, "killed", SHORTER),
         (-signal.SIGKILL, "killed", KILLED),
     ],
 )
