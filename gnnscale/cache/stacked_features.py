@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 import numpy as np
@@ -21,7 +21,7 @@ from gnnscale.cache.belady import Replaced
 from gnnscale.cache.cached_features import count_by_name, found_rows
 from gnnscale.cache.tier.planner import Policy
 from gnnscale.cache.tier.store import ReadyRows, TieredFeatures
-from gnnscale.core import Access, Array, Int32Array, IntArray, Traffic
+from gnnscale.core import Array, Int32Array, IntArray, Traffic
 from gnnscale.feature import FeatureStore
 
 
@@ -256,5 +256,4 @@ class StackedFeatures(FeatureStore):
             counts = [*members, missed]
             self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
         rows = found_rows(counts, own=self._rows.own, row_bytes=self.row_bytes).rows
-        below: Access = self.tier.served(ready).tier
-        return Traffic(rows=rows, tier=below)
+        return replace(self.tier.served(ready), rows=rows)

@@ -239,4 +239,5 @@ class TieredFeatures(FeatureStore):
             link_requests=reads.num_requests,
             waited_us=round(1e6 * ready.waited_s),
         )
-        return Traffic(rows=Access(host_bytes=num_rows * self.row_bytes), tier=tier)
+        rows = Access(host_bytes=num_rows * self.row_bytes)
+        return Traffic(rows=rows, tier=tier, disk=reads.disk)

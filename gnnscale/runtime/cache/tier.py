@@ -98,7 +98,7 @@ def open_tier(
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
     rates = _rates(graph)
     max_gap_bytes = graph.feature_bytes if rates is None else rates.max_gap_bytes
-    source = DiskRows(graph, max_gap_bytes=max_gap_bytes)
+    source = DiskRows.of(graph, max_gap_bytes=max_gap_bytes)
     memory = options.memory_bytes
     if memory is None:
         memory = memory_left(config, graph, sample, group, held_bytes=held_bytes)

@@ -50,7 +50,7 @@ class FeatureReader:
         """
         self._store = store
         self._num_threads = num_threads
-        self._file = DiskRows(graph, max_gap_bytes=_MAX_GAP_BYTES) if store.from_disk else None
+        self._file = DiskRows.of(graph, max_gap_bytes=_MAX_GAP_BYTES) if store.from_disk else None
 
     def start(self, vertices: Array) -> Reading:
         """Begin to read the rows of ``vertices``, ``[n, width]`` float32."""
