@@ -40,10 +40,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def limited_group(memory_bytes: int) -> Iterator[Path]:
-    """Make a control group of this much memory; its ``cgroup.procs`` takes processes."""
+def limited_group(memory_bytes: int, *, name: str = "") -> Iterator[Path]:
+    """Make a control group of this much memory; its ``cgroup.procs`` takes processes.
+
+    Args:
+        name: distinguishes it from others that are there at the same time.
+    """
     version_1 = _CGROUP / "memory" / "memory.limit_in_bytes"
-    folder = (version_1.parent if version_1.exists() else _CGROUP) / f"gnnscale_{os.getpid()}"
+    folder = (version_1.parent if version_1.exists() else _CGROUP) / f"gnnscale_{os.getpid()}{name}"
     limit = "memory.limit_in_bytes" if version_1.exists() else "memory.max"
     try:
         folder.mkdir()

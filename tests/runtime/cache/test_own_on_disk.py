@@ -101,7 +101,7 @@ def test_each_row_comes_from_where_it_is(network: Any, source: Callable[[], OwnO
     assert network.log[-1] == "closed"
 
 
-def test_waiting_for_the_disk_is_told_apart(
+def test_waiting_for_the_disk_is_counted_separately(
     network: Any, source: Callable[[], OwnOnDisk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = source()

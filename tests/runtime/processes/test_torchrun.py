@@ -234,11 +234,21 @@ def test_machines_without_memory_for_a_step_of_rows(start: Start) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("policy", ["belady", pytest.param("match", marks=pytest.mark.long)])
-def test_machines_whose_devices_have_caches(start: Start, tmp_path: Path, policy: str) -> None:
-    divide(start)
+@pytest.mark.parametrize(
+    ("policy", "graph", "memory"),
+    [
+        ("belady", (), "90000"),
+        pytest.param("match", (), "90000", marks=pytest.mark.long),
+        # Own rows are on the disk.
+        pytest.param("belady", WIDE, "2e6", marks=pytest.mark.long),
+    ],
+)
+def test_machines_whose_devices_have_caches(
+    start: Start, tmp_path: Path, policy: str, graph: tuple[str, ...], memory: str
+) -> None:
+    divide(start, *graph)
     devices = plan_of(*[accelerator(host_aggregates=False)] * 2)
-    options = ("features.memory_bytes=90000", devices)
+    options = (f"features.memory_bytes={memory}", devices)
     ratio = ("cache_planner.ratio=0.2",) if policy == "belady" else ()
     cached = (f"cache_planner={policy}", *ratio)
     learnt, runs = [], []
@@ -251,8 +261,9 @@ def test_machines_whose_devices_have_caches(start: Start, tmp_path: Path, policy
     assert learnt[0] == learnt[1]
     assert 0 < runs[1]["network"]["rows"] <= runs[0]["network"]["rows"]
     for each in runs[1]["devices"]:
-        rows, tier = (each["traffic"][name] for name in ("rows", "tier"))
+        rows, tier, disk = (each["traffic"][name] for name in ("rows", "tier", "disk"))
         assert rows["hits"] > 0
+        assert (disk["misses"] > 0) == bool(graph)
         assert tier["hits"] + tier["misses"] == pytest.approx(rows["misses"])
 
 
