@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +81,25 @@ def machines(
                     start_new_session=True,
                 )
             )
-        steps, end = [], time.monotonic() + options.limit_s
-        while len(steps) < options.steps and time.monotonic() < end:
-            time.sleep(0.5)
-            if any(each.poll() for each in started):
-                raise SystemExit((folder.parent / f"{folder.name}-0.log").read_text()[:3000])
-            file = folder / "steps.jsonl"
-            lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-            steps = [json.loads(line) for line in lines if line.endswith("\n")]
-        for each in started:
-            os.killpg(each.pid, signal.SIGKILL)
-            each.wait()
-        # A group is empty some time after its processes have ended.
-        time.sleep(1)
+        try:
+            return first_steps(folder, started, options)
+        finally:
+            for each in started:
+                with suppress(ProcessLookupError):
+                    os.killpg(each.pid, signal.SIGKILL)
+                each.wait()
+
+
+def first_steps(folder: Path, started: list[Any], options: argparse.Namespace) -> Any:
+    """Wait for the first steps, and return them, or as many as there are in time."""
+    steps, end = [], time.monotonic() + options.limit_s
+    while len(steps) < options.steps and time.monotonic() < end:
+        time.sleep(0.5)
+        if any(each.poll() for each in started):
+            raise SystemExit((folder.parent / f"{folder.name}-0.log").read_text()[:3000])
+        file = folder / "steps.jsonl"
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        steps = [json.loads(line) for line in lines if line.endswith("\n")]
     return steps[: options.steps]
 
 
