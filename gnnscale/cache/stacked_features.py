@@ -259,4 +259,4 @@ class StackedFeatures(FeatureStore):
             self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
         rows = found_rows(counts, own=self._rows.own, row_bytes=self.row_bytes).rows
         self.tier.served(ready)
-        return Traffic(rows=rows, tier=ready.access)
+        return Traffic(rows=rows, tier=ready.access, disk=ready.reads.disk)

@@ -102,6 +102,8 @@ class Traffic:
     #: neighbours that the host samples of lists on a disk: hits are in lists that memory holds, the
     #: link is the one to the disk
     neighbors: Access = NO_ACCESS
+    #: the misses of ``tier`` that are read from the disk, if its others come from other machines
+    disk: Access = NO_ACCESS
 
     def __add__(self, other: Traffic) -> Traffic:
         if other is NO_TRAFFIC:
@@ -111,6 +113,7 @@ class Traffic:
             lists=self.lists + other.lists,
             tier=self.tier + other.tier,
             neighbors=self.neighbors + other.neighbors,
+            disk=self.disk + other.disk,
         )
 
     @property
@@ -125,20 +128,21 @@ class Traffic:
 
     def counts(self) -> list[int]:
         """Return all counts as a list, for ``from_counts``."""
-        every = (self.rows, self.lists, self.tier, self.neighbors)
+        every = (self.rows, self.lists, self.tier, self.neighbors, self.disk)
         return [getattr(each, name) for each in every for name in _COUNTS]
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
         """Rebuild the record from ``counts``."""
         size = len(_COUNTS)
-        starts = range(0, 4 * size, size)
-        rows, lists, tier, neighbors = (counts[first : first + size] for first in starts)
+        starts = range(0, 5 * size, size)
+        rows, lists, tier, neighbors, disk = (counts[first : first + size] for first in starts)
         return cls(
             rows=Access(**dict(zip(_COUNTS, rows, strict=True))),
             lists=Access(**dict(zip(_COUNTS, lists, strict=True))),
             tier=Access(**dict(zip(_COUNTS, tier, strict=True))),
             neighbors=Access(**dict(zip(_COUNTS, neighbors, strict=True))),
+            disk=Access(**dict(zip(_COUNTS, disk, strict=True))),
         )
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:

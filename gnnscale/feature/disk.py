@@ -21,32 +21,51 @@ MAX_REQUEST_BYTES = 1 << 16
 
 
 class DiskRows:
-    """The rows of a graph's feature file, which are read some time before they are needed.
+    """The rows of a feature file, which are read some time before they are needed.
 
     Reads of one call are sorted by place, and those that lie close together become one request.
     """
 
-    def __init__(self, graph: Graph, *, max_gap_bytes: int) -> None:
-        """Open the feature file of ``graph``.
+    def __init__(
+        self, rows: np.memmap[Any, Any], *, dtype_name: str, num_features: int, max_gap_bytes: int
+    ) -> None:
+        """Open the file of ``rows``, of which nothing is read through the mapping.
 
         Args:
+            rows: ``[num_rows, width]``, contiguous.
+            dtype_name: the name of the element type.
+            num_features: of a row; elements are bytes of int8 and int4.
             max_gap_bytes: rows with so many bytes between them, or fewer, are read by one request.
 
         Raises:
-            ConfigError: the features are in memory, and in no file.
             OSError: the file cannot be read.
         """
-        self._features = mapped_features(graph)
-        self.dtype_name = graph.feature_dtype
-        self.num_features = graph.num_features
+        self._features = rows
+        self.dtype_name = dtype_name
+        self.num_features = num_features
         self._reader = ops.RowReader(
-            str(features_file(graph)),
-            offset=self._features.offset,
+            str(rows.filename),
+            offset=rows.offset,
             num_rows=self.num_rows,
             row_bytes=self.width * self.dtype.itemsize,
             depth=DEPTH,
             max_gap_bytes=min(max_gap_bytes, _MAX_GAP_BYTES),
             max_request_bytes=MAX_REQUEST_BYTES,
+        )
+
+    @classmethod
+    def of(cls, graph: Graph, *, max_gap_bytes: int) -> DiskRows:
+        """Open the feature file of ``graph``.
+
+        Raises:
+            ConfigError: the features are in memory, and in no file.
+            OSError: the file cannot be read.
+        """
+        return cls(
+            mapped_features(graph),
+            dtype_name=graph.feature_dtype,
+            num_features=graph.num_features,
+            max_gap_bytes=max_gap_bytes,
         )
 
     @property

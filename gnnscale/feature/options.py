@@ -101,9 +101,11 @@ class DiskFeaturesConfig(HostFeaturesConfig):
 class SharedFeaturesConfig(FeatureStoreConfig):
     """Machines divide the rows; each reads those of others over the network, some steps ahead.
 
+    A machine whose own rows exceed its memory reads these from its disk.
+
     Attributes:
-        memory_bytes: memory for rows of other machines and for what decides which of them stay,
-            over all workers of a machine; None for what the machine has left.
+        memory_bytes: memory for rows, own ones and those of other machines, and for what decides
+            which of them stay, over all workers of a machine; None for what the machine has left.
         window: steps that are looked ahead; None for as many as help, if memory allows it.
     """
 

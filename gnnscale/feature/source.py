@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, Int32Array
+from gnnscale.core import Access, Array, Int32Array
+from gnnscale.core.stages import NO_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +17,14 @@ class SourceReads:
 
     num_bytes: int = 0  #: bytes, with what lies between rows
     num_requests: int = 0  #: requests
+    #: what of it the disk was read for, of a source that reads other machines too
+    disk: Access = NO_ACCESS
 
     def __add__(self, other: SourceReads) -> SourceReads:
         return SourceReads(
             num_bytes=self.num_bytes + other.num_bytes,
             num_requests=self.num_requests + other.num_requests,
+            disk=self.disk + other.disk,
         )
 
 

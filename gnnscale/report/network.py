@@ -20,15 +20,16 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
     if layout is None or not run.history or not run.steps_per_epoch:
         return None
     total = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
-    steps, tier = len(run.history) * run.steps_per_epoch, total.tier
+    steps, tier, disk = len(run.history) * run.steps_per_epoch, total.tier, total.disk
+    rows = tier.misses - disk.misses
     return {
         "machines": layout.num_machines,
         "row_bytes": layout.row_bytes,
         "id_bytes": layout.id_bytes,
-        "rows": tier.misses / steps,
-        "requests": tier.link_requests / steps,
-        "bytes": tier.link_bytes / steps,
-        "expected": tier.misses * (layout.row_bytes + layout.id_bytes) / steps,
+        "rows": rows / steps,
+        "requests": (tier.link_requests - disk.link_requests) / steps,
+        "bytes": (tier.link_bytes - disk.link_bytes) / steps,
+        "expected": rows * (layout.row_bytes + layout.id_bytes) / steps,
     }
 
 

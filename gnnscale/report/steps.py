@@ -7,8 +7,8 @@ plan's order. Each of them has
 - ``seeds``: its slice of the mini-batch,
 - ``threads``: of ``sample``, ``load`` and ``propagate``,
 - ``stage_s``: seconds of each of ``STAGES`` that it has,
-- ``traffic``: of ``rows``, ``lists``, ``tier`` and ``neighbors``, the counts of ``Access`` that
-  are not 0. Where all of them are 0, it is left out.
+- ``traffic``: of ``rows``, ``lists``, ``tier``, ``neighbors`` and ``disk``, the counts of
+  ``Access`` that are not 0. Where all of them are 0, it is left out.
 
 ``trace.json``: the stages of the first steps, to be opened in Perfetto or ``chrome://tracing``.
 

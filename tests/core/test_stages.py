@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from gnnscale.core.stages import STAGES, Access, StageTimes, Traffic
 
-COUNTS = st.lists(st.integers(0, 2**40), min_size=32, max_size=32)
+COUNTS = st.lists(st.integers(0, 2**40), min_size=40, max_size=40)
 
 
 def test_stages_are_in_the_order_of_the_pipeline() -> None:

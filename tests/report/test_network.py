@@ -8,9 +8,10 @@ from gnnscale.report.network import network_figures, network_line
 from gnnscale.runtime.telemetry.records import NetworkFigures
 
 
-def run(*accesses: Access, network: Any = None) -> Any:
-    """A run of one epoch of two steps, in which each device did this."""
-    devices = [SimpleNamespace(traffic=Traffic(tier=each)) for each in accesses]
+def run(*accesses: Access, network: Any = None, disk: Access | None = None) -> Any:
+    """A run of one epoch of two steps, in which each device did this; ``disk`` all of them."""
+    own = Access() if disk is None else disk
+    devices = [SimpleNamespace(traffic=Traffic(tier=each, disk=own)) for each in accesses]
     layout = SimpleNamespace(network=network)
     history = [SimpleNamespace(devices=devices)]
     return SimpleNamespace(layout=layout, history=history, steps_per_epoch=2)
@@ -29,6 +30,15 @@ def test_what_crossed_the_network_beside_what_was_expected() -> None:
     assert network_line(found) == (
         "network: 0.00 MB a step for rows of other machines, 0.00 MB expected (-0.57%)"
     )
+
+
+def test_own_rows_of_the_disk_do_not_cross_the_network() -> None:
+    both = Access(hits=50, misses=14, link_bytes=1048 + 4096, link_requests=5, waited_us=9)
+    disk = Access(misses=4, link_bytes=4096, link_requests=3, waited_us=2)
+    found = network_figures(run(both, network=NETWORK, disk=disk))
+    assert found is not None
+    assert (found["rows"], found["requests"], found["bytes"]) == (5.0, 1.0, 524.0)
+    assert found["expected"] == 520.0
 
 
 @pytest.mark.parametrize("found", [run(Access()), run(network=NETWORK)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gnnscale.core import Access, Array, Int32Array
-from gnnscale.feature.source import RowSource
+from gnnscale.feature.source import RowSource, SourceReads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,7 @@ class ReadyRows:
     #: rows that were read for the step; None of an unexpected gather
     num_missing: int | None
     waited_s: float  #: seconds that it took until they were there
-    num_bytes: int = 0  #: bytes that were read meanwhile, with what lies between rows
-    num_requests: int = 0  #: requests for these
+    reads: SourceReads  #: what was read meanwhile
 
     @property
     def access(self) -> Access:
@@ -28,8 +27,8 @@ class ReadyRows:
         return Access(
             hits=len(self.slots) - missing,
             misses=missing,
-            link_bytes=self.num_bytes,
-            link_requests=self.num_requests,
+            link_bytes=self.reads.num_bytes,
+            link_requests=self.reads.num_requests,
             waited_us=round(1e6 * self.waited_s),
         )
 

@@ -74,5 +74,5 @@ class TieredFeatures(FeatureStore):
     def _served(self, ready: ReadyRows) -> Traffic:
         """Give back the slots that a step leaves, and return what it has read."""
         self.rows.served(ready)
-        host_bytes = len(ready.slots) * self.row_bytes
-        return Traffic(rows=Access(host_bytes=host_bytes), tier=ready.access)
+        rows = Access(host_bytes=len(ready.slots) * self.row_bytes)
+        return Traffic(rows=rows, tier=ready.access, disk=ready.reads.disk)

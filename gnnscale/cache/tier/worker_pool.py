@@ -92,14 +92,12 @@ class WorkerPool:
             rows, slots = self._reader.pool.rows, begun.batch.slots
             self.source.finish(begun.ticket)
         waited_s = time.perf_counter() - start
-        reads = self.source.take_reads()
         return ReadyRows(
             rows=rows,
             slots=slots,
             num_missing=None if begun is None else len(begun.batch.missing),
             waited_s=waited_s,
-            num_bytes=reads.num_bytes,
-            num_requests=reads.num_requests,
+            reads=self.source.take_reads(),
         )
 
     def served(self, ready: ReadyRows) -> None:

@@ -216,6 +216,8 @@ def _csim(devices: list[dict[str, Any]]) -> str:
 
 #: What rows are called that host memory holds of a disk, or of other machines.
 _TIER = "rows in host memory"
+#: What own rows are called that are read from the disk, beside those of other machines.
+_DISK = "own rows on the disk"
 #: What neighbours are called that the host samples of lists on a disk.
 _NEIGHBORS = "neighbours in host memory"
 #: Counts of the table of traffic that do not need a cache.
@@ -225,16 +227,17 @@ _MOVED = ("link_bytes", "link_requests", "peer_bytes")
 def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
     """What crossed links and what caches answered: over the steps, and in an epoch."""
     rows = [
-        (_name(rank, each), what, each["traffic"][part], each[rate])
+        (_name(rank, each), what, each["traffic"][part], each.get(rate))
         for rank, each in enumerate(summary["devices"])
         for part, what, rate in (
             ("rows", "features", "feature_hit_rate"),
             ("lists", "topology", "topology_hit_rate"),
             ("tier", _TIER, "memory_hit_rate"),
+            ("disk", _DISK, None),
             ("neighbors", _NEIGHBORS, "neighbor_hit_rate"),
         )
         if each["traffic"] is not None
-        and (each[rate] is not None or any(each["traffic"][part][name] for name in _MOVED))
+        and (each.get(rate) is not None or any(each["traffic"][part][name] for name in _MOVED))
     ]
     cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
     figures = card("Figures", _traffic_table(rows)) if rows else ""

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ from gnnscale.feature import FeatureStore, SharedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.plan.perf.workload import SourceEffect, Workload
 from gnnscale.runtime.cache.above import CacheAbove, held_bytes
+from gnnscale.runtime.cache.open import trade_values
+from gnnscale.runtime.cache.own_on_disk import OwnDisk, OwnOnDisk
 from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -202,22 +205,38 @@ def open_shared(
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
     memory = options.memory_bytes
     if memory is None:
-        held = held_bytes(caches, graph, group) + rows.num_own * rows.row_bytes
+        held = held_bytes(caches, graph, group)
         memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
     priority = out_degree(graph)
     if above is not None:
         priority = above.priority_below(priority)
     window = steps_ahead(options.window, config)
-    each = memory // group.local_size
-    sizes = _sizes(rows, window, sample, each, priority, order.steps_per_epoch, config.num_threads)
+    common = priority, order.steps_per_epoch, config.num_threads
+    sizes = _sizes_beside_own(rows, window, sample, memory, *common, group)
+    if sizes is not None:
+        store = _open_beside_own(rows, sizes, priority, config.num_threads)
+        line, seconds_a_miss = _describe(rows, sizes), rows.seconds_a_row
+    else:
+        each = memory // group.local_size
+        sizes = _doubled(sample, rows.num_rows, rows.row_bytes, each, window, *common)
+        disk = OwnDisk.of(rows)
+        store = _open_over_disk(rows, disk, sizes, priority, config.num_threads)
+        line = disk.describe(rows, sizes)
+        seconds_a_miss = partial(disk.seconds_a_miss, rows, sizes.misses, group.local_size)
+    if group.is_rank0:
+        log.info(line)
+    effect = SourceEffect()
+    if not config.runtime.deterministic:
+        effect = _effect(seconds_a_miss(), sizes, sample)
+    return OpenedTier(store=store, effect=effect)
+
+
+def _open_beside_own(
+    rows: SharedRows, sizes: TierSizes, priority: Int32Array, num_threads: int
+) -> TieredFeatures:
+    """Return what holds other machines' rows, after the mapped file of own ones."""
     file = _mapped(rows)
-    policy = Belady(
-        len(priority),
-        sizes.num_kept,
-        window=sizes.window,
-        priority=priority,
-        num_threads=config.num_threads,
-    )
+    policy = _belady(sizes, priority, num_threads)
     planner = TierPlanner(
         OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
         num_kept=sizes.num_kept,
@@ -225,21 +244,70 @@ def open_shared(
         window=sizes.window,
         num_fixed=0 if file is None else slots_of_file(file),
     )
-    if group.is_rank0:
-        log.info(_describe(rows, sizes))
     pool = WorkerPool(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
     rows.read_own_in(pool.fixed_rows[: rows.num_own])
-    effect = SourceEffect()
-    if not config.runtime.deterministic:
-        effect = _effect(rows, sizes, sample)
-    return OpenedTier(store=TieredFeatures(pool), effect=effect)
+    return TieredFeatures(pool)
 
 
-def _effect(rows: SharedRows, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:
-    """Return what rows of other machines cost, measured while all processes exchange."""
+def _open_over_disk(
+    rows: SharedRows, disk: OwnDisk, sizes: TierSizes, priority: Int32Array, num_threads: int
+) -> TieredFeatures:
+    """Return what holds rows of all machines; own ones are read from the disk."""
+    planner = TierPlanner(
+        _belady(sizes, priority, num_threads),
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window,
+    )
+    rows.read_own_from(disk.open(rows))
+    source = OwnOnDisk(rows, disk.open(rows))
+    pool = WorkerPool(source, planner, window=sizes.window, ahead=sizes.ahead)
+    return TieredFeatures(pool)
+
+
+def _belady(sizes: TierSizes, priority: Int32Array, num_threads: int) -> Belady:
+    return Belady(
+        len(priority),
+        sizes.num_kept,
+        window=sizes.window,
+        priority=priority,
+        num_threads=num_threads,
+    )
+
+
+def _effect(row_s: float, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:
+    """Return what rows cost that memory lacks, of which each takes ``row_s``."""
     needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
     row_misses = min(sizes.misses.mean / max(float(needed), 1), 1)
-    return SourceEffect(row_misses=row_misses, row_s=rows.seconds_a_row())
+    return SourceEffect(row_misses=row_misses, row_s=row_s)
+
+
+def _sizes_beside_own(
+    rows: SharedRows,
+    window: int | None,
+    sample: SampledBatches,
+    memory_bytes: int,
+    priority: Int32Array,
+    num_steps: int,
+    num_threads: int,
+    group: Group,
+) -> TierSizes | None:
+    """Divide what own rows leave of memory; None if any worker of the machine lacks some for that.
+
+    All processes come here at the same time.
+
+    Raises:
+        ConfigError: there are no own rows, and the others' of a step do not fit.
+    """
+    left, sizes = memory_bytes - rows.num_own * rows.row_bytes, None
+    try:
+        each = left // group.local_size
+        sizes = _sizes(rows, window, sample, each, priority, num_steps, num_threads)
+    except ConfigError:
+        if not rows.num_own:
+            raise
+    every = trade_values([rows.part, sizes is not None], group)
+    return sizes if all(fits for part, fits in every if part == rows.part) else None
 
 
 def _sizes(
@@ -257,12 +325,28 @@ def _sizes(
     # Own rows are never missed: they are not to count among those that others of a degree are.
     own = rows.own_places(np.arange(rows.num_rows)) >= 0
     priority = np.where(own, np.int32(-1), priority)
+    num_others, row_bytes = rows.num_rows - rows.num_own, rows.row_bytes
+    run = window, priority, num_steps, num_threads
+    return _doubled(remote, num_others, row_bytes, memory_bytes, *run)
+
+
+def _doubled(
+    sample: SampledBatches,
+    num_rows: int,
+    row_bytes: int,
+    memory_bytes: int,
+    window: int | None,
+    priority: Int32Array,
+    num_steps: int,
+    num_threads: int,
+) -> TierSizes:
+    """Divide memory among rows and buffers of the exchange, in which some arrive."""
 
     def sizes(memory_bytes: int) -> TierSizes:
         return size_tier(
-            remote,
-            num_rows=rows.num_rows - rows.num_own,
-            row_bytes=rows.row_bytes,
+            sample,
+            num_rows=num_rows,
+            row_bytes=row_bytes,
             memory_bytes=max(memory_bytes, 0),
             window=window,
             priority=priority,
@@ -272,7 +356,7 @@ def _sizes(
 
     # Places for what two steps miss become places for four, and there are buffers for two.
     found = sizes(memory_bytes)
-    found = sizes(memory_bytes - 2 * found.num_staged * rows.row_bytes)
+    found = sizes(memory_bytes - 2 * found.num_staged * row_bytes)
     return replace(found, num_staged=2 * found.num_staged)
 
 

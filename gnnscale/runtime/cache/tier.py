@@ -109,7 +109,7 @@ def open_tier(
         return _plan_pool(options, config, graph, every, priority, memory, order, group)
 
     def open_source(values: Any) -> RowSource:
-        return DiskRows(graph, max_gap_bytes=values["max_gap_bytes"])
+        return DiskRows.of(graph, max_gap_bytes=values["max_gap_bytes"])
 
     opened = open_pool(group, sample, open_source, plan)
     effect = SourceEffect(**opened.values["effect"])
@@ -134,7 +134,7 @@ def _plan_pool(
         OSError: the file cannot be read.
     """
     file = features_file(graph)
-    source = DiskRows(graph, max_gap_bytes=gap_of(file))
+    source = DiskRows.of(graph, max_gap_bytes=gap_of(file))
     row_bytes = source.width * source.dtype.itemsize
     sizes = size_tier(
         sample,

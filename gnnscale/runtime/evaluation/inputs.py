@@ -50,7 +50,7 @@ class FeatureReader:
         self._num_threads = num_threads
         self._file: DiskRows | None = None
         if store.from_disk:
-            self._file = DiskRows(graph, max_gap_bytes=gap_of(features_file(graph)))
+            self._file = DiskRows.of(graph, max_gap_bytes=gap_of(features_file(graph)))
 
     def start(self, vertices: Array) -> Reading:
         """Begin to read the rows of ``vertices``, ``[n, width]`` float32."""

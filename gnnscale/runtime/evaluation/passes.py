@@ -79,7 +79,7 @@ def with_passes(
     if rates is None:
         return _with(work, inputs)
     in_passes = _passes_s(inputs, first, graph, store, rates)
-    in_chunks = _chunks_s(first, graph, store, limits, rates, num_threads)
+    in_chunks = _chunks_s(work, graph, store, limits, rates, num_threads)
     return _with(work, inputs) if in_passes < in_chunks else work
 
 
@@ -166,7 +166,7 @@ def _in_order_s(
 
 
 def _chunks_s(
-    first: loading.Vertices,
+    work: Work,
     graph: Graph,
     store: HostFeatures,
     limits: Limits,
@@ -175,13 +175,14 @@ def _chunks_s(
 ) -> float:
     """Return the seconds that the disk takes for the rows of each chunk, counted of some.
 
-    Pages that memory holds are not read.
+    Pages that memory holds beside the topology and hidden layers are not read.
     """
-    chunks = list(loading.cut(graph, first, limits.chunk_edges, limits.chunk_vertices))
+    chunks = list(loading.cut(graph, work.needed[0], limits.chunk_edges, limits.chunk_vertices))
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
     counted = chunks[:: max(len(chunks) // _COUNTED_CHUNKS, 1)]
     num_rows = sum(len(sampler.reach(each, 0).input_vertices) for each in counted)
     num_rows = num_rows * len(chunks) // max(len(counted), 1)
-    missed = 1 - min(find_memory().available / graph.feature_bytes, 1)
+    beside = find_memory().available - graph.topology_bytes - work.plan.memory_bytes
+    missed = 1 - min(max(beside / graph.feature_bytes, 0), 1)
     pages = store.row_bytes // _PAGE + 1
     return missed * rates.seconds(num_rows, float(num_rows) * pages * _PAGE)

@@ -12,7 +12,7 @@ import numpy as np
 from gnnscale.cache.tier.reader import read_rows
 from gnnscale.cache.tier.rows import ReadyRows
 from gnnscale.core import Array
-from gnnscale.feature.source import RowSource
+from gnnscale.feature.source import RowSource, SourceReads
 from gnnscale.runtime.pool.channel import Channel, Kind, Message
 from gnnscale.runtime.pool.server import PoolServer
 from gnnscale.runtime.sync.group import PeerLostError
@@ -87,14 +87,12 @@ class PoolClient:
         start = time.perf_counter()
         if not expected:
             rows = self.source.rehearse(vertices)
-            reads = self.source.take_reads()
             return ReadyRows(
                 rows=rows,
                 slots=np.arange(len(vertices), dtype=np.int32),
                 num_missing=None,
                 waited_s=time.perf_counter() - start,
-                num_bytes=reads.num_bytes,
-                num_requests=reads.num_requests,
+                reads=self.source.take_reads(),
             )
         # The process whose threads read the rows waits for nobody else.
         with OWN.waits() if self._server is None else nullcontext(), self._changed:
@@ -108,8 +106,7 @@ class PoolClient:
             slots=message.array,
             num_missing=missing,
             waited_s=time.perf_counter() - start,
-            num_bytes=num_bytes,
-            num_requests=num_requests,
+            reads=SourceReads(num_bytes=num_bytes, num_requests=num_requests),
         )
 
     def served(self, ready: ReadyRows) -> None:

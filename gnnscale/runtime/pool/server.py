@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class _Worker:
-    """What one worker has said."""
+    """What one worker expects and has read."""
 
     channel: Channel
     #: its steps that are not passed on yet; None for one that reads nothing

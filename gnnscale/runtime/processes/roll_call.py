@@ -88,7 +88,7 @@ class RollCall:
             self._here(self._called)
 
     def _here(self, store: Store) -> None:
-        """Say that this process is there, unless it has said before why it ends."""
+        """Say that this process is there, unless its end is explained by then."""
         store.compare_set(self._key(self._rank), "", _HERE)
 
     def _key(self, rank: int) -> str:

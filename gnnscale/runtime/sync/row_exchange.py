@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale import ops
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.core import Array, IntArray
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.own_rows import OwnRows
 
 #: In place of a number of rows: rank 0 reads no more.
 NO_MORE = -1
@@ -59,17 +60,23 @@ class RowExchange:
     """Exchanges over connections that nothing else uses, one after the other."""
 
     def __init__(
-        self, group: Group, rows_group: Group, divided: DividedRows, places: IntArray
+        self,
+        group: Group,
+        rows_group: Group,
+        divided: DividedRows,
+        own: OwnRows,
+        places: IntArray,
     ) -> None:
         """Exchange the rows of ``divided``.
 
         Args:
+            own: reads those of this machine.
             group: all processes; over these connections they say what they want.
             rows_group: the same; over these connections rows go.
             places: ``[num_vertices]`` the row of each vertex, -1 for those of other machines.
         """
         self._group, self._rows_group = group, rows_group
-        self._divided, self._places = divided, places
+        self._divided, self._own, self._places = divided, own, places
         self._row_bytes = int(divided.rows.shape[1]) * divided.itemsize
 
     def begin(self, wanted: WantedRows) -> ArrivingRows | None:
@@ -79,6 +86,7 @@ class RowExchange:
             None if rank 0 reads no more.
 
         Raises:
+            OSError: rows cannot be read.
             RuntimeError: another process is gone.
             ValueError: it wants what this process has not.
         """
@@ -91,13 +99,15 @@ class RowExchange:
             raise ValueError(f"another process asks for {max(others)} rows")
         vertices = torch.empty(sum(others), dtype=wanted.vertices.dtype)
         self._group.start_swapping(vertices, wanted.vertices, (others, counts)).wait()
-        sent = self._rows_of(vertices.numpy())
+        places = self._places_of(vertices.numpy())
+        sent = torch.empty(len(places), self._row_bytes, dtype=torch.uint8)
         rows = torch.empty(sum(counts), self._row_bytes, dtype=torch.uint8)
-        work = self._rows_group.start_swapping(rows, sent, (counts, others))
+        swap = partial(self._rows_group.start_swapping, rows, sent, (counts, others))
+        work = self._own.send(places, sent.numpy(), swap)
         return ArrivingRows(rows=rows, sent=sent, work=work)
 
-    def _rows_of(self, vertices: Array) -> torch.Tensor:
-        """Return ``[n, row_bytes]`` uint8, the rows of ``vertices``, which this machine has."""
+    def _places_of(self, vertices: Array) -> IntArray:
+        """Return ``[n]`` the places of the rows of ``vertices``, which this machine has."""
         outside = (vertices < 0) | (vertices >= len(self._divided))
         places = self._places[np.where(outside, 0, vertices)]
         outside |= places < 0
@@ -105,19 +115,4 @@ class RowExchange:
             vertex = int(vertices[outside.argmax()])
             part = self._divided.part
             raise ValueError(f"another process asks for vertex {vertex}, which part {part} has not")
-        found = torch.empty(len(vertices), self._row_bytes, dtype=torch.uint8)
-        copy_rows(self._divided.rows, places, found.numpy(), np.arange(len(places)))
-        return found
-
-
-def copy_rows(rows: Array, places: IntArray, target: Array, slots: IntArray) -> None:
-    """Copy row ``places[i]`` of ``rows`` to row ``slots[i]`` of ``target``, byte by byte.
-
-    Python's lock is free meanwhile.
-    """
-    if not len(places):
-        return
-    source, into = (
-        (each.view(np.uint8).reshape(len(each), -1), "uint8") for each in (rows, target)
-    )
-    ops.copy_rows(source, places, into, slots, num_threads=1)
+        return places

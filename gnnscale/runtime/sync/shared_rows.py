@@ -21,15 +21,16 @@ import torch
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import Array, Int32Array, IntArray
+from gnnscale.feature import DiskRows
 from gnnscale.feature.source import SourceReads
 from gnnscale.runtime.sync.group import Group, PeerLostError, hang_up, peer_lost
+from gnnscale.runtime.sync.own_rows import OwnRows, copy_rows
 from gnnscale.runtime.sync.pulse import OWN
 from gnnscale.runtime.sync.row_exchange import (
     NO_MORE,
     ArrivingRows,
     RowExchange,
     WantedRows,
-    copy_rows,
 )
 
 log = logging.getLogger(__name__)
@@ -83,13 +84,14 @@ class SharedRows:
         self.num_features = divided.shape[1] if num_features is None else num_features
         self.dtype_name = dtype_name
         self._divided = divided
+        self._own = OwnRows(divided.rows)
         self._places = divided.places()
         self._owners = owners
         self._id_dtype = vertex_dtype(len(divided))
         self._group = group.with_own_connections()
         ids, rows = group.with_own_connections(), group.with_own_connections()
-        self._steps = RowExchange(ids, rows, divided, self._places)
-        self._reading = RowExchange(self._group, self._group, divided, self._places)
+        self._steps = RowExchange(ids, rows, divided, self._own, self._places)
+        self._reading = RowExchange(self._group, self._group, divided, self._own, self._places)
         self._one_reads = threading.Lock()
         self._counting = threading.Lock()
         self._started: dict[int, _Step] = {}
@@ -118,6 +120,11 @@ class SharedRows:
         return self._divided.num_parts
 
     @property
+    def part(self) -> int:
+        """The part that this machine has."""
+        return self._divided.part
+
+    @property
     def num_own(self) -> int:
         """Rows of this machine."""
         return len(self._divided.rows)
@@ -140,11 +147,15 @@ class SharedRows:
     @property
     def own(self) -> Array:
         """``[num_own, width]`` rows of this machine."""
-        return self._divided.rows
+        return self._own.rows
 
     def read_own_in(self, rows: Array) -> None:
         """Read ``own`` in ``rows`` from now on: another mapping of them, so that one is used."""
-        self._divided.rows = rows
+        self._own.rows = rows
+
+    def read_own_from(self, file: DiskRows) -> None:
+        """Read ``own`` from the disk from now on, and send them so, since they exceed memory."""
+        self._own.read_from(file)
 
     def own_places(self, vertices: Array) -> IntArray:
         """Return ``[n]`` the place of each row in ``own``, -1 for those of other machines."""
@@ -210,7 +221,7 @@ class SharedRows:
         if self.num_own:
             places = self._places[vertices]
             places = np.where(places < 0, vertices % self.num_own, places)
-            copy_rows(self.own, places, rows, np.arange(len(rows)))
+            self._own.copy(places, rows, np.arange(len(rows)))
         return rows
 
     def seconds_a_row(self) -> float:
@@ -262,7 +273,7 @@ class SharedRows:
         places = self._places[vertices]
         others = np.flatnonzero(places < 0)
         own = np.flatnonzero(places >= 0)
-        copy_rows(self.own, places[own], rows, own)
+        self._own.copy(places[own], rows, own)
         wanted = self._wants(vertices[others])
         found = self._read(wanted)
         copy_rows(found.numpy(), np.arange(len(found)), rows, others[wanted.order])
@@ -297,6 +308,7 @@ class SharedRows:
         if self._failure is not None:
             raise self._failure
         self._left = True
+        self._own.close()
 
     def abandon(self) -> None:
         """Stop at once, as after an error: the others lose this process."""
@@ -308,6 +320,7 @@ class SharedRows:
         self._starting.put(None)
         for thread in self._threads:
             thread.join(_LEAVE_S)
+        self._own.close()
 
     def _wants(self, vertices: Array) -> WantedRows:
         """Sort ``vertices``, rows of other machines, by the ranks that have them."""
@@ -369,7 +382,7 @@ class SharedRows:
         """Do ``work``, and let all who wait for rows know if it cannot be done."""
         try:
             work()
-        except (RuntimeError, MemoryError, ValueError) as error:
+        except (RuntimeError, MemoryError, ValueError, OSError) as error:
             if self._left:
                 return
             if isinstance(error, RuntimeError):

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -30,6 +31,8 @@ _FIO_JOBS, _FIO_DEPTH = 4, 64
 #: Rows of a round, and seconds of fio's.
 _NUM_ROWS = {"gnnscale": 100_000, "mapped": 300}
 _FIO_S = 3
+#: Seconds in which the last processes of a group end.
+_ENDED_S = 30.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +43,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def limited_group(memory_bytes: int) -> Iterator[Path]:
-    """Make a control group of this much memory; its ``cgroup.procs`` takes processes."""
+def limited_group(memory_bytes: int, *, name: str = "") -> Iterator[Path]:
+    """Make a control group of this much memory; its ``cgroup.procs`` takes processes.
+
+    Args:
+        name: distinguishes it from others that are there at the same time.
+    """
     version_1 = _CGROUP / "memory" / "memory.limit_in_bytes"
-    folder = (version_1.parent if version_1.exists() else _CGROUP) / f"gnnscale_{os.getpid()}"
+    folder = (version_1.parent if version_1.exists() else _CGROUP) / f"gnnscale_{os.getpid()}{name}"
     limit = "memory.limit_in_bytes" if version_1.exists() else "memory.max"
     try:
         folder.mkdir()
@@ -53,6 +60,9 @@ def limited_group(memory_bytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        end = time.monotonic() + _ENDED_S
+        while folder.joinpath("cgroup.procs").read_text() and time.monotonic() < end:
+            time.sleep(0.1)
         folder.rmdir()
 
 

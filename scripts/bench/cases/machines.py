@@ -222,7 +222,8 @@ def case(
         *("runtime.prefetch=one_stage", "seed=1", f"runtime.eval_every={_EPOCHS}"),
         "runtime.inference=sampled",  # which takes no part in what is compared
     ]
-    shared = ["features=shared", f"features.memory_bytes={options.memory_mib << 20}"]
+    own = max((parts / str(number) / "features.npy").stat().st_size for number in range(count))
+    shared = ["features=shared", f"features.memory_bytes={(options.memory_mib << 20) + own}"]
     key = f"{count}-{gbit:g}"
     one = folder / f"one-{key}"
     of_one = [f"epochs={_EPOCHS}", "dataset=store", f"dataset.store={whole}"]

@@ -79,25 +79,21 @@ class Rows:
     dtype_name = "uint8"
     num_rows, width, num_features, row_bytes = 4, 3, 3, 3
 
-    def seconds_a_row(self) -> float:
-        return 0.5
-
     def read(self, vertices: Any) -> Any:
         return np.arange(12, dtype=np.uint8).reshape(4, 3)[vertices]
 
 
 def test_what_the_network_costs_follows_from_the_rows_that_memory_lacks() -> None:
     """Of mini-batches of 4 and 6 rows, the usual one misses 2."""
-    rows: Any = Rows()
     misses = Misses(num_rows=4, mean=2.0, when_full=2, vertices=np.array([1, 3]))
     sizes = TierSizes(num_kept=0, num_staged=8, window=2, misses=misses)
     sample = SampledBatches(vertices=[np.arange(4), np.arange(6)], num_bytes=0)
-    effect = shared._effect(rows, sizes, sample)
+    effect = shared._effect(0.5, sizes, sample)
     assert (effect.row_misses, effect.row_s) == (pytest.approx(0.4), 0.5)
     nothing = replace(
         sizes, misses=Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.array([]))
     )
-    assert shared._effect(rows, nothing, replace(sample, vertices=[])).row_misses == 0
+    assert shared._effect(0.5, nothing, replace(sample, vertices=[])).row_misses == 0
 
 
 def test_own_rows_are_not_expected_to_be_missed() -> None:
@@ -109,6 +105,27 @@ def test_own_rows_are_not_expected_to_be_missed() -> None:
     sizes = shared._sizes(rows, 2, sample, 1 << 20, priority, 10, 1)
     assert sizes.misses.num_rows == 20
     assert sizes.misses.mean == pytest.approx(2)  # all 20 in the first of ten steps
+
+
+@pytest.mark.parametrize(("memory_bytes", "fits"), [(30 << 20, True), (21 << 20, False)])
+def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
+    memory_bytes: int, fits: bool
+) -> None:
+    """Rows of 1 MiB, 20 of them own: others need a place, and two in which they arrive."""
+    rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=1 << 20, part=0)
+    rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
+    sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
+    priority = np.zeros(40, np.int32)
+    sizes = shared._sizes_beside_own(rows, 2, sample, memory_bytes, priority, 10, 1, ALONE)
+    assert (sizes is not None) == fits
+
+
+def test_without_own_rows_a_step_has_to_fit() -> None:
+    rows: Any = SimpleNamespace(num_rows=40, num_own=0, row_bytes=1 << 20, part=0)
+    rows.own_places = lambda vertices: np.full(len(vertices), -1)
+    sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
+    with pytest.raises(ConfigError, match="the rows of a step do not fit"):
+        shared._sizes_beside_own(rows, 2, sample, 1 << 20, np.zeros(40, np.int32), 10, 1, ALONE)
 
 
 def test_evaluation_reads_all_rows() -> None:

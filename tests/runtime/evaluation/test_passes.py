@@ -64,6 +64,22 @@ def test_passes_are_chosen_if_the_disk_takes_less_time_for_them(
     assert inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one) is None
 
 
+def test_memory_of_topology_and_hidden_layers_has_no_pages_of_features(
+    random_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 160,000 bytes of features, 19,208 of topology: a ninth of the pages is read for each chunk.
+    graph = random_graph(400, 4000, num_features=100)
+    one = 4 * 32 * 400
+    with_rates(monkeypatch, requests_per_s=200, available=graph.feature_bytes)
+    assert inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one) is not None
+    beside = graph.feature_bytes + graph.topology_bytes
+    with_rates(monkeypatch, requests_per_s=200, available=beside)
+    found = inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one, hidden_bytes=0)
+    assert found is None
+    found = inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one, hidden_bytes=1 << 20)
+    assert found is not None
+
+
 def test_passes_leave_memory_for_chunks_and_hidden_layers(
     random_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,8 +86,8 @@ def test_bytes_and_requests_are_those_of_the_worker_that_reads() -> None:
         worker.expect(vertices)
         worker.end()
     first, second = (w.ready(v) for w, v in zip(workers, steps, strict=True))
-    assert (first.num_bytes, first.num_requests) == (24, 2)
-    assert (second.num_bytes, second.num_requests) == (0, 0)
+    assert (first.reads.num_bytes, first.reads.num_requests) == (24, 2)
+    assert (second.reads.num_bytes, second.reads.num_requests) == (0, 0)
     assert first.rows is second.rows
     for each in reversed(workers):
         each.close()

@@ -184,12 +184,71 @@ def test_machines_that_divide_rows(
     assert f"test accuracy {alone['test_metric']:.4f}" in finished(start(*command)).splitlines()
 
 
+WIDE = ("dataset.num_vertices=2000", "dataset.num_edges=6000", "dataset.num_features=512")
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("policy", ["belady", pytest.param("match", marks=pytest.mark.long)])
-def test_machines_whose_devices_have_caches(start: Start, tmp_path: Path, policy: str) -> None:
-    divide(start)
+def test_machines_whose_own_rows_exceed_memory(start: Start, tmp_path: Path) -> None:
+    """Own rows are 2 MB: with 2 MB for all rows, each machine reads its own from the disk."""
+    divide(start, *WIDE)
+    learnt, runs, lines = [], [], []
+    for memory in ("20e6", "2e6"):
+        given = (f"features.memory_bytes={memory}", "epochs=2")
+        nodes = machines_of_the_page(start, *OTHERS, *given, name=DIVIDED)
+        outputs = [node.communicate(timeout=200) for node in nodes]
+        assert [node.returncode for node in nodes] == [0, 0], outputs
+        lines.append([each for each in outputs[0][1].splitlines() if "features=shared: " in each])
+        run = (tmp_path / "divided").rename(tmp_path / f"run{len(runs)}")
+        learnt.append(losses(run))
+        runs.append(json.loads((run / "summary.json").read_text()))
+    assert learnt[0] == learnt[1]
+    assert len(set(learnt[0])) > 10
+    memory, disk = runs
+    assert memory["test_metric"] == disk["test_metric"]
+    ((first,), (second,)) = lines
+    assert "of memory hold 100% of other machines' " in first
+    assert "of rows exceed its memory, and are read from the disk; " in second
+    for each in memory["devices"]:
+        assert set(each["traffic"]["disk"].values()) == {0}
+    for each in disk["devices"]:
+        tier, own = each["traffic"]["tier"], each["traffic"]["disk"]
+        assert 0 < own["misses"] < tier["misses"]
+        assert own["link_bytes"] >= 2048 * own["misses"]
+        assert own["waited_us"] <= tier["waited_us"]
+        assert 0 < each["memory_hit_rate"] < 1
+    network = disk["network"]
+    assert network["bytes"] == pytest.approx(network["expected"], rel=0.01)
+    assert network["rows"] > memory["network"]["rows"]
+    page = (tmp_path / "run1" / "report.html").read_text()
+    assert "own rows on the disk" in page
+    assert "own rows on the disk" not in (tmp_path / "run0" / "report.html").read_text()
+
+
+@pytest.mark.timeout(240)
+def test_machines_without_memory_for_a_step_of_rows(start: Start) -> None:
+    divide(start, *WIDE)
+    for node in machines_of_the_page(start, *OTHERS, "features.memory_bytes=1e6", name=DIVIDED):
+        _, errors = node.communicate(timeout=200)
+        assert node.returncode == 1
+        assert "features.memory_bytes: the rows of a step do not fit into the " in errors
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("policy", "graph", "memory"),
+    [
+        ("belady", (), "90000"),
+        pytest.param("match", (), "90000", marks=pytest.mark.long),
+        # Own rows are on the disk.
+        pytest.param("belady", WIDE, "2e6", marks=pytest.mark.long),
+    ],
+)
+def test_machines_whose_devices_have_caches(
+    start: Start, tmp_path: Path, policy: str, graph: tuple[str, ...], memory: str
+) -> None:
+    divide(start, *graph)
     devices = plan_of(*[accelerator(host_aggregates=False)] * 2)
-    options = ("features.memory_bytes=90000", devices)
+    options = (f"features.memory_bytes={memory}", devices)
     ratio = ("cache_planner.ratio=0.2",) if policy == "belady" else ()
     cached = (f"cache_planner={policy}", *ratio)
     learnt, runs = [], []
@@ -202,8 +261,9 @@ def test_machines_whose_devices_have_caches(start: Start, tmp_path: Path, policy
     assert learnt[0] == learnt[1]
     assert 0 < runs[1]["network"]["rows"] <= runs[0]["network"]["rows"]
     for each in runs[1]["devices"]:
-        rows, tier = (each["traffic"][name] for name in ("rows", "tier"))
+        rows, tier, disk = (each["traffic"][name] for name in ("rows", "tier", "disk"))
         assert rows["hits"] > 0
+        assert (disk["misses"] > 0) == bool(graph)
         assert tier["hits"] + tier["misses"] == pytest.approx(rows["misses"])
 
 

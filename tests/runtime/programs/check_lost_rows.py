@@ -5,11 +5,13 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnscale.artifact.divided import DividedRows
+from gnnscale.feature import DiskRows
 from gnnscale.runtime.sync.group import Group, PeerLostError, join_torchrun
 from gnnscale.runtime.sync.pulse import OWN
 from gnnscale.runtime.sync.row_exchange import owners_of
@@ -85,6 +87,26 @@ def check_gone(group: Group, read: Read) -> None:
     shared.abandon()
 
 
+def check_unreadable(group: Group, read: Read, lines: list[str], path: Path) -> None:
+    """The disk fails on which the second has its rows; both learn of it."""
+    shared = opened(group, [0, 1, 0])
+    if group.rank == 0:
+        assert read(shared, 1) == [[1, 1]]
+        with pytest.raises(PeerLostError, match="lost the other processes"):
+            again_and_again(read, shared, 1)
+    else:
+        np.save(path, shared.own)
+        options: Any = {"dtype_name": "float32", "num_features": 2, "max_gap_bytes": 0}
+        shared.read_own_from(DiskRows(np.load(path, mmap_mode="r"), **options))
+        assert read(shared) == []
+        os.truncate(path, 1)
+        with pytest.raises(PeerLostError, match=f"the exchange of rows failed .*{path}"):
+            again_and_again(read, shared)
+        assert lines[-1].startswith("features=shared: ")
+        assert str(path) in lines[-1]
+    shared.abandon()
+
+
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     os.environ.update({name: str(value) for name, value in place.items()})
@@ -100,3 +122,7 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
         OWN.verdict = None
         with join_torchrun(size, backend="gloo", job=2 * number + 1) as group:
             check_gone(group, read)
+        OWN.verdict = None
+        with join_torchrun(size, backend="gloo", job=number + 4) as group:
+            check_unreadable(group, read, lines, meeting.parent / "rows.npy")
+        OWN.verdict = None

@@ -2,12 +2,14 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.core import Array
+from gnnscale.feature import DiskRows
 from gnnscale.runtime.sync.group import Group, PeerLostError, join
 from gnnscale.runtime.sync.row_exchange import owners_of
 from gnnscale.runtime.sync.shared_rows import SharedRows
@@ -31,15 +33,22 @@ def division(group: Group, parts: list[int]) -> tuple[DividedRows, Array]:
     return divided, every
 
 
-def check_reads(group: Group, parts: list[int]) -> None:
-    """Each process wants other rows in each step, in some of them no rows; all are right."""
+def check_reads(group: Group, parts: list[int], folder: Path | None = None) -> None:
+    """Each process wants other rows in each step, in some of them no rows; all are right.
+
+    Args:
+        folder: of files that have the rows of processes other than the second; None for memory.
+    """
     divided, every = division(group, parts)
     shared = SharedRows(divided, group, owners_of(parts, group.rank), dtype_name="uint8")
     assert (shared.num_rows, shared.width, shared.row_bytes) == (NUM_ROWS, WIDTH, WIDTH)
-    mapped_again = divided.rows.copy()
-    shared.read_own_in(mapped_again)
-    assert shared.own is mapped_again
-    check_rehearsal(shared)
+    if folder is None or group.rank == 1:
+        mapped_again = divided.rows.copy()
+        shared.read_own_in(mapped_again)
+        assert shared.own is mapped_again
+    else:
+        read_file(shared, folder / f"rows-{group.rank}.npy")
+    check_rehearsal(shared, every)
     assert 0 < shared.seconds_a_row() < 1
     check_evaluation(group, shared, every)
     draw = np.random.default_rng(group.rank)
@@ -70,6 +79,15 @@ def check_reads(group: Group, parts: list[int]) -> None:
     shared.close()
     shared.abandon()
     group.barrier()
+
+
+def read_file(shared: SharedRows, path: Path) -> None:
+    """Let the rows of this process be those of a file alone."""
+    np.save(path, shared.own)
+    file: Any = np.load(path, mmap_mode="r")
+    options: Any = {"dtype_name": "uint8", "num_features": WIDTH, "max_gap_bytes": 0}
+    shared.read_own_from(DiskRows(file, **options))
+    shared.own[:] = 0
 
 
 def check_oldest(
@@ -105,12 +123,12 @@ def check_end(group: Group, shared: SharedRows, wanted: Array, every: Array) -> 
         shared.start(wanted, pool, slots)
 
 
-def check_rehearsal(shared: SharedRows) -> None:
+def check_rehearsal(shared: SharedRows, every: Array) -> None:
     """Own rows are themselves, and others are some of the own ones: no other process takes part."""
     own = np.flatnonzero(shared.own_places(np.arange(NUM_ROWS)) >= 0)
     rows = shared.rehearse(np.arange(NUM_ROWS, dtype=np.int32))
-    assert np.array_equal(rows[own], shared.own)
-    kept = {row.tobytes() for row in shared.own}
+    assert np.array_equal(rows[own], every[own])
+    kept = {row.tobytes() for row in every[own]}
     assert {row.tobytes() for row in rows} == kept
 
 
@@ -142,4 +160,5 @@ def check_evaluation(group: Group, shared: SharedRows, every: Array) -> None:
 def run(rank: int, size: int, meeting: Path) -> None:
     with join(rank, size, meeting, backend="gloo") as group:
         check_reads(group, list(range(size)))  # a machine each
+        check_reads(group, list(range(size)), meeting.parent)
         check_reads(group, [0, 0, 1][:size])  # two processes of one machine

@@ -1,8 +1,7 @@
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.runtime.sync.row_exchange import copy_rows, owners_of
+from gnnscale.runtime.sync.row_exchange import owners_of
 
 
 def owners(parts: list[int], rank: int) -> list[int]:
@@ -36,11 +35,3 @@ def test_every_part_has_an_owner_that_has_it(sizes: list[int], data: st.DataObje
             asked[owner] += 1
     if len(set(sizes)) == 1:  # then each serves as many as any other
         assert set(asked) == {len(sizes)}
-
-
-def test_rows_are_copied_byte_by_byte() -> None:
-    rows = np.arange(12, dtype=np.float16).reshape(4, 3)
-    target = np.zeros((3, 3), np.float16)
-    copy_rows(rows, np.array([3, 0]), target, np.array([0, 2]))
-    assert target.tolist() == [[9, 10, 11], [0, 0, 0], [0, 1, 2]]
-    copy_rows(rows[:0], np.array([], np.int64), target[:0], np.array([], np.int64))

@@ -1,0 +1,185 @@
+"""Own rows that exceed memory: a tier over the disk that has these, and over other machines."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.artifact.files import size
+from gnnscale.cache.tier.misses import Misses
+from gnnscale.cache.tier.pool import MappedRows
+from gnnscale.cache.tier.sizing import TierSizes
+from gnnscale.core import Access, Array, Int32Array
+from gnnscale.feature import DiskRows
+from gnnscale.feature.source import SourceReads
+from gnnscale.plan.calibration.disk import DiskRates, rates_of
+from gnnscale.runtime.sync.shared_rows import SharedRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tickets:
+    """What was begun for a step."""
+
+    own: int
+    others: int
+    num_own: int  #: rows that the disk is read for
+
+
+class OwnOnDisk:
+    """The rows of all machines as a source of a tier: own ones of the disk, the others' as shared.
+
+    Both are begun at once, and on their way together.
+    """
+
+    def __init__(self, rows: SharedRows, file: DiskRows) -> None:
+        """Read own rows of ``file``, and all others of ``rows``."""
+        self._rows, self._file = rows, file
+        self._started: dict[int, _Tickets] = {}
+        self._num_started = 0
+        self._num_own, self._waited_s = 0, 0.0
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, of all machines."""
+        return self._rows.num_rows
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self._rows.width
+
+    @property
+    def num_features(self) -> int:
+        """Features of a row."""
+        return self._rows.num_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which rows are stored; bfloat16 is uint16."""
+        return self._rows.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        """The name of the element type."""
+        return self._rows.dtype_name
+
+    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
+        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
+
+        Raises:
+            PeerLostError: another process is gone.
+        """
+        places = self._rows.own_places(vertices)
+        own, others = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        # All processes exchange in each step, also for no rows.
+        asked = self._rows.start(vertices[others], pool, slots[others])
+        self._num_started += 1
+        self._started[self._num_started] = _Tickets(
+            own=self._file.start(places[own], pool, slots[own]), others=asked, num_own=len(own)
+        )
+        return self._num_started
+
+    def skip(self) -> None:
+        """Take part in the exchange of a step that reads nothing."""
+        self._rows.skip()
+
+    def rehearse(self, vertices: Array) -> Array:
+        """Return rows ``[n, width]`` for a rehearsal: own ones, also in place of others."""
+        return self._rows.rehearse(vertices)
+
+    def finish(self, ticket: int) -> None:
+        """Wait until the rows of ``ticket`` are there.
+
+        Raises:
+            OSError: own ones could not be read.
+            PeerLostError: another process is gone.
+        """
+        tickets = self._started.pop(ticket)
+        start = time.perf_counter()
+        self._file.finish(tickets.own)
+        self._waited_s += time.perf_counter() - start
+        self._num_own += tickets.num_own
+        self._rows.finish(tickets.others)
+
+    def take_reads(self) -> SourceReads:
+        """Return what was read since the last call, and what of it on the disk."""
+        own = self._file.take_reads()
+        disk = Access(
+            misses=self._num_own,
+            link_bytes=own.num_bytes,
+            link_requests=own.num_requests,
+            waited_us=round(1e6 * self._waited_s),
+        )
+        self._num_own, self._waited_s = 0, 0.0
+        return self._rows.take_reads() + replace(own, disk=disk)
+
+    def close(self) -> None:
+        """End the exchanges of all processes, and close the file."""
+        self._rows.close()
+        self._file.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnDisk:
+    """The disk that has the rows of this machine."""
+
+    rates: DiskRates | None  #: None of a file that is too small to measure it
+
+    @classmethod
+    def of(cls, rows: SharedRows) -> OwnDisk:
+        """Measure the disk of own rows."""
+        file = _mapped(rows)
+        return cls(rates=rates_of(Path(str(file.filename))))
+
+    def open(self, rows: SharedRows) -> DiskRows:
+        """Open the file of own rows.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        file = _mapped(rows)
+        return DiskRows(
+            file,
+            dtype_name=rows.dtype_name,
+            num_features=rows.num_features,
+            max_gap_bytes=file.nbytes if self.rates is None else self.rates.max_gap_bytes,
+        )
+
+    def seconds_a_miss(self, rows: SharedRows, misses: Misses, num_users: int) -> float:
+        """Return what a row takes that memory lacks, in the mean of a usual mini-batch's misses.
+
+        Rows of other machines are measured, as ``SharedRows.seconds_a_row`` does; all processes
+        come here at the same time.
+
+        Args:
+            num_users: workers that share the disk.
+        """
+        network_s = rows.seconds_a_row()
+        places = np.sort(rows.own_places(misses.vertices))
+        own = replace(misses, vertices=places[places >= 0])
+        seconds = network_s * (len(places) - len(own.vertices))
+        if self.rates is not None:
+            gap = self.rates.max_gap_bytes
+            requests, num_bytes = own.requests(row_bytes=rows.row_bytes, max_gap_bytes=gap)
+            seconds += self.rates.seconds(requests, num_bytes) * num_users
+        return seconds / max(len(places), 1)
+
+    @staticmethod
+    def describe(rows: SharedRows, sizes: TierSizes) -> str:
+        """Say in one line what is read of the disk, and what memory holds."""
+        held, whole = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
+        return (
+            f"features=shared: this machine's {size(rows.num_own * rows.row_bytes)} of rows exceed "
+            f"its memory, and are read from the disk; {size(held)} of memory hold "
+            f"{sizes.num_kept / max(rows.num_rows, 1):.0%} of all machines' {size(whole)}, those "
+            f"that the next {sizes.window} steps read soonest"
+        )
+
+
+def _mapped(rows: SharedRows) -> MappedRows:
+    assert isinstance(rows.own, np.memmap)  # that of its store
+    return rows.own
