@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class RowExchange:
     def __init__(
         self,
         group: Group,
-        rows_group: Group,
+        rows_groups: Sequence[Group],
         divided: DividedRows,
         own: OwnRows,
         places: IntArray,
@@ -72,10 +73,11 @@ class RowExchange:
         Args:
             own: reads those of this machine.
             group: all processes; over these connections they say what they want.
-            rows_group: the same; over these connections rows go.
+            rows_groups: the same several times; over the connections of each in turn rows go, so
+                that those of an exchange need not wait until those of the one before have arrived.
             places: ``[num_vertices]`` the row of each vertex, -1 for those of other machines.
         """
-        self._group, self._rows_group = group, rows_group
+        self._group, self._rows_groups = group, cycle(rows_groups)
         self._divided, self._own, self._places = divided, own, places
         self._row_bytes = int(divided.rows.shape[1]) * divided.itemsize
 
@@ -102,7 +104,7 @@ class RowExchange:
         places = self._places_of(vertices.numpy())
         sent = torch.empty(len(places), self._row_bytes, dtype=torch.uint8)
         rows = torch.empty(sum(counts), self._row_bytes, dtype=torch.uint8)
-        swap = partial(self._rows_group.start_swapping, rows, sent, (counts, others))
+        swap = partial(next(self._rows_groups).start_swapping, rows, sent, (counts, others))
         work = self._own.send(places, sent.numpy(), swap)
         return ArrivingRows(rows=rows, sent=sent, work=work)
 

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes that each process receives to measure the network, and how often.
 _PROBED_BYTES, _PROBES = 4 << 20, 4
+#: Exchanges whose rows are on their way at once, each over connections of its own.
+_AT_ONCE = 3
 #: Seconds in which threads end once the connections are closed.
 _LEAVE_S = 5.0
 
@@ -89,9 +91,9 @@ class SharedRows:
         self._owners = owners
         self._id_dtype = vertex_dtype(len(divided))
         self._group = group.with_own_connections()
-        ids, rows = group.with_own_connections(), group.with_own_connections()
+        ids, *rows = (group.with_own_connections() for _ in range(1 + _AT_ONCE))
         self._steps = RowExchange(ids, rows, divided, self._own, self._places)
-        self._reading = RowExchange(self._group, self._group, divided, self._own, self._places)
+        self._reading = RowExchange(self._group, [self._group], divided, self._own, self._places)
         self._one_reads = threading.Lock()
         self._counting = threading.Lock()
         self._started: dict[int, _Step] = {}
