@@ -13,7 +13,7 @@ from gnnscale.feature.source import SourceReads
 from gnnscale.graph import Graph
 
 #: A gap that no disk is asked to leave out: its next request takes as long.
-_MAX_GAP_BYTES = 1 << 20
+MAX_GAP_BYTES = 1 << 20
 #: Requests on their way, and the bytes of one at most. While threads compute on all cores, the
 #: thread that reads gets its turn after a millisecond or more, for which a disk needs work.
 DEPTH = 256
@@ -49,7 +49,7 @@ class DiskRows:
             num_rows=self.num_rows,
             row_bytes=self.width * self.dtype.itemsize,
             depth=DEPTH,
-            max_gap_bytes=min(max_gap_bytes, _MAX_GAP_BYTES),
+            max_gap_bytes=min(max_gap_bytes, MAX_GAP_BYTES),
             max_request_bytes=MAX_REQUEST_BYTES,
         )
 

@@ -10,28 +10,43 @@ from gnnscale.cache.tier.pool import RowPool
 from gnnscale.cache.tier.reader import BatchReader
 from gnnscale.runtime.pool.channel import pair
 from gnnscale.runtime.pool.client import PoolClient
+from gnnscale.runtime.pool.delegated import DelegatedRows
 from gnnscale.runtime.pool.server import PoolServer
 
 
 def open_workers(
-    size: int, *, num_kept: int = 4, window: int = 1, ahead: int = 2, source: Any = None
-) -> tuple[list[PoolClient], Any]:
-    """Return the workers' views, the first one's last to be closed, and what the pool reads."""
+    size: int,
+    *,
+    num_kept: int = 4,
+    window: int = 1,
+    ahead: int = 2,
+    source: Any = None,
+    delegates: bool = False,
+) -> tuple[list[PoolClient], list[Any]]:
+    """Return the workers' views, the first one's last to be closed, and the sources they read.
+
+    Args:
+        source: what the pool reads; of the first worker, if workers read by themselves.
+        delegates: whether they do.
+    """
     source = source or LateSource()
     policy = Belady(NUM_ROWS, num_kept, window=window * size, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window * size)
     pool = RowPool(planner.num_slots, source.width, source.dtype)
-    reader = BatchReader(source, planner, pool, ahead=ahead * size)
     near, far = zip(*(pair() for _ in range(size)), strict=True)
-    server = PoolServer(reader, far)
+    delegated = DelegatedRows(source, far) if delegates else None
+    reader = BatchReader(delegated or source, planner, pool, ahead=ahead * size)
+    server = PoolServer(reader, far, delegated=delegated)
+    sources = [source, *(LateSource() for _ in range(size - 1))] if delegates else [source]
     workers = [
         PoolClient(
             each,
             pool.rows,
-            LateSource(),
+            sources[number] if delegates else LateSource(),
             lead=window + ahead,
+            reads=delegates,
             server=None if number else server,
         )
         for number, each in enumerate(near)
     ]
-    return workers, source
+    return workers, sources

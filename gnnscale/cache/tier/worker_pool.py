@@ -41,10 +41,9 @@ class WorkerPool:
         self._planning = threading.Lock()
 
     @property
-    def fixed_rows(self) -> Array:
-        """``[num_fixed, width]`` the slots that the file's rows begin."""
-        rows: Array = self._reader.pool.rows[: self._reader.num_fixed]
-        return rows
+    def slots(self) -> Array:
+        """``[num_slots, width]`` the pool; fixed rows come first."""
+        return self._reader.pool.rows
 
     def fill(self, rows: Array) -> None:
         """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""

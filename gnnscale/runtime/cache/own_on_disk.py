@@ -15,6 +15,7 @@ from gnnscale.cache.tier.pool import MappedRows
 from gnnscale.cache.tier.sizing import TierSizes
 from gnnscale.core import Access, Array, Int32Array
 from gnnscale.feature import DiskRows
+from gnnscale.feature.disk import MAX_GAP_BYTES
 from gnnscale.feature.source import SourceReads
 from gnnscale.plan.calibration.disk import DiskRates, rates_of
 from gnnscale.runtime.sync.shared_rows import SharedRows
@@ -135,49 +136,53 @@ class OwnDisk:
         file = _mapped(rows)
         return cls(rates=rates_of(Path(str(file.filename))))
 
-    def open(self, rows: SharedRows) -> DiskRows:
-        """Open the file of own rows.
+    @property
+    def max_gap_bytes(self) -> int:
+        """Bytes between two rows up to which one request reads both; all of a small file."""
+        return MAX_GAP_BYTES if self.rates is None else self.rates.max_gap_bytes
 
-        Raises:
-            OSError: it cannot be read.
-        """
-        file = _mapped(rows)
-        return DiskRows(
-            file,
-            dtype_name=rows.dtype_name,
-            num_features=rows.num_features,
-            max_gap_bytes=file.nbytes if self.rates is None else self.rates.max_gap_bytes,
-        )
-
-    def seconds_a_miss(self, rows: SharedRows, misses: Misses, num_users: int) -> float:
-        """Return what a row takes that memory lacks, in the mean of a usual mini-batch's misses.
-
-        Rows of other machines are measured, as ``SharedRows.seconds_a_row`` does; all processes
-        come here at the same time.
+    def own_part(self, rows: SharedRows, misses: Misses, num_users: int) -> tuple[float, float]:
+        """Return which part of a usual mini-batch's misses are own rows.
 
         Args:
             num_users: workers that share the disk.
+
+        Returns:
+            The part, and the seconds that the disk takes for them, for each miss of either kind.
         """
-        network_s = rows.seconds_a_row()
         places = np.sort(rows.own_places(misses.vertices))
-        own = replace(misses, vertices=places[places >= 0])
-        seconds = network_s * (len(places) - len(own.vertices))
+        own, every = replace(misses, vertices=places[places >= 0]), max(len(places), 1)
+        seconds = 0.0
         if self.rates is not None:
             gap = self.rates.max_gap_bytes
             requests, num_bytes = own.requests(row_bytes=rows.row_bytes, max_gap_bytes=gap)
-            seconds += self.rates.seconds(requests, num_bytes) * num_users
-        return seconds / max(len(places), 1)
+            seconds = self.rates.seconds(requests, num_bytes) * num_users
+        return len(own.vertices) / every, seconds / every
 
-    @staticmethod
-    def describe(rows: SharedRows, sizes: TierSizes) -> str:
-        """Say in one line what is read of the disk, and what memory holds."""
-        held, whole = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
-        return (
-            f"features=shared: this machine's {size(rows.num_own * rows.row_bytes)} of rows exceed "
-            f"its memory, and are read from the disk; {size(held)} of memory hold "
-            f"{sizes.num_kept / max(rows.num_rows, 1):.0%} of all machines' {size(whole)}, those "
-            f"that the next {sizes.window} steps read soonest"
-        )
+
+def own_file(rows: SharedRows, max_gap_bytes: int) -> DiskRows:
+    """Open the file of this machine's rows.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return DiskRows(
+        _mapped(rows),
+        dtype_name=rows.dtype_name,
+        num_features=rows.num_features,
+        max_gap_bytes=max_gap_bytes,
+    )
+
+
+def describe_over_disk(rows: SharedRows, sizes: TierSizes) -> str:
+    """Say in one line what is read of the disk, and what memory holds."""
+    held, whole = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
+    return (
+        f"features=shared: this machine's {size(rows.num_own * rows.row_bytes)} of rows exceed "
+        f"its memory, and are read from the disk; {size(held)} of memory hold "
+        f"{sizes.num_kept / max(rows.num_rows, 1):.0%} of all machines' {size(whole)}, those "
+        f"that the next {sizes.window} steps read soonest"
+    )
 
 
 def _mapped(rows: SharedRows) -> MappedRows:

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,21 +19,31 @@ from gnnscale.artifact.files import size
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import CachePlan
 from gnnscale.cache.belady import Belady
-from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.pool import MappedRows, slots_of_file
 from gnnscale.cache.tier.sizing import SampledBatches, TierSizes, size_tier
 from gnnscale.cache.tier.store import TieredFeatures
-from gnnscale.cache.tier.worker_pool import WorkerPool
 from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
 from gnnscale.feature import FeatureStore, SharedFeaturesConfig
+from gnnscale.feature.source import RowSource
 from gnnscale.graph import Graph
 from gnnscale.plan.perf.workload import SourceEffect, Workload
 from gnnscale.runtime.cache.above import CacheAbove, held_bytes
-from gnnscale.runtime.cache.open import trade_values
-from gnnscale.runtime.cache.own_on_disk import OwnDisk, OwnOnDisk
-from gnnscale.runtime.cache.tier import OpenedTier, memory_left, sample_batches, steps_ahead
+from gnnscale.runtime.cache.own_on_disk import (
+    OwnDisk,
+    OwnOnDisk,
+    describe_over_disk,
+    own_file,
+)
+from gnnscale.runtime.cache.tier import (
+    OpenedTier,
+    memory_left,
+    priority_below,
+    sample_batches,
+    steps_ahead,
+)
+from gnnscale.runtime.pool.opening import PlannedPool, open_pool, together
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.row_exchange import owners_of
@@ -203,111 +213,140 @@ def open_shared(
     assert isinstance(options, SharedFeaturesConfig)
     above = CacheAbove.of(caches, graph, group.rank)
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
-    memory = options.memory_bytes
-    if memory is None:
-        held = held_bytes(caches, graph, group)
-        memory = memory_left(config, graph, sample, group, name="shared", held_bytes=held)
-    priority = out_degree(graph)
-    if above is not None:
-        priority = above.priority_below(priority)
-    window = steps_ahead(options.window, config)
-    common = priority, order.steps_per_epoch, config.num_threads
-    sizes = _sizes_beside_own(rows, window, sample, memory, *common, group)
-    if sizes is not None:
-        store = _open_beside_own(rows, sizes, priority, config.num_threads)
-        line, seconds_a_miss = _describe(rows, sizes), rows.seconds_a_row
-    else:
-        each = memory // group.local_size
-        sizes = _doubled(sample, rows.num_rows, rows.row_bytes, each, window, *common)
-        disk = OwnDisk.of(rows)
-        store = _open_over_disk(rows, disk, sizes, priority, config.num_threads)
-        line = disk.describe(rows, sizes)
-        seconds_a_miss = partial(disk.seconds_a_miss, rows, sizes.misses, group.local_size)
-    if group.is_rank0:
-        log.info(line)
+
+    def plan(samples: Sequence[SampledBatches]) -> PlannedPool:
+        every = together(samples)
+        memory = options.memory_bytes
+        if memory is None:
+            held = held_bytes(caches, graph, group)
+            memory = memory_left(config, graph, every, group, name="shared", held_bytes=held)
+        priority = priority_below(caches, graph, group)
+        window = steps_ahead(options.window, config)
+        run = window, priority, order.steps_per_epoch, config.num_threads
+        planned = _plan_beside_own(rows, every, memory, *run)
+        if planned is None:
+            planned = _plan_over_disk(rows, every, memory, *run)
+        if group.is_rank0:
+            log.info(_describe(rows, planned))
+        return planned
+
+    def open_source(values: Any) -> RowSource:
+        if not values["over_disk"]:
+            return rows
+        return OwnOnDisk(rows, own_file(rows, values["max_gap_bytes"]))
+
+    file = _mapped(rows)
+    opened = open_pool(group, sample, open_source, plan, file=file)
+    if opened.values["over_disk"]:
+        rows.read_own_from(own_file(rows, opened.values["max_gap_bytes"]))
+    elif file is not None:
+        rows.read_own_in(opened.slots[: rows.num_own])
     effect = SourceEffect()
     if not config.runtime.deterministic:
-        effect = _effect(seconds_a_miss(), sizes, sample)
-    return OpenedTier(store=store, effect=effect)
+        effect = _effect(rows, opened.values, sample)
+    return OpenedTier(store=TieredFeatures(opened.rows), effect=effect)
 
 
-def _open_beside_own(
-    rows: SharedRows, sizes: TierSizes, priority: Int32Array, num_threads: int
-) -> TieredFeatures:
-    """Return what holds other machines' rows, after the mapped file of own ones."""
-    file = _mapped(rows)
-    policy = _belady(sizes, priority, num_threads)
-    planner = TierPlanner(
-        OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window,
-        num_fixed=0 if file is None else slots_of_file(file),
-    )
-    pool = WorkerPool(rows, planner, window=sizes.window, ahead=sizes.ahead, file=file)
-    rows.read_own_in(pool.fixed_rows[: rows.num_own])
-    return TieredFeatures(pool)
-
-
-def _open_over_disk(
-    rows: SharedRows, disk: OwnDisk, sizes: TierSizes, priority: Int32Array, num_threads: int
-) -> TieredFeatures:
-    """Return what holds rows of all machines; own ones are read from the disk."""
-    planner = TierPlanner(
-        _belady(sizes, priority, num_threads),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window,
-    )
-    rows.read_own_from(disk.open(rows))
-    source = OwnOnDisk(rows, disk.open(rows))
-    pool = WorkerPool(source, planner, window=sizes.window, ahead=sizes.ahead)
-    return TieredFeatures(pool)
-
-
-def _belady(sizes: TierSizes, priority: Int32Array, num_threads: int) -> Belady:
+def _belady(
+    sizes: TierSizes, sample: SampledBatches, priority: Int32Array, num_threads: int
+) -> Belady:
     return Belady(
         len(priority),
         sizes.num_kept,
-        window=sizes.window,
+        window=sizes.window * sample.num_workers,
         priority=priority,
         num_threads=num_threads,
     )
 
 
-def _effect(row_s: float, sizes: TierSizes, sample: SampledBatches) -> SourceEffect:
-    """Return what rows cost that memory lacks, of which each takes ``row_s``."""
-    needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
-    row_misses = min(sizes.misses.mean / max(float(needed), 1), 1)
-    return SourceEffect(row_misses=row_misses, row_s=row_s)
+def _effect(rows: SharedRows, values: Any, sample: SampledBatches) -> SourceEffect:
+    """Return what rows cost that memory lacks; the network is measured by all processes at once."""
+    others_s = rows.seconds_a_row() * (1 - values["own_share"])
+    return SourceEffect(
+        row_misses=values["row_misses"] * sample.asked, row_s=others_s + values["own_s"]
+    )
 
 
-def _sizes_beside_own(
+def _plan_beside_own(
     rows: SharedRows,
-    window: int | None,
     sample: SampledBatches,
     memory_bytes: int,
+    window: int | None,
     priority: Int32Array,
     num_steps: int,
     num_threads: int,
-    group: Group,
-) -> TierSizes | None:
-    """Divide what own rows leave of memory; None if any worker of the machine lacks some for that.
-
-    All processes come here at the same time.
+) -> PlannedPool | None:
+    """Plan what own rows leave of memory for those of others; None if a step's do not fit.
 
     Raises:
         ConfigError: there are no own rows, and the others' of a step do not fit.
     """
-    left, sizes = memory_bytes - rows.num_own * rows.row_bytes, None
+    left = memory_bytes - rows.num_own * rows.row_bytes
     try:
-        each = left // group.local_size
-        sizes = _sizes(rows, window, sample, each, priority, num_steps, num_threads)
+        sizes = _sizes(rows, window, sample, left, priority, num_steps, num_threads)
     except ConfigError:
         if not rows.num_own:
             raise
-    every = trade_values([rows.part, sizes is not None], group)
-    return sizes if all(fits for part, fits in every if part == rows.part) else None
+        return None
+    file = _mapped(rows)
+    policy = _belady(sizes, sample, priority, num_threads)
+    planner = TierPlanner(
+        OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window * sample.num_workers,
+        num_fixed=0 if file is None else slots_of_file(file),
+    )
+    values = {"over_disk": False, "own_share": 0.0, "own_s": 0.0}
+    return PlannedPool(
+        source=rows,
+        file=file,
+        delegates=True,
+        planner=planner,
+        sizes=sizes,
+        values=values | {"row_misses": _miss_rate(sizes, sample)},
+    )
+
+
+def _plan_over_disk(
+    rows: SharedRows,
+    sample: SampledBatches,
+    memory_bytes: int,
+    window: int | None,
+    priority: Int32Array,
+    num_steps: int,
+    num_threads: int,
+) -> PlannedPool:
+    """Plan a pool for rows of all machines; own ones are read from the disk.
+
+    Raises:
+        ConfigError: the rows of a step do not fit.
+    """
+    run = window, priority, num_steps, num_threads
+    sizes = _doubled(sample, rows.num_rows, rows.row_bytes, memory_bytes, *run)
+    disk = OwnDisk.of(rows)
+    planner = TierPlanner(
+        _belady(sizes, sample, priority, num_threads),
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window * sample.num_workers,
+    )
+    own_share, own_s = disk.own_part(rows, sizes.misses, sample.num_workers)
+    values = {"over_disk": True, "own_share": own_share, "own_s": own_s}
+    return PlannedPool(
+        source=OwnOnDisk(rows, own_file(rows, disk.max_gap_bytes)),
+        delegates=True,
+        planner=planner,
+        sizes=sizes,
+        values=values
+        | {"row_misses": _miss_rate(sizes, sample), "max_gap_bytes": disk.max_gap_bytes},
+    )
+
+
+def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
+    """Return the part of a mini-batch's rows that memory lacks, over an epoch."""
+    needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
+    return min(sizes.misses.mean / max(float(needed), 1), 1)
 
 
 def _sizes(
@@ -368,7 +407,10 @@ def _mapped(rows: SharedRows) -> MappedRows | None:
     return rows.own
 
 
-def _describe(rows: SharedRows, sizes: TierSizes) -> str:
+def _describe(rows: SharedRows, planned: PlannedPool) -> str:
+    sizes = planned.sizes
+    if planned.values["over_disk"]:
+        return describe_over_disk(rows, sizes)
     others = rows.num_rows - rows.num_own
     part = sizes.num_kept / max(others, 1)
     return (

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array
+from gnnscale.core import Array, Int32Array
 
 #: A message begins with its kind, the elements that follow and the bytes of each, and numbers.
 _HEADER = struct.Struct("=iqqqqq")
@@ -35,10 +35,13 @@ class Kind(IntEnum):
     EXPECT = 2  #: the vertices of a worker's next step
     NOTHING = 3  #: its next step reads no rows
     END = 4  #: no step follows those that are expected
-    READY = 5  #: slots of the rows of the next step, which are there; rows, bytes, requests read
-    SERVED = 6  #: the worker has read its rows
-    LEAVE = 7  #: it wants no more
-    FAILED = 8  #: no more rows arrive, and why
+    READ = 5  #: a worker is to read these vertices of its next step, into these slots
+    SKIP = 6  #: its next step reads no rows
+    DONE = 7  #: what it was to read for its next step is there
+    READY = 8  #: slots of the rows of the next step, which are there; rows, bytes, requests read
+    SERVED = 9  #: the worker has taken its rows
+    LEAVE = 10  #: it wants no more
+    FAILED = 11  #: no more rows arrive, and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,13 @@ class Message:
     kind: Kind
     numbers: tuple[int, ...] = _NO_NUMBERS
     array: Array  #: ``[n]``
+
+    @property
+    def rows(self) -> tuple[Array, Int32Array]:
+        """Vertices, ``[n]``, and the slot of each."""
+        count, itemsize, _ = self.numbers
+        vertices = self.array[: count * itemsize].view(_DTYPES[itemsize])
+        return vertices, self.array[count * itemsize :].view(np.int32)
 
     @property
     def values(self) -> Any:
@@ -84,6 +94,16 @@ class Channel:
             self._socket.sendall(header)
             if len(content):
                 self._socket.sendall(content.view(np.uint8).data)
+
+    def send_rows(self, kind: Kind, vertices: Array, slots: Int32Array) -> None:
+        """Send vertices and the slot of each.
+
+        Raises:
+            OSError: the other end is gone.
+        """
+        parts = [np.ascontiguousarray(each).view(np.uint8) for each in (vertices, slots)]
+        numbers = (len(vertices), vertices.itemsize, 0)
+        self.send(kind, numbers=numbers, array=np.concatenate(parts))
 
     def send_values(self, kind: Kind, values: Any) -> None:
         """Send plain values.

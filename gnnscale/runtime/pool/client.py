@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 
 import numpy as np
 
@@ -32,6 +35,7 @@ class PoolClient:
         source: RowSource,
         *,
         lead: int,
+        reads: bool = False,
         server: PoolServer | None = None,
     ) -> None:
         """Read ``rows``, the slots of the pool.
@@ -40,6 +44,7 @@ class PoolClient:
             channel: to the server.
             source: what this worker reads of by itself: rows that no step expects.
             lead: steps that are to be expected ahead of the one that is read.
+            reads: whether it also reads what its steps miss, as the server says.
             server: of this very process, which it ends; None if it is another's.
         """
         self.lead = lead  #: steps that are to be expected ahead of the one that is read
@@ -49,10 +54,16 @@ class PoolClient:
         self._server = server
         self._expected: deque[Array] = deque()
         self._arrived: deque[Message] = deque()
+        self._reads = reads
+        self._reading: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._failure: str | None = None
+        self._error: Exception | None = None  #: why this worker could not read
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._receive, name="pool-ready", daemon=True)
         self._thread.start()
+        self._finishing = threading.Thread(target=self._finish, name="pool-done", daemon=True)
+        if reads:
+            self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
@@ -101,12 +112,15 @@ class PoolClient:
                 raise self._lost()
             message = self._arrived.popleft()
         missing, num_bytes, num_requests = message.numbers
+        reads = SourceReads(num_bytes=num_bytes, num_requests=num_requests)
+        if self._reads:
+            reads = self.source.take_reads()
         return ReadyRows(
             rows=self._rows,
             slots=message.array,
             num_missing=missing,
             waited_s=time.perf_counter() - start,
-            reads=SourceReads(num_bytes=num_bytes, num_requests=num_requests),
+            reads=reads,
         )
 
     def served(self, ready: ReadyRows) -> None:
@@ -130,8 +144,11 @@ class PoolClient:
             self._server.close()
         self._channel.hang_up()
         self._thread.join()
-        self._channel.close()
         self.source.close()
+        if self._reads:
+            self._reading.put(None)
+            self._finishing.join()
+        self._channel.close()
 
     def _send(self, kind: Kind, array: Array | None = None) -> None:
         if self._failure is not None:
@@ -143,17 +160,50 @@ class PoolClient:
 
     def _receive(self) -> None:
         """Take what the server says, as it says it: it waits for no worker."""
-        while (message := self._channel.receive()) is not None and message.kind == Kind.READY:
-            with self._changed:
-                self._arrived.append(message)
-                self._changed.notify_all()
+        while (message := self._channel.receive()) is not None:
+            match message.kind:
+                case Kind.READY:
+                    with self._changed:
+                        self._arrived.append(message)
+                        self._changed.notify_all()
+                case Kind.READ | Kind.SKIP:
+                    self._guarded(partial(self._start, message))
+                case _:
+                    break
         with self._changed:
             self._failure = "it has ended" if message is None else message.values
             self._changed.notify_all()
 
+    def _start(self, message: Message) -> None:
+        """Begin to read what this worker's next step misses."""
+        if message.kind == Kind.SKIP:
+            self.source.skip()
+        else:
+            self._reading.put(self.source.start(message.rows[0], self._rows, message.rows[1]))
+
+    def _finish(self) -> None:
+        """Say of one step after the other that its rows are there."""
+
+        def finish(ticket: int) -> None:
+            self.source.finish(ticket)
+            self._channel.send(Kind.DONE)
+
+        while (ticket := self._reading.get()) is not None:
+            self._guarded(partial(finish, ticket))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do ``work``; if it cannot be done, the server learns that this worker is gone."""
+        try:
+            work()
+        except (OSError, RuntimeError, ValueError, MemoryError) as error:
+            self._error = self._error or error
+            self._channel.hang_up()
+
     def _lost(self) -> BaseException:
         """Return why no more rows arrive."""
         self._thread.join(_LAST_WORD_S)
+        if self._error is not None:
+            return self._error
         if self._server is not None and self._server.failure is not None:
             return self._server.failure
         return PeerLostError(

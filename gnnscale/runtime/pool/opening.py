@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from gnnscale.cache.tier.planner import TierPlanner
-from gnnscale.cache.tier.pool import RowPool, pool_bytes
+from gnnscale.cache.tier.pool import MappedRows, RowPool, pool_bytes
 from gnnscale.cache.tier.reader import BatchReader
 from gnnscale.cache.tier.rows import TierRows
 from gnnscale.cache.tier.sizing import SampledBatches, TierSizes
@@ -19,6 +19,7 @@ from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.feature.source import RowSource
 from gnnscale.runtime.pool.channel import Channel, Kind, Meeting, connect, pair
 from gnnscale.runtime.pool.client import PoolClient
+from gnnscale.runtime.pool.delegated import DelegatedRows
 from gnnscale.runtime.pool.server import PoolServer
 from gnnscale.runtime.sync.group import Group, PeerLostError
 from gnnscale.runtime.sync.pulse import OWN
@@ -29,9 +30,13 @@ class PlannedPool:
     """What fills a pool."""
 
     source: RowSource
+    #: has the rows of the planner's fixed slots; None without such
+    file: MappedRows | None = None
+    #: whether each worker reads what its steps miss; if not, the first one reads for all
+    delegates: bool = False
     planner: TierPlanner
     sizes: TierSizes
-    kept: Array | None  #: vertices whose rows are in memory before the first step, for good
+    kept: Array | None = None  #: vertices whose rows are in memory before the first step, for good
     values: Any  #: plain values for every worker
 
 
@@ -46,17 +51,24 @@ class OpenedPool:
     """One worker's view of the pool."""
 
     rows: TierRows
+    slots: Array  #: ``[num_slots, width]``
     values: Any  #: those of ``PlannedPool``
 
 
 def open_pool(
-    group: Group, sample: SampledBatches, open_source: OpenSource, plan: PlanPool
+    group: Group,
+    sample: SampledBatches,
+    open_source: OpenSource,
+    plan: PlanPool,
+    *,
+    file: MappedRows | None = None,
 ) -> OpenedPool:
     """Open the pool of this machine's workers; all processes come here at the same time.
 
     Args:
         sample: of this worker.
         plan: is called by the worker of local rank 0.
+        file: the one that ``plan`` may put in front of the pool.
 
     Raises:
         ConfigError: the rows of a step do not fit into memory; in each worker of the machine.
@@ -69,7 +81,7 @@ def open_pool(
     gathered = [each.decode() for each in group.gather(name.encode())]
     names = group.broadcast_json(gathered)
     if meeting is None:
-        return _join(names[group.rank - group.local_rank], group, sample, open_source)
+        return _join(names[group.rank - group.local_rank], group, sample, open_source, file)
     with ExitStack() as unless_opened:
         channels = _welcome(meeting, group.local_size - 1, unless_opened)
         opened = _lead(channels, sample, open_source, plan)
@@ -79,11 +91,11 @@ def open_pool(
 
 def _alone(planned: PlannedPool) -> OpenedPool:
     """Return the pool of a worker that shares it with no other."""
-    sizes = planned.sizes
-    rows = WorkerPool(planned.source, planned.planner, window=sizes.window, ahead=sizes.ahead)
+    source, sizes, file = planned.source, planned.sizes, planned.file
+    rows = WorkerPool(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
     if planned.kept is not None:
         rows.fill(planned.kept)
-    return OpenedPool(rows=rows, values=planned.values)
+    return OpenedPool(rows=rows, slots=rows.slots, values=planned.values)
 
 
 def _welcome(meeting: Meeting, count: int, closing: ExitStack) -> list[Channel]:
@@ -117,25 +129,47 @@ def _lead(
         for each in channels:
             each.send_values(Kind.SETUP, {"problem": str(error)})
         raise
+    near, far = pair()
+    everyone = [far, *channels]
     num_slots, source, sizes = planned.planner.num_slots, planned.source, planned.sizes
     row_bytes = source.width * source.dtype.itemsize
-    memory = SharedMemory.reserved(pool_bytes(num_slots, row_bytes))
-    pool = RowPool(num_slots, source.width, source.dtype, memory=memory)
-    reader = BatchReader(source, planned.planner, pool, ahead=sizes.ahead * len(samples))
+    memory = SharedMemory.reserved(pool_bytes(num_slots, row_bytes, planned.file))
+    pool = RowPool(num_slots, source.width, source.dtype, file=planned.file, memory=memory)
+    delegated = DelegatedRows(source, everyone) if planned.delegates else None
+    reader = BatchReader(
+        delegated or source, planned.planner, pool, ahead=sizes.ahead * len(samples)
+    )
     if planned.kept is not None:
         reader.fill(planned.kept)
     lead = sizes.window + sizes.ahead
-    values = {"num_slots": num_slots, "lead": lead, "values": planned.values}
+    values = {
+        "num_slots": num_slots,
+        "lead": lead,
+        "delegates": planned.delegates,
+        "has_file": planned.file is not None,
+        "values": planned.values,
+    }
     for each in channels:
         each.send_values(Kind.SETUP, values)
         each.send_file(memory.descriptor)
-    near, far = pair()
-    server = PoolServer(reader, [far, *channels])
-    rows = PoolClient(near, pool.rows, open_source(planned.values), lead=lead, server=server)
-    return OpenedPool(rows=rows, values=planned.values)
+    rows = PoolClient(
+        near,
+        pool.rows,
+        source if planned.delegates else open_source(planned.values),
+        lead=lead,
+        reads=planned.delegates,
+        server=PoolServer(reader, everyone, delegated=delegated),
+    )
+    return OpenedPool(rows=rows, slots=pool.rows, values=planned.values)
 
 
-def _join(name: str, group: Group, sample: SampledBatches, open_source: OpenSource) -> OpenedPool:
+def _join(
+    name: str,
+    group: Group,
+    sample: SampledBatches,
+    open_source: OpenSource,
+    file: MappedRows | None,
+) -> OpenedPool:
     """Say what this worker has sampled, and map the pool."""
     try:
         channel = connect(name)
@@ -152,9 +186,10 @@ def _join(name: str, group: Group, sample: SampledBatches, open_source: OpenSour
         raise PeerLostError(f"lost the first worker of this machine ({error})") from error
     lead, num_slots = message.values["lead"], message.values["num_slots"]
     source = open_source(message.values["values"])
-    pool = RowPool(num_slots, source.width, source.dtype, memory=memory)
-    rows = PoolClient(channel, pool.rows, source, lead=lead)
-    return OpenedPool(rows=rows, values=message.values["values"])
+    file = file if message.values["has_file"] else None
+    pool = RowPool(num_slots, source.width, source.dtype, file=file, memory=memory)
+    rows = PoolClient(channel, pool.rows, source, lead=lead, reads=message.values["delegates"])
+    return OpenedPool(rows=rows, slots=pool.rows, values=message.values["values"])
 
 
 #: Of a sample: what is sent as plain values.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from gnnscale.cache.tier.reader import BatchReader, BegunBatch
 from gnnscale.core import Array
 from gnnscale.runtime.pool.channel import Channel, Kind, Message
+from gnnscale.runtime.pool.delegated import DelegatedRows
 from gnnscale.runtime.sync.group import PeerLostError
 
 log = logging.getLogger(__name__)
@@ -45,10 +46,21 @@ class PoolServer:
     takes messages, plans and begins to read; another waits for rows, and sends their slots.
     """
 
-    def __init__(self, reader: BatchReader, channels: Sequence[Channel]) -> None:
-        """Serve the workers at the other ends of ``channels``, in the order of local ranks."""
+    def __init__(
+        self,
+        reader: BatchReader,
+        channels: Sequence[Channel],
+        *,
+        delegated: DelegatedRows | None = None,
+    ) -> None:
+        """Serve the workers at the other ends of ``channels``, in the order of local ranks.
+
+        Args:
+            delegated: the source of ``reader``, if workers read rows themselves.
+        """
         self.failure: BaseException | None = None  #: why no more rows arrive
         self._reader = reader
+        self._delegated = delegated
         self._workers = [_Worker(channel=each) for each in channels]
         self._turn = 0
         self._all_ended = False
@@ -68,7 +80,7 @@ class PoolServer:
         """End: all workers have what they need, or never will; wait for reads that were begun."""
         with self._failing:
             self.failure = self.failure or PeerLostError("the run ends")
-        self._reading.put(None)
+        self._release()
         for each in self._workers:
             each.channel.hang_up()
         for thread in self._threads:
@@ -104,6 +116,9 @@ class PoolServer:
                 worker.ended = True
             case Kind.SERVED:
                 worker.num_served += 1
+            case Kind.DONE:
+                assert self._delegated is not None
+                self._delegated.done(self._workers.index(worker))
 
     def _pass_on(self) -> None:
         """Let the reader expect the steps that are known, of each worker in turn."""
@@ -113,9 +128,12 @@ class PoolServer:
                 self._reader.end()
                 return
             worker = self._workers[self._turn]
-            if not worker.steps and not worker.ended:
+            is_passed_over = worker.ended and any(each.steps for each in self._workers)
+            if not worker.steps and not is_passed_over:
                 return
             vertices = worker.steps.popleft() if worker.steps else None
+            if self._delegated is not None:
+                self._delegated.expect(self._turn)
             self._reader.expect(vertices)
             if vertices is not None:
                 self._expecting.append(worker)
@@ -143,13 +161,19 @@ class PoolServer:
         except (OSError, MemoryError, RuntimeError, ValueError) as error:
             self._fail(error)
 
+    def _release(self) -> None:
+        """Let the thread end that waits for rows."""
+        self._reading.put(None)
+        if self._delegated is not None:
+            self._delegated.close()
+
     def _fail(self, error: BaseException) -> None:
         """Let all workers know that no more rows arrive; only the first error counts."""
         with self._failing:
             if self.failure is not None:
                 return
             self.failure = error
-        self._reading.put(None)
+        self._release()
         for each in self._workers:
             with suppress(OSError):  # it has left
                 each.channel.send_values(Kind.FAILED, str(error))

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 #: Bytes that each process receives to measure the network, and how often.
 _PROBED_BYTES, _PROBES = 4 << 20, 4
-#: Exchanges whose rows are on their way at once, each over connections of its own.
+#: Exchanges whose rows are on their way at once, each over separate connections.
 _AT_ONCE = 3
 #: Seconds in which threads end once the connections are closed.
 _LEAVE_S = 5.0

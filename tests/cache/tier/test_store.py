@@ -127,7 +127,7 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
     planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
     source = LateSource()
     store = TieredFeatures(WorkerPool(source, planner, window=1, ahead=1, file=file))
-    assert np.array_equal(store.rows.fixed_rows[: len(file)], file)
+    assert np.array_equal(store.rows.slots[: len(file)], file)
     steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
     for each in steps:
         store.rows.expect(each)

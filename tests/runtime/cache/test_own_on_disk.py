@@ -10,7 +10,7 @@ from gnnscale.cache.tier.sizing import Misses, TierSizes
 from gnnscale.core import Array
 from gnnscale.feature.source import SourceReads
 from gnnscale.plan.calibration.disk import DiskRates
-from gnnscale.runtime.cache.own_on_disk import OwnDisk, OwnOnDisk
+from gnnscale.runtime.cache.own_on_disk import OwnDisk, OwnOnDisk, describe_over_disk, own_file
 
 NUM_ROWS, WIDTH = 10, 3
 ROWS = np.arange(NUM_ROWS * WIDTH, dtype=np.float32).reshape(NUM_ROWS, WIDTH)
@@ -68,7 +68,7 @@ def network(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def source(network: Any) -> Callable[[], OwnOnDisk]:
-    return lambda: OwnOnDisk(network, OwnDisk.of(network).open(network))
+    return lambda: OwnOnDisk(network, own_file(network, OwnDisk.of(network).max_gap_bytes))
 
 
 def test_each_row_comes_from_where_it_is(network: Any, source: Callable[[], OwnOnDisk]) -> None:
@@ -122,24 +122,22 @@ def misses_of(*vertices: int) -> Misses:
     )
 
 
-def test_a_miss_costs_what_disk_and_network_take(network: Any) -> None:
+def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
     # Own rows 0, 1 and 4 of 12 bytes, in two requests of 24 and 12 bytes, at 0.1 s each; two
-    # workers use the disk. Two rows of others take 0.5 s each.
+    # workers use the disk. Two rows are others'.
     rates = DiskRates(requests_per_s=10, bytes_per_s=1e12)
     disk = OwnDisk(rates=rates)
     assert rates.max_gap_bytes > 100
-    found = disk.seconds_a_miss(network, misses_of(1, 2, 3, 6, 9), 2)
+    found = disk.own_part(network, misses_of(1, 2, 3, 6, 9), 2)
     # The gap is read as well, as it takes less time than a request: one request.
-    assert found == pytest.approx((2 * 0.1 + 2 * 0.5) / 5)
+    assert found == pytest.approx((3 / 5, 2 * 0.1 / 5))
     # A disk on which a request takes no longer than its bytes.
     slow = OwnDisk(rates=DiskRates(requests_per_s=10, bytes_per_s=4096 * 10))
     own_s = 2 * 36 / 40960
-    assert slow.seconds_a_miss(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx(
-        (own_s + 2 * 0.5) / 5
-    )
+    assert slow.own_part(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx((3 / 5, own_s / 5))
     unknown = OwnDisk(rates=None)
-    assert unknown.seconds_a_miss(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx(0.2)
-    assert unknown.seconds_a_miss(network, misses_of(), 2) == 0
+    assert unknown.own_part(network, misses_of(1, 2, 3, 6, 9), 2) == (3 / 5, 0)
+    assert unknown.own_part(network, misses_of(), 2) == (0, 0)
 
 
 def test_a_small_file_is_not_measured(network: Any) -> None:
@@ -149,7 +147,7 @@ def test_a_small_file_is_not_measured(network: Any) -> None:
 def test_a_line_says_what_is_read_from_the_disk(network: Any) -> None:
     sizes = TierSizes(num_kept=2, num_staged=1, window=3, misses=misses_of())
     network.row_bytes = 1 << 20
-    assert OwnDisk.describe(network, sizes) == (
+    assert describe_over_disk(network, sizes) == (
         "features=shared: this machine's 5.0 MiB of rows exceed its memory, and are read from the "
         "disk; 2.0 MiB of memory hold 20% of all machines' 10.0 MiB, those that the next 3 steps "
         "read soonest"

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,12 +89,15 @@ def test_what_the_network_costs_follows_from_the_rows_that_memory_lacks() -> Non
     misses = Misses(num_rows=4, mean=2.0, when_full=2, vertices=np.array([1, 3]))
     sizes = TierSizes(num_kept=0, num_staged=8, window=2, misses=misses)
     sample = SampledBatches(vertices=[np.arange(4), np.arange(6)], num_bytes=0)
-    effect = shared._effect(0.5, sizes, sample)
-    assert (effect.row_misses, effect.row_s) == (pytest.approx(0.4), 0.5)
+    assert shared._miss_rate(sizes, sample) == pytest.approx(0.4)
     nothing = replace(
         sizes, misses=Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.array([]))
     )
-    assert shared._effect(0.5, nothing, replace(sample, vertices=[])).row_misses == 0
+    assert shared._miss_rate(nothing, replace(sample, vertices=[])) == 0
+    rows: Any = SimpleNamespace(seconds_a_row=lambda: 0.5)
+    values = {"row_misses": 0.4, "own_share": 0.25, "own_s": 0.1}
+    effect = shared._effect(rows, values, replace(sample, asked=0.5))
+    assert (effect.row_misses, effect.row_s) == pytest.approx((0.2, 0.475))
 
 
 def test_own_rows_are_not_expected_to_be_missed() -> None:
@@ -109,15 +113,17 @@ def test_own_rows_are_not_expected_to_be_missed() -> None:
 
 @pytest.mark.parametrize(("memory_bytes", "fits"), [(30 << 20, True), (21 << 20, False)])
 def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
-    memory_bytes: int, fits: bool
+    memory_bytes: int, fits: bool, tmp_path: Path
 ) -> None:
     """Rows of 1 MiB, 20 of them own: others need a place, and two in which they arrive."""
     rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=1 << 20, part=0)
     rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
     priority = np.zeros(40, np.int32)
-    sizes = shared._sizes_beside_own(rows, 2, sample, memory_bytes, priority, 10, 1, ALONE)
-    assert (sizes is not None) == fits
+    sample = replace(sample, num_workers=2)
+    rows.own = np.lib.format.open_memmap(tmp_path / "own.npy", "w+", np.uint8, (20, 1 << 20))
+    planned = shared._plan_beside_own(rows, sample, memory_bytes, 2, priority, 10, 1)
+    assert (planned is not None) == fits
 
 
 def test_without_own_rows_a_step_has_to_fit() -> None:
@@ -125,7 +131,7 @@ def test_without_own_rows_a_step_has_to_fit() -> None:
     rows.own_places = lambda vertices: np.full(len(vertices), -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
     with pytest.raises(ConfigError, match="the rows of a step do not fit"):
-        shared._sizes_beside_own(rows, 2, sample, 1 << 20, np.zeros(40, np.int32), 10, 1, ALONE)
+        shared._plan_beside_own(rows, sample, 1 << 20, 2, np.zeros(40, np.int32), 10, 1)
 
 
 def test_evaluation_reads_all_rows() -> None:

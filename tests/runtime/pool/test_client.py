@@ -6,7 +6,7 @@ from shared_pools import open_workers
 
 
 def test_what_is_not_expected_is_rehearsed_and_changes_nothing() -> None:
-    (worker,), source = open_workers(1)
+    (worker,), (source,) = open_workers(1)
     step, other = np.array([1, 2], np.int32), np.array([1, 2], np.int32)
     worker.expect(step)
     worker.end()
@@ -22,7 +22,7 @@ def test_what_is_not_expected_is_rehearsed_and_changes_nothing() -> None:
 
 
 def test_rows_are_read_at_once_and_counted_for_no_step() -> None:
-    (worker,), source = open_workers(1)
+    (worker,), (source,) = open_workers(1)
     rows = np.empty((2, WIDTH), np.float32)
     worker.read(np.array([7, 3], np.int32), rows)
     assert np.array_equal(rows, ROWS[[7, 3]])

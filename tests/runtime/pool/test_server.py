@@ -57,25 +57,39 @@ def together(workers: Any, steps: Any) -> list[list[tuple[int, int]]]:
     num_kept=st.integers(0, NUM_ROWS),
     window=st.integers(1, 3),
     ahead=st.integers(1, 3),
+    delegates=st.booleans(),
 )
 def test_each_worker_gets_the_rows_of_its_steps(
-    steps: Any, num_kept: int, window: int, ahead: int
+    steps: Any, num_kept: int, window: int, ahead: int, delegates: bool
 ) -> None:
-    workers, source = open_workers(3, num_kept=num_kept, window=window, ahead=ahead)
+    sizes = {"num_kept": num_kept, "window": window, "ahead": ahead}
+    workers, sources = open_workers(3, **sizes, delegates=delegates)
     counts = together(workers, zip(*steps, strict=True))
     asked = sum(len(each) for step in steps for each in step if each is not None)
     assert sum(map(sum, (pair for each in counts for pair in each))) == asked
-    assert sum(misses for each in counts for _, misses in each) == sum(map(len, source.asked))
-    assert source.closed
+    read = [row for source in sources for each in source.asked for row in each]
+    assert sum(misses for each in counts for _, misses in each) == len(read)
+    assert all(each.closed for each in sources)
     if num_kept == NUM_ROWS:  # each row is read once for all
-        read = [row for each in source.asked for row in each]
         assert len(set(read)) == len(read)
+    if delegates:  # each sees its steps in their order, before it leaves
+        for source, own in zip(sources, zip(*steps, strict=True), strict=True):
+            reads = [each is not None for each in own]
+            assert [each is not None for each in source.order] == reads[: len(source.order)]
+            assert not any(reads[len(source.order) :])
 
 
 def test_a_row_that_two_workers_need_is_read_for_the_first() -> None:
-    workers, source = open_workers(2)
+    workers, (source,) = open_workers(2)
     counts = together(workers, [[[1, 2], [3]], [[2, 4], [1, 3]]])
     assert source.asked == [[1, 2], [4], [3], []]
+    assert counts == [[(0, 2), (0, 1)], [(1, 1), (2, 0)]]
+
+
+def test_a_worker_reads_by_itself_what_its_steps_miss_first() -> None:
+    workers, sources = open_workers(2, delegates=True)
+    counts = together(workers, [[[1, 2], [3]], [[2, 4], [1, 3]]])
+    assert [each.asked for each in sources] == [[[1, 2], [3]], [[4], []]]
     assert counts == [[(0, 2), (0, 1)], [(1, 1), (2, 0)]]
 
 
@@ -112,6 +126,30 @@ def test_every_worker_learns_that_rows_cannot_be_read() -> None:
         workers[1].ready(vertices)
     with pytest.raises(PeerLostError, match="Input/output error"):
         workers[1].expect(None)
+    for each in reversed(workers):
+        each.close()
+
+
+@pytest.mark.parametrize("bad", ["start", "finish"])
+def test_every_worker_learns_that_another_cannot_read(
+    bad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers, sources = open_workers(2, delegates=True)
+
+    def fails(*_: Any) -> None:
+        raise OSError(5, "Input/output error", "features.npy")
+
+    monkeypatch.setattr(sources[1], bad, fails)
+    first, second = np.array([2], np.int32), np.array([2, 3], np.int32)
+    workers[0].expect(None)
+    workers[1].expect(first)
+    workers[0].expect(second)  # of which the other worker reads a row
+    for each in workers:
+        each.end()
+    with pytest.raises(OSError, match="Input/output error"):
+        workers[1].ready(first)
+    with pytest.raises(PeerLostError, match="worker 1 of this machine"):
+        workers[0].ready(second)
     for each in reversed(workers):
         each.close()
 

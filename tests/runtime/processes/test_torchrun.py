@@ -104,7 +104,7 @@ def section(name: str) -> list[str]:
 
 
 def machines_of_the_page(
-    start: Start, *options: str, second: str = "", name: str = "Start"
+    start: Start, *options: str, second: str = "", name: str = "Start", workers: int = 1
 ) -> list[Any]:
     """Start the commands of docs/several-machines.md, in place of machines on this one."""
     lines = [line for line in section(name) if line.startswith("torchrun --")]
@@ -113,6 +113,8 @@ def machines_of_the_page(
     found = []
     for line in lines:
         words = shlex.split(line.replace("10.0.0.1", "127.0.0.1").replace("29500", str(port)))
+        words = [each.replace("per-node=1", f"per-node={workers}") for each in words]
+        words = [each.replace("cpu_x2", f"cpu_x{2 * workers}") for each in words]
         at = words.index("--no-python")
         assert words[at + 1 : at + 3] == ["gnnscale", "train"]
         command = ["-m", "torch.distributed.run", *words[1:at], "-m", *words[at + 1 :]]
@@ -222,6 +224,35 @@ def test_machines_whose_own_rows_exceed_memory(start: Start, tmp_path: Path) -> 
     page = (tmp_path / "run1" / "report.html").read_text()
     assert "own rows on the disk" in page
     assert "own rows on the disk" not in (tmp_path / "run0" / "report.html").read_text()
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("memory", ["20e6", pytest.param("2e6", marks=pytest.mark.long)])
+def test_workers_of_a_machine_share_what_it_reads(
+    start: Start, launched: Any, tmp_path: Path, memory: str
+) -> None:
+    """Two workers a machine; with 20 MB for rows each row crosses the network once at most."""
+    divide(start, *WIDE)
+    given = (f"features.memory_bytes={memory}", "epochs=2", "num_threads=1")
+    outputs = [
+        node.communicate(timeout=250)
+        for node in machines_of_the_page(start, *OTHERS, *given, name=DIVIDED, workers=2)
+    ]
+    assert [errors for _, errors in outputs if "torchrun" in errors] == []
+    given = (*ON_CPUS, *WIDE, "epochs=2", "num_threads=1", "device_plan=cpu_x4")
+    whole = launched(tmp_path / "launched", *given)
+    found = losses(tmp_path / "divided")
+    assert found == pytest.approx(whole.losses, rel=1e-5)
+    summary = json.loads((tmp_path / "divided" / "summary.json").read_text())
+    assert summary["test_metric"] == whole.summary["test_metric"]
+    assert len(summary["devices"]) == 4
+    network = summary["network"]
+    assert network["bytes"] == pytest.approx(network["expected"], rel=0.01)
+    if memory == "20e6":
+        assert 0 < network["rows"] * len(found) <= 2000
+    else:
+        assert all(each["traffic"]["disk"]["misses"] for each in summary["devices"])
 
 
 @pytest.mark.timeout(240)

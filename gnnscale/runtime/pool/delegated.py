@@ -1,0 +1,97 @@
+"""A source whose rows the workers of a machine read, each those that its own steps miss."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import Array, Int32Array
+from gnnscale.feature.source import RowSource, SourceReads
+from gnnscale.runtime.pool.channel import Channel, Kind
+from gnnscale.runtime.sync.group import PeerLostError
+
+
+class DelegatedRows:
+    """Lets the worker read whose step is planned; to the pool it is a source as any other.
+
+    Each worker takes part in every exchange with other machines, and so learns of every step.
+    """
+
+    def __init__(self, source: RowSource, channels: Sequence[Channel]) -> None:
+        """Delegate reads of ``source``, of which each worker has its own.
+
+        Args:
+            channels: to the workers, in the order of local ranks.
+        """
+        self.num_rows, self.width = source.num_rows, source.width
+        self.num_features = source.num_features
+        self.dtype: np.dtype[Any] = source.dtype
+        self.dtype_name = source.dtype_name
+        self._channels = channels
+        #: The workers whose steps are planned next.
+        self._turns: deque[int] = deque()
+        self._changed = threading.Condition()
+        self._begun = [0] * len(channels)
+        self._done = [0] * len(channels)
+        self._tickets: dict[int, tuple[int, int]] = {}
+        self._num_started = 0
+        self._ended = False
+
+    def expect(self, worker: int) -> None:
+        """Append a step of ``worker``."""
+        self._turns.append(worker)
+
+    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
+        """Let the worker read the row ``vertices[i]`` into slot ``slots[i]`` of the pool.
+
+        Raises:
+            OSError: it is gone.
+        """
+        del pool  # which the worker has mapped
+        worker = self._turns.popleft()
+        self._channels[worker].send_rows(Kind.READ, vertices, slots)
+        self._begun[worker] += 1
+        self._num_started += 1
+        with self._changed:
+            self._tickets[self._num_started] = worker, self._begun[worker]
+        return self._num_started
+
+    def skip(self) -> None:
+        """Let the worker know that its step reads no rows."""
+        self._channels[self._turns.popleft()].send(Kind.SKIP)
+
+    def done(self, worker: int) -> None:
+        """Say that the rows of the oldest step are there that ``worker`` was to read."""
+        with self._changed:
+            self._done[worker] += 1
+            self._changed.notify_all()
+
+    def finish(self, ticket: int) -> None:
+        """Wait until the rows of ``ticket`` are there.
+
+        Raises:
+            PeerLostError: they will never be.
+        """
+        with self._changed:
+            worker, number = self._tickets.pop(ticket)
+            self._changed.wait_for(lambda: self._done[worker] >= number or self._ended)
+            if self._done[worker] < number:
+                raise PeerLostError(f"lost worker {worker} of this machine")
+
+    def rehearse(self, vertices: Array) -> Array:
+        """Raise an error: a worker rehearses by itself."""
+        raise NotImplementedError
+
+    def take_reads(self) -> SourceReads:
+        """Return nothing: a worker counts what it reads."""
+        return SourceReads()
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
