@@ -105,8 +105,9 @@ class PoolClient:
                 waited_s=time.perf_counter() - start,
                 reads=self.source.take_reads(),
             )
-        # The process whose threads read the rows waits for nobody else.
-        with OWN.waits() if self._server is None else nullcontext(), self._changed:
+        # A process whose threads read the rows of all workers waits for nobody else.
+        alone = self._server is not None and not self._reads
+        with nullcontext() if alone else OWN.waits(), self._changed:
             self._changed.wait_for(lambda: self._arrived or self._failure is not None)
             if not self._arrived:
                 raise self._lost()
@@ -186,7 +187,8 @@ class PoolClient:
 
         def finish(ticket: int) -> None:
             self.source.finish(ticket)
-            self._channel.send(Kind.DONE)
+            with suppress(OSError):  # the server has ended, and says why
+                self._channel.send(Kind.DONE)
 
         while (ticket := self._reading.get()) is not None:
             self._guarded(partial(finish, ticket))

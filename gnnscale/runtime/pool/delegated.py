@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,19 @@ from gnnscale.core import Array, Int32Array
 from gnnscale.feature.source import RowSource, SourceReads
 from gnnscale.runtime.pool.channel import Channel, Kind
 from gnnscale.runtime.sync.group import PeerLostError
+
+
+@contextmanager
+def expected_there(worker: int) -> Iterator[None]:
+    """Say that ``worker`` has left, if nothing can be sent to it.
+
+    Raises:
+        PeerLostError: in place of the error of its channel.
+    """
+    try:
+        yield
+    except OSError:
+        raise PeerLostError(f"worker {worker} of this machine has left") from None
 
 
 class DelegatedRows:
@@ -49,11 +63,12 @@ class DelegatedRows:
         """Let the worker read the row ``vertices[i]`` into slot ``slots[i]`` of the pool.
 
         Raises:
-            OSError: it is gone.
+            PeerLostError: it is gone.
         """
         del pool  # which the worker has mapped
         worker = self._turns.popleft()
-        self._channels[worker].send_rows(Kind.READ, vertices, slots)
+        with expected_there(worker):
+            self._channels[worker].send_rows(Kind.READ, vertices, slots)
         self._begun[worker] += 1
         self._num_started += 1
         with self._changed:
@@ -61,8 +76,14 @@ class DelegatedRows:
         return self._num_started
 
     def skip(self) -> None:
-        """Let the worker know that its step reads no rows."""
-        self._channels[self._turns.popleft()].send(Kind.SKIP)
+        """Let the worker know that its step reads no rows.
+
+        Raises:
+            PeerLostError: it is gone.
+        """
+        worker = self._turns.popleft()
+        with expected_there(worker):
+            self._channels[worker].send(Kind.SKIP)
 
     def done(self, worker: int) -> None:
         """Say that the rows of the oldest step are there that ``worker`` was to read."""
@@ -80,7 +101,7 @@ class DelegatedRows:
             worker, number = self._tickets.pop(ticket)
             self._changed.wait_for(lambda: self._done[worker] >= number or self._ended)
             if self._done[worker] < number:
-                raise PeerLostError(f"lost worker {worker} of this machine")
+                raise PeerLostError(f"worker {worker} of this machine has left")
 
     def rehearse(self, vertices: Array) -> Array:
         """Raise an error: a worker rehearses by itself."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from gnnscale.cache.tier.reader import BatchReader, BegunBatch
 from gnnscale.core import Array
 from gnnscale.runtime.pool.channel import Channel, Kind, Message
-from gnnscale.runtime.pool.delegated import DelegatedRows
+from gnnscale.runtime.pool.delegated import DelegatedRows, expected_there
 from gnnscale.runtime.sync.group import PeerLostError
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Worker:
     """What one worker expects and has read."""
 
@@ -152,7 +152,8 @@ class PoolServer:
             source.finish(each.begun.ticket)
             reads = source.take_reads()
             numbers = (len(each.begun.batch.missing), reads.num_bytes, reads.num_requests)
-            each.worker.channel.send(Kind.READY, numbers=numbers, array=each.begun.batch.slots)
+            with expected_there(self._workers.index(each.worker)):
+                each.worker.channel.send(Kind.READY, numbers=numbers, array=each.begun.batch.slots)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do ``work``, and let all workers know if it cannot be done."""

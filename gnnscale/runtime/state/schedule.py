@@ -331,10 +331,12 @@ class WorkerSchedule:
     def paused(self) -> AbstractContextManager[None]:
         """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.
 
-        Devices that trade rows go on: one that waits for another's would count that as its own.
+        Devices that trade rows go on, and so do those that share a pool of rows: one that waits for
+        another's would count that as its own.
         """
+        shares_pool = self.device.tier is not None and self.group.local_size > 1
         trades = self.device.stages.exchanges or self.device.rows is not None
-        return nullcontext() if trades else self.pipeline.paused()
+        return nullcontext() if trades or shares_pool else self.pipeline.paused()
 
     def drain(self) -> None:
         """Let every device come as far as the furthest: it may wait for the others' rows."""

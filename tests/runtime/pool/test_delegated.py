@@ -32,7 +32,7 @@ def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
     rows.done(1)
     rows.finish(first)
     rows.close()
-    with pytest.raises(PeerLostError, match="lost worker 1 of this machine"):
+    with pytest.raises(PeerLostError, match="worker 1 of this machine has left"):
         rows.finish(second)
     for pair_of_ends in ends:
         for end in pair_of_ends:
