@@ -18,7 +18,7 @@ from gnnscale.core import Array
 from gnnscale.feature.source import RowSource, SourceReads
 from gnnscale.runtime.pool.channel import Channel, Kind, Message
 from gnnscale.runtime.pool.server import PoolServer
-from gnnscale.runtime.sync.group import PeerLostError
+from gnnscale.runtime.sync.group import PeerLostError, blame
 from gnnscale.runtime.sync.pulse import OWN
 
 #: Seconds in which the reason arrives why nothing can be sent.
@@ -199,6 +199,7 @@ class PoolClient:
             work()
         except (OSError, RuntimeError, ValueError, MemoryError) as error:
             self._error = self._error or error
+            blame(error)
             self._channel.hang_up()
 
     def _lost(self) -> BaseException:

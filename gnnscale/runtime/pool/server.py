@@ -15,7 +15,7 @@ from gnnscale.cache.tier.reader import BatchReader, BegunBatch
 from gnnscale.core import Array
 from gnnscale.runtime.pool.channel import Channel, Kind, Message
 from gnnscale.runtime.pool.delegated import DelegatedRows, expected_there
-from gnnscale.runtime.sync.group import PeerLostError
+from gnnscale.runtime.sync.group import PeerLostError, blame
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +174,7 @@ class PoolServer:
             if self.failure is not None:
                 return
             self.failure = error
+        blame(error)
         self._release()
         for each in self._workers:
             with suppress(OSError):  # it has left

@@ -428,6 +428,19 @@ def _peers() -> Iterator[None]:
         raise peer_lost(error) from error
 
 
+def blame(error: BaseException) -> None:
+    """Let this process end with ``error`` as its reason, even if others leave for it before.
+
+    The loss of another process is no reason of this one.
+    """
+    if isinstance(error, PeerLostError):
+        return
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        reason = f"{error.filename}: {error.strerror}"
+    OWN.verdict = OWN.verdict or reason
+
+
 def peer_lost(error: RuntimeError) -> PeerLostError:
     """Return what an error means that ends the work of several processes."""
     if isinstance(error, PeerLostError):
