@@ -28,7 +28,38 @@ class SourceReads:
         )
 
 
-class RowSource(Protocol):
+class BatchSource(Protocol):
+    """What reads rows into a pool, batch by batch."""
+
+    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
+        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
+
+        Of each step that reads rows there is one call, in the order of steps.
+        """
+        ...
+
+    def skip(self) -> None:
+        """Take note of a step, in the order of steps, that reads nothing."""
+        ...
+
+    def finish(self, ticket: int) -> None:
+        """Wait until the rows of ``ticket`` are there.
+
+        Raises:
+            OSError: they could not be read.
+        """
+        ...
+
+    def take_reads(self) -> SourceReads:
+        """Return what was read since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what was begun, and release everything."""
+        ...
+
+
+class RowSource(BatchSource, Protocol):
     """Rows that are read some time ahead of their use."""
 
     @property
@@ -56,33 +87,6 @@ class RowSource(Protocol):
         """The name of the element type."""
         ...
 
-    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
-
-        Of each step that reads rows there is one call, in the order of steps.
-        """
-        ...
-
-    def skip(self) -> None:
-        """Take note of a step, in the order of steps, that reads nothing."""
-        ...
-
     def rehearse(self, vertices: Array) -> Array:
         """Return ``[n, width]`` rows for a rehearsal, of these vertices or of others."""
-        ...
-
-    def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` are there.
-
-        Raises:
-            OSError: they could not be read.
-        """
-        ...
-
-    def take_reads(self) -> SourceReads:
-        """Return what was read since the last call."""
-        ...
-
-    def close(self) -> None:
-        """Wait for what was begun, and release everything."""
         ...

@@ -11,13 +11,12 @@ from typing import Any, cast
 from gnnscale.backend import CacheHolder
 from gnnscale.core import ConfigError
 from gnnscale.runtime import opening, saving, settings
-from gnnscale.runtime.cache.open import trade_values
 from gnnscale.runtime.cache.sizing import MemoryLeft
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.evaluate import Validator
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.state.train_state import TrainState
-from gnnscale.runtime.sync.group import ALONE, Group
+from gnnscale.runtime.sync.group import ALONE, Group, trade_values
 from gnnscale.runtime.sync.pulse import OWN, TRAINS
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder

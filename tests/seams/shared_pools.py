@@ -18,6 +18,7 @@ def open_workers(
     size: int,
     *,
     num_kept: int = 4,
+    num_staged: int = 6,
     window: int = 1,
     ahead: int = 2,
     source: Any = None,
@@ -31,10 +32,10 @@ def open_workers(
     """
     source = source or LateSource()
     policy = Belady(NUM_ROWS, num_kept, window=window * size, priority=PRIORITY, num_threads=1)
-    planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window * size)
+    planner = TierPlanner(policy, num_kept=num_kept, num_staged=num_staged, window=window * size)
     pool = RowPool(planner.num_slots, source.width, source.dtype)
     near, far = zip(*(pair() for _ in range(size)), strict=True)
-    delegated = DelegatedRows(source, far) if delegates else None
+    delegated = DelegatedRows(far) if delegates else None
     reader = BatchReader(delegated or source, planner, pool, ahead=ahead * size)
     server = PoolServer(reader, far, delegated=delegated)
     sources = [source, *(LateSource() for _ in range(size - 1))] if delegates else [source]

@@ -11,7 +11,7 @@ from gnnscale.artifact.arrays import row_slices
 from gnnscale.cache.tier.planner import PlannedBatch, TierPlanner
 from gnnscale.cache.tier.pool import RowPool
 from gnnscale.core import Array
-from gnnscale.feature.source import RowSource
+from gnnscale.feature.source import BatchSource, RowSource
 
 #: About so many bytes of rows are asked for at once if no step waits for them.
 _READ_BYTES = 64 << 20
@@ -29,7 +29,7 @@ class BatchReader:
     """Plans batches and reads their rows from a source into a pool; one caller at a time."""
 
     def __init__(
-        self, source: RowSource, planner: TierPlanner, pool: RowPool, *, ahead: int
+        self, source: BatchSource, planner: TierPlanner, pool: RowPool, *, ahead: int
     ) -> None:
         """Read rows of ``source`` into ``pool`` as ``planner`` says.
 
@@ -43,15 +43,10 @@ class BatchReader:
         self._ahead = ahead
         pool.touch(planner.num_usual_slots)
 
-    @property
-    def num_fixed(self) -> int:
-        """Slots whose rows are there for good."""
-        return self._planner.num_fixed
-
-    def fill(self, rows: Array) -> None:
-        """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
-        read_rows(self.source, rows, self.pool.rows[self.num_fixed :])
-        self.source.take_reads()
+    def fill(self, rows: Array, source: RowSource) -> None:
+        """Read ``rows``, ``[k]`` vertices of ``source``, into the first slots, for good."""
+        read_rows(source, rows, self.pool.rows[self._planner.num_fixed :])
+        source.take_reads()
         self._planner.fill(len(rows))
 
     def expect(self, vertices: Array | None) -> None:

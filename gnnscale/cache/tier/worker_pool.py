@@ -47,7 +47,7 @@ class WorkerPool:
 
     def fill(self, rows: Array) -> None:
         """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
-        self._reader.fill(rows)
+        self._reader.fill(rows, self.source)
 
     def read(self, vertices: Array, rows: Array) -> None:
         """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored.

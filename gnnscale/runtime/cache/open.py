@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,18 +24,10 @@ from gnnscale.graph import Graph
 from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.perf.workload import CacheEffect
 from gnnscale.runtime.cache.above import CacheAbove
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import Group, trade_values
 
 #: Maps the rows of the worker of a rank.
 MapRows = Callable[[int], Array]
-
-
-def trade_values(mine: Any, group: Group) -> list[Any]:
-    """Return the plain values of each worker, in the order of ranks."""
-    gathered = group.gather(json.dumps(mine).encode())
-    every = [json.loads(each) for each in gathered] if group.is_rank0 else None
-    found: list[Any] = group.broadcast_json(every)
-    return found
 
 
 @contextmanager

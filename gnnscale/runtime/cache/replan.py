@@ -19,9 +19,9 @@ from gnnscale.cache.hotness import degree, presampled
 from gnnscale.core import Array, Int32Array, Traffic
 from gnnscale.graph import Graph
 from gnnscale.plan import DevicePlan, device_plan
-from gnnscale.runtime.cache.open import OpenedCache, refill, trade_values, traded_rows
+from gnnscale.runtime.cache.open import OpenedCache, refill, traded_rows
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import Group, trade_values
 from gnnscale.sampler import SeedOrder
 
 #: How far a hit rate may be from what was predicted.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ from gnnscale.runtime.cache.tier import (
 )
 from gnnscale.runtime.pool.opening import PlannedPool, open_pool, together
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import Group, trade_values
 from gnnscale.runtime.sync.row_exchange import owners_of
 from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.sampler import SamplerConfig, SeedOrder
@@ -129,8 +128,7 @@ def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | N
             content=read_meta(divided.path).shared_content,
         )
     mine = here and asdict(here)
-    gathered = group.gather(json.dumps([socket.gethostname(), str(graph.path), mine]).encode())
-    every = group.broadcast_json([json.loads(each) for each in gathered])
+    every = trade_values([socket.gethostname(), str(graph.path), mine], group)
     for rank, (machine, path, found) in enumerate(every):
         if found is None:
             raise ConfigError(

@@ -8,7 +8,6 @@ in the directory of the same name.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -26,7 +25,7 @@ from gnnscale.options import found
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.runtime.checkpoint.file import LAST, read_checkpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import Group, trade_values
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +75,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
             content, own = _whole(directory / LAST, limit)
         except ConfigError as error:
             damage = str(error)
-    answer = json.dumps([None if own is None else asdict(own), damage]).encode()
-    answers = group.broadcast_json([json.loads(each) for each in group.gather(answer)])
+    answers = trade_values([None if own is None else asdict(own), damage], group)
     machines = [None if each is None else Found(**each) for each, _ in answers]
     damages = [each for _, each in answers if each is not None]
     chosen = newest(machines)

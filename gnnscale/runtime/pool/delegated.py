@@ -6,12 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
 
 from gnnscale.core import Array, Int32Array
-from gnnscale.feature.source import RowSource, SourceReads
+from gnnscale.feature.source import SourceReads
 from gnnscale.runtime.pool.channel import Channel, Kind
 from gnnscale.runtime.sync.group import PeerLostError
 
@@ -35,16 +32,8 @@ class DelegatedRows:
     Each worker takes part in every exchange with other machines, and so learns of every step.
     """
 
-    def __init__(self, source: RowSource, channels: Sequence[Channel]) -> None:
-        """Delegate reads of ``source``, of which each worker has its own.
-
-        Args:
-            channels: to the workers, in the order of local ranks.
-        """
-        self.num_rows, self.width = source.num_rows, source.width
-        self.num_features = source.num_features
-        self.dtype: np.dtype[Any] = source.dtype
-        self.dtype_name = source.dtype_name
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        """Delegate reads to the workers at the other ends of ``channels``, by local rank."""
         self._channels = channels
         #: The workers whose steps are planned next.
         self._turns: deque[int] = deque()
@@ -102,10 +91,6 @@ class DelegatedRows:
             self._changed.wait_for(lambda: self._done[worker] >= number or self._ended)
             if self._done[worker] < number:
                 raise PeerLostError(f"worker {worker} of this machine has left")
-
-    def rehearse(self, vertices: Array) -> Array:
-        """Raise an error: a worker rehearses by itself."""
-        raise NotImplementedError
 
     def take_reads(self) -> SourceReads:
         """Return nothing: a worker counts what it reads."""

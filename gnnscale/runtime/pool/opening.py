@@ -21,7 +21,7 @@ from gnnscale.runtime.pool.channel import Channel, Kind, Meeting, connect, pair
 from gnnscale.runtime.pool.client import PoolClient
 from gnnscale.runtime.pool.delegated import DelegatedRows
 from gnnscale.runtime.pool.server import PoolServer
-from gnnscale.runtime.sync.group import Group, PeerLostError
+from gnnscale.runtime.sync.group import Group, PeerLostError, trade_values
 from gnnscale.runtime.sync.pulse import OWN
 
 
@@ -77,9 +77,7 @@ def open_pool(
     if group.local_size == 1:
         return _alone(plan([sample]))
     meeting = Meeting() if group.local_rank == 0 else None
-    name = "" if meeting is None else meeting.name
-    gathered = [each.decode() for each in group.gather(name.encode())]
-    names = group.broadcast_json(gathered)
+    names = trade_values(None if meeting is None else meeting.name, group)
     if meeting is None:
         return _join(names[group.rank - group.local_rank], group, sample, open_source, file)
     with ExitStack() as unless_opened:
@@ -135,12 +133,12 @@ def _lead(
     row_bytes = source.width * source.dtype.itemsize
     memory = SharedMemory.reserved(pool_bytes(num_slots, row_bytes, planned.file))
     pool = RowPool(num_slots, source.width, source.dtype, file=planned.file, memory=memory)
-    delegated = DelegatedRows(source, everyone) if planned.delegates else None
+    delegated = DelegatedRows(everyone) if planned.delegates else None
     reader = BatchReader(
         delegated or source, planned.planner, pool, ahead=sizes.ahead * len(samples)
     )
     if planned.kept is not None:
-        reader.fill(planned.kept)
+        reader.fill(planned.kept, source)
     lead = sizes.window + sizes.ahead
     values = {
         "num_slots": num_slots,
@@ -171,19 +169,22 @@ def _join(
     file: MappedRows | None,
 ) -> OpenedPool:
     """Say what this worker has sampled, and map the pool."""
-    try:
-        channel = connect(name)
-        channel.send_values(Kind.SETUP, group.local_rank)
-        _send(channel, sample)
-        with OWN.waits():
-            message = channel.receive()
-        if message is None:
-            raise ConnectionError("it has ended")
-        if "problem" in message.values:
-            raise ConfigError(message.values["problem"])
-        memory = SharedMemory(channel.receive_file())
-    except OSError as error:
-        raise PeerLostError(f"lost the first worker of this machine ({error})") from error
+    with ExitStack() as unless_joined:
+        try:
+            channel = connect(name)
+            unless_joined.callback(channel.close)
+            channel.send_values(Kind.SETUP, group.local_rank)
+            _send(channel, sample)
+            with OWN.waits():
+                message = channel.receive()
+            if message is None:
+                raise ConnectionError("it has ended")
+            if "problem" in message.values:
+                raise ConfigError(message.values["problem"])
+            memory = SharedMemory(channel.receive_file())
+        except OSError as error:
+            raise PeerLostError(f"lost the first worker of this machine ({error})") from error
+        unless_joined.pop_all()
     lead, num_slots = message.values["lead"], message.values["num_slots"]
     source = open_source(message.values["values"])
     file = file if message.values["has_file"] else None
@@ -193,7 +194,7 @@ def _join(
 
 
 #: Of a sample: what is sent as plain values.
-_SENT = ("num_bytes", "computing_bytes", "asked", "window_above")
+_SENT = ("num_bytes", "computing_bytes", "window_above")
 
 
 def _send(channel: Channel, sample: SampledBatches) -> None:

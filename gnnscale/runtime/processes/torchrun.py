@@ -23,6 +23,7 @@ from gnnscale.runtime.sync.group import (
     join_torchrun,
     torchrun_client,
     torchrun_keys,
+    trade_values,
 )
 from gnnscale.runtime.sync.pulse import MAX_LOOK_S, OWN, Pulse, Stall, Watch, beating
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
@@ -140,7 +141,7 @@ def watching_peers(
 
 def _with_machines(group: Group, names: Sequence[str]) -> list[str]:
     """Return the names of all processes, with those of their machines if these are several."""
-    every = group.broadcast_json([each.decode() for each in group.gather(gethostname().encode())])
+    every = trade_values(gethostname(), group)
     if group.local_size == group.size:
         return list(names)
     return [f"{name} on {shown(host)}" for name, host in zip(names, every, strict=True)]

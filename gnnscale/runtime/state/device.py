@@ -38,7 +38,6 @@ from gnnscale.runtime.cache.open import (
     OpenedCache,
     devices_with_caches,
     open_caches,
-    trade_values,
 )
 from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.cache.shared import SharedFeatures, open_shared
@@ -53,7 +52,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.host_parts import host_parts, owning_group
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.exchange import Exchange
-from gnnscale.runtime.sync.group import ALONE, Group
+from gnnscale.runtime.sync.group import ALONE, Group, trade_values
 from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.sampler import SeedOrder

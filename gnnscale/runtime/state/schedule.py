@@ -18,7 +18,7 @@ from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, Pipeline
 from gnnscale.partition.nvlink import links_between
 from gnnscale.plan import BY_DEVICE, DevicePlan
-from gnnscale.runtime.cache.open import cache_effects, trade_values
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.drm.balance_sampling import shares_sampling
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.owned_step import max_late
@@ -31,7 +31,7 @@ from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Data, Learning
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import Group, trade_values
 from gnnscale.runtime.sync.shared_rows import SharedRows
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.records import NetworkFigures, RunLayout

@@ -24,10 +24,9 @@ from gnnscale.runtime.cache.open import (
     devices_with_caches,
     open_caches,
     refill,
-    trade_values,
     traded_rows,
 )
-from gnnscale.runtime.sync.group import ALONE
+from gnnscale.runtime.sync.group import ALONE, trade_values
 from gnnscale.sampler import NeighborSampler
 
 DEVICE = Emulated(macs_per_s=1e10, memory_bandwidth=5e9, memory_bytes=1 << 30, link_bandwidth=1e9)

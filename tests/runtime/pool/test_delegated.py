@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from late_source import LateSource
 
 from gnnscale.runtime.pool.channel import Kind, pair
 from gnnscale.runtime.pool.delegated import DelegatedRows
@@ -11,7 +10,7 @@ from gnnscale.runtime.sync.group import PeerLostError
 
 def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
     ends = [pair() for _ in range(2)]
-    rows = DelegatedRows(LateSource(), [near for near, _ in ends])
+    rows = DelegatedRows([near for near, _ in ends])
     for worker in (1, 0, 1):
         rows.expect(worker)
     pool, slots = np.zeros((9, 3), np.float32), np.array([8, 6], np.int32)

@@ -187,9 +187,7 @@ def test_the_end_of_the_first_worker_ends_the_others() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_named() -> None:
-    workers, _ = open_workers(2, num_kept=0)
-    workers[0]._server._reader._planner._num_free = 1  # type: ignore[union-attr]
-    workers[0]._server._reader._planner._num_hidden = 0  # type: ignore[union-attr]
+    workers, _ = open_workers(2, num_kept=0, num_staged=1)
     vertices = np.arange(8, dtype=np.int32)
     for each in workers:
         each.expect(vertices)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.runtime.cache.open import trade_values, traded_rows
-from gnnscale.runtime.sync.group import Group, join
+from gnnscale.runtime.cache.open import traded_rows
+from gnnscale.runtime.sync.group import Group, join, trade_values
 
 
 def check_values(group: Group) -> None:
