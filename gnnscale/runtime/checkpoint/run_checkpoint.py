@@ -27,12 +27,12 @@ from gnnscale.model import TrainableModel
 from gnnscale.options.config import differences
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
+from gnnscale.runtime.checkpoint import FILES, remove_parts, saved_run
 from gnnscale.runtime.checkpoint import file as files
-from gnnscale.runtime.checkpoint import saved_run
 from gnnscale.runtime.checkpoint.copies import Copies, read_newest
 from gnnscale.runtime.checkpoint.file import BEST, LAST, save_checkpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
-from gnnscale.runtime.checkpoint.signature import SIGNATURE, Signature, write_signature
+from gnnscale.runtime.checkpoint.signature import Signature, write_signature
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -257,7 +257,7 @@ class RunCheckpoint:
 
     def begin(self) -> None:
         """Remove what another run has left in the directory: this one could not resume from it."""
-        for file in (LAST, BEST, SIGNATURE):
+        for file in FILES:
             (self.directory / file).unlink(missing_ok=True)
 
     def resume(
@@ -281,6 +281,8 @@ class RunCheckpoint:
         """
         file = self.directory / LAST
         content, limit = b"", files.max_bytes(model)
+        if group.local_rank == 0:
+            remove_parts(self.directory)
         if self.restarts:
             content = read_newest(group, self.directory, limit=limit)
         else:

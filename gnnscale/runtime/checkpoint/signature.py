@@ -31,9 +31,7 @@ from gnnscale.dataset.tables.ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, Labelled
 from gnnscale.model.losses import label_kind
 from gnnscale.options.file import read_regular
-
-#: The file of a run directory, beside the weights that it is about.
-SIGNATURE = Path("checkpoints", "signature.json")
+from gnnscale.runtime.checkpoint import SIGNATURE
 
 _LABELS = Literal["classes", "multilabel", "regression"]
 #: Names of columns and of classes take at most 1 MiB each.

@@ -14,11 +14,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from gnnscale.core import ConfigError
-from gnnscale.core.files import remove_unfinished
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.cache import sizing
-from gnnscale.runtime.checkpoint import BEST, LAST
+from gnnscale.runtime.checkpoint import remove_parts
 from gnnscale.runtime.checkpoint.artefacts import make_artefacts, share_graph
 from gnnscale.runtime.planning.left_out import without
 from gnnscale.runtime.processes import by_name, fork_server
@@ -158,9 +157,7 @@ def _launch(
         _end(workers, server)
         memory.clear()
         meeting.unlink(missing_ok=True)
-        # A process that was killed may have left a part of a checkpoint.
-        for file in (BEST, LAST):
-            remove_unfinished(directory / file)
+        remove_parts(directory)
 
 
 def _listen(

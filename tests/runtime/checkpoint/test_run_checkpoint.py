@@ -13,6 +13,7 @@ from small_plans import plan_of, share
 from gnnscale.graph import Graph, Origin
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
+from gnnscale.runtime.checkpoint import FILES
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_identity
 from gnnscale.runtime.settings import TrainConfig
@@ -211,6 +212,14 @@ def test_a_run_without_a_checkpoint_starts_again(new_run: Any, caplog: Any) -> N
     assert run.resume() is None
     assert run.has(before)
     assert "stopped before its first checkpoint; it starts again" in caplog.text
+
+
+def test_parts_of_files_that_a_killed_process_left_are_removed(new_run, tmp_path) -> None:
+    for file in FILES:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).with_name(f".{file.name}.tmp").touch()
+    new_run().resume()
+    assert not any((tmp_path / "checkpoints").iterdir())
 
 
 def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:

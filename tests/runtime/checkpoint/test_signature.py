@@ -10,8 +10,8 @@ from gnnscale.dataset import Tables, from_arrays
 from gnnscale.dataset.storage.scaling import Scaling
 from gnnscale.dataset.tables.categories import Column
 from gnnscale.graph import Graph
+from gnnscale.runtime.checkpoint import SIGNATURE
 from gnnscale.runtime.checkpoint.signature import (
-    SIGNATURE,
     Signature,
     read_signature,
     write_signature,

@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 from one_line import one_line
 
 from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint.signature import SIGNATURE, Signature
+from gnnscale.runtime.checkpoint import SIGNATURE
+from gnnscale.runtime.checkpoint.signature import Signature
 from gnnscale.runtime.evaluation.load import load_run, load_trained, open_run_task
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train

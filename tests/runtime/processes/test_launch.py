@@ -197,8 +197,10 @@ def test_a_device_that_fails_in_its_own_thread_ends_the_run(
 
 
 def test_a_class_that_workers_do_not_find_is_named(
-    settings: Any, line_of: Any, observer: Any, monkeypatch: pytest.MonkeyPatch
+    settings: Any, line_of: Any, observer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".signature.json.tmp").touch()  # as a killed worker leaves it
     here: Any = ModuleType("only_here")
     here.Rows = type("Rows", (HoldEvenVertices,), {"__module__": "only_here"})
     monkeypatch.setitem(sys.modules, "only_here", here)
@@ -206,6 +208,7 @@ def test_a_class_that_workers_do_not_find_is_named(
     missing = "ModuleNotFoundError: No module named 'only_here'"
     assert line.startswith(f"worker cpu:0: {missing}; traceback in ")
     assert observer.events == []
+    assert not any((tmp_path / "checkpoints").iterdir())
 
 
 SHORTER = (
