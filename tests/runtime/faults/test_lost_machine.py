@@ -93,6 +93,25 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
         time.sleep(0.02)
 
 
+def is_asked_to_end(pid: int) -> bool:
+    """Whether SIGTERM waits for a process that is stopped."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return bool(int(status["ShdPnd"], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def join(machine: Callable[..., Any], first: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """Start the second machine; the first one trains no further until both begin again."""
+    worker = descendants(first.pid)[0].pid
+    os.kill(worker, signal.SIGSTOP)
+    second = machine("second")
+    try:
+        wait_for(lambda: is_asked_to_end(worker), second)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    return second
+
+
 def num_devices(directory: Path) -> int:
     """Return how many devices trained in the last step that rank 0 wrote here, 0 before."""
     file = directory / "steps.jsonl"
@@ -114,7 +133,7 @@ def test_the_machine_of_rank_0_is_lost(
 ) -> None:
     first = machine("first")
     wait_for(lambda: descendants(first.pid), first)
-    second = machine("second")
+    second = join(machine, first)
     directory = tmp_path / "second" / "run"
     # Machines are numbered by their torchruns' process numbers, if their addresses are the same.
     assert first.pid < second.pid
@@ -140,7 +159,7 @@ def test_a_machine_comes(machine: Callable[..., Any], tmp_path: Path, stores: Pa
     first = machine("first")
     directory = tmp_path / "first" / "run"
     wait_for(lambda: (directory / LAST).exists(), first)
-    second = machine("second")
+    second = join(machine, first)
     output, _ = first.communicate(timeout=100)
     errors = (tmp_path / "first" / "errors.txt").read_text()
     assert first.returncode == second.wait(20) == 0, errors
