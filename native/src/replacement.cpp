@@ -22,6 +22,8 @@ constexpr uint32_t kNever = UINT32_MAX - 1, kBuffered = UINT32_MAX;
 constexpr uint32_t kMaxSteps = uint32_t{1} << 31;
 constexpr uint32_t kNowhere = UINT32_MAX;  // no place in the ring of uses
 constexpr int32_t kNoSlot = -1;
+constexpr int64_t kFewLeave = 64;   // idle rows that are looked at first
+constexpr int64_t kSmallCache = 8;  // times the rows of a batch: all slots are looked at
 
 // Other threads may be at the same vertex where a batch has it twice.
 uint32_t load(uint32_t& from) {
@@ -57,7 +59,8 @@ Replacement::Replacement(const int32_t* priority, int64_t num_vertices, int64_t 
       slots_(num_vertices),
       slot_key_(std::make_unique<uint64_t[]>(capacity)),
       slot_next_(std::make_unique<uint32_t[]>(capacity)),
-      last_use_(num_vertices) {
+      last_use_(num_vertices),
+      idle_(slot_key_.get(), slot_next_.get(), kNever, capacity) {
   std::fill_n(slots_.data(), num_vertices, kNoSlot);
   std::fill_n(last_use_.data(), num_vertices, kNowhere);
 }
@@ -105,7 +108,7 @@ void Replacement::expect(const RowIds& vertices, int64_t size, int num_threads) 
                                 std::to_string(INT32_MAX - capacity_));
   }
   if (step_ + expected_.size() >= kMaxSteps) throw std::length_error("vertices: too many batches");
-  Batch batch{narrow(vertices, size, num_threads), 0};
+  Batch batch{narrow(vertices, size, num_threads), 0, 0};
   check_below(batch.vertices.data.get(), size, num_vertices_, "vertices", num_threads);
   make_room(num_uses_ + size);
   if (!expected_.empty()) {
@@ -120,7 +123,7 @@ void Replacement::expect(const RowIds& vertices, int64_t size, int num_threads) 
 
 // Makes each use the next one of its vertex's last use. Returns false, and changes nothing, where a
 // vertex comes twice.
-bool Replacement::append(const Batch& batch, int num_threads) {
+bool Replacement::append(Batch& batch, int num_threads) {
   const int32_t* vertices = batch.vertices.data.get();
   const int64_t size = batch.vertices.size;
   // The last use stays in the place of the new one until all have been looked at.
@@ -138,6 +141,7 @@ bool Replacement::append(const Batch& batch, int num_threads) {
     return false;
   }
   for (int64_t i = 0; i < size; ++i) uses_[use_at(batch.first_use, i)] = kNever;
+  num_idle_ -= batch.num_cached;
   return true;
 }
 
@@ -150,9 +154,11 @@ bool Replacement::is_of(const Batch& batch, uint32_t use) const {
 
 // Tells each vertex's last use before the batch that `step` is the next one. Returns false if a
 // vertex comes twice.
-bool Replacement::chain(const Batch& batch, uint32_t step, int num_threads) {
+bool Replacement::chain(Batch& batch, uint32_t step, int num_threads) {
   std::atomic<bool> distinct{true};
+  std::atomic<int64_t> num_cached{0};
   parallel_for(batch.vertices.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    int64_t found = 0;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t ahead = std::min(i + kDistance, end - 1);
       const uint32_t last = uses_[use_at(batch.first_use, ahead)];
@@ -165,9 +171,11 @@ bool Replacement::chain(const Batch& batch, uint32_t step, int num_threads) {
       const int32_t vertex = batch.vertices.data[i];
       const int64_t place = use_at(batch.first_use, i);
       if (last_use_.data()[vertex] != place) distinct = false;
-      if (!is_of(batch, uses_[place])) set_next(uses_[place], vertex, step);
+      if (!is_of(batch, uses_[place])) found += set_next(uses_[place], vertex, step);
     }
+    num_cached += found;
   });
+  batch.num_cached = num_cached;
   return distinct;
 }
 
@@ -181,12 +189,16 @@ void Replacement::unchain(const Batch& batch) {
   }
 }
 
-void Replacement::set_next(uint32_t last_use, int32_t vertex, uint32_t step) {
+// Returns whether the row is in the cache and no other batch reads it before.
+bool Replacement::set_next(uint32_t last_use, int32_t vertex, uint32_t step) {
   if (last_use != kNowhere) {
     store(uses_[last_use], step);
-  } else if (const int32_t slot = slots_.data()[vertex]; is_cached(slot)) {
-    store(slot_next_[slot], step);
+    return false;
   }
+  const int32_t slot = slots_.data()[vertex];
+  if (!is_cached(slot)) return false;
+  store(slot_next_[slot], step);
+  return true;
 }
 
 Array<int32_t> Replacement::look_up(int num_threads) const {
@@ -201,8 +213,13 @@ Array<int32_t> Replacement::look_up(int num_threads) const {
 Replaced Replacement::advance(int num_threads) {
   const Batch& batch = oldest();
   Replaced result;
+  const bool counts_hold = std::exchange(counts_hold_, false);
+  idle_group_ = std::ssize(expected_);
   serve(batch, result, num_threads);
-  choose(find_bound(), result);
+  regroup();
+  if (!counts_hold) recount();
+  choose(result);
+  counts_hold_ = true;
   move_in(result, num_threads);
   num_uses_ -= batch.vertices.size;
   if (match_) hold(std::move(expected_.front().vertices), num_threads);
@@ -253,58 +270,222 @@ void Replacement::serve(const Batch& batch, Replaced& result, int num_threads) {
   candidates_.resize(num_kept);
 }
 
-template <typename Use>
-void Replacement::for_candidates(Use&& use) const {
-  for (uint32_t slot = 0; slot < num_used_; ++slot) use(slot_next_[slot], slot_key_[slot]);
-  for (const Candidate& each : candidates_) use(each.next, each.key);
+int64_t Replacement::group_of(uint32_t next) const {
+  return std::min<int64_t>(next - step_, idle_group_ + (next == kBuffered));
 }
 
-// The bound that `capacity` of the candidates stay within.
-Replacement::Bound Replacement::find_bound() {
-  if (num_used_ + std::ssize(candidates_) <= capacity_) return {kBuffered, UINT64_MAX};
-  // Steps ahead, one after another; then never, then in the buffer.
-  const auto num_known = static_cast<uint32_t>(expected_.size() - 1);
-  num_at_.assign(num_known + 3, 0);
-  for_candidates([&](uint32_t next, uint64_t) {
-    ++num_at_[std::min(next - step_, num_known + 1 + (next == kBuffered))];
-  });
-  uint32_t ahead = 0;
-  int64_t room = capacity_;
-  for (; num_at_[ahead] <= room; ++ahead) room -= num_at_[ahead];
-  const uint32_t next = ahead <= num_known ? step_ + ahead : kNever + (ahead - num_known - 1);
-  keys_.resize(num_at_[ahead] + 1);  // the last is written to in vain
+uint32_t Replacement::next_of(int64_t group) const {
+  return group < idle_group_ ? step_ + group : group == idle_group_ ? kNever : kBuffered;
+}
+
+int64_t& Replacement::num_cached(int64_t group) {
+  if (group < idle_group_) return expected_[group].num_cached;
+  return group == idle_group_ ? num_idle_ : num_buffered_;
+}
+
+// Counts the batch's rows by when they are read again. Those that were in the cache were the ones
+// that this batch is the next to read, and those of the buffer before.
+void Replacement::regroup() {
+  num_hits_.assign(num_groups(), 0);
+  num_candidates_.assign(num_groups(), 0);
+  if (num_used_ > 0) {
+    // Which rows are hits looks random to the processor: misses are counted, and subtracted.
+    int64_t* const num_first = &num_hits_[group_of(slot_next_[0])];
+    for (const int32_t slot : found_) {
+      const bool hit = is_cached(slot);
+      ++num_hits_[group_of(slot_next_[hit ? slot : 0])];
+      *num_first -= !hit;
+    }
+  }
+  if (idle_.lists_any()) {
+    for (const int32_t slot : found_) {
+      if (is_cached(slot) && slot_next_[slot] == kNever) idle_.add(slot_key_[slot], slot);
+    }
+  }
+  for (const Candidate& each : candidates_) ++num_candidates_[group_of(each.next)];
+  num_cached(0) = num_buffered_ = 0;
+  for (int64_t group = 0; group < num_groups(); ++group) num_cached(group) += num_hits_[group];
+}
+
+// Counts all rows in the cache, after a call that could not.
+void Replacement::recount() {
+  idle_.forget();
+  for (int64_t group = 0; group < num_groups(); ++group) num_cached(group) = 0;
+  for (uint32_t slot = 0; slot < num_used_; ++slot) ++num_cached(group_of(slot_next_[slot]));
+}
+
+// Calls use(slot) with each row of the cache that is of a group.
+template <typename Use>
+void Replacement::for_cached(int64_t group, Use&& use) const {
+  const uint32_t next = next_of(group);
+  const auto use_if = [&](int32_t slot) {
+    if (is_cached(slot) && slot_next_[slot] == next) use(slot);
+  };
+  if (next == kNever) {
+    for (uint32_t slot = 0; slot < num_used_; ++slot) use_if(static_cast<int32_t>(slot));
+  } else if (next == kBuffered) {
+    for (const int32_t slot : found_) use_if(slot);
+  } else {
+    // The batch that reads them next has them all.
+    const Array<int32_t>& vertices = expected_[group].vertices;
+    for (int64_t i = 0; i < vertices.size; ++i) {
+      const int64_t ahead = std::min(i + kDistance, vertices.size - 1);
+      __builtin_prefetch(&slots_.data()[vertices.data[ahead]]);
+      use_if(slots_.data()[vertices.data[i]]);
+    }
+  }
+}
+
+void Replacement::choose(Replaced& result) {
+  evicted_.clear();
+  const bool all_fit = num_used_ + std::ssize(candidates_) <= capacity_;
+  enter(all_fit ? Bound{kBuffered, UINT64_MAX} : evict(), result);
+}
+
+// Evicts what exceeds the capacity, and returns the bound that the rest stays within.
+Replacement::Bound Replacement::evict() {
+  int64_t group = 0, room = capacity_;
+  for (; num_cached(group) + num_candidates_[group] <= room; ++group) {
+    room -= num_cached(group) + num_candidates_[group];
+  }
+  if (num_used_ <= kSmallCache * std::ssize(found_)) return evict_by_scan(group, room);
+  evict_beyond(group);
+  const bool idle = next_of(group) == kNever;
+  const Bound bound =
+      idle ? evict_idle(num_cached(group) + num_candidates_[group] - room) : evict_of(group, room);
+  std::sort(evicted_.begin(), evicted_.end());
+  return bound;
+}
+
+// Evicts all but `num_kept` rows of a group, candidates among them, and the groups after it.
+Replacement::Bound Replacement::evict_by_scan(int64_t group, int64_t num_kept) {
+  const uint32_t next = next_of(group);
+  // Which rows count looks random to the processor: all are written, the last one in vain.
+  keys_.resize(num_cached(group) + num_candidates_[group] + 1);
   int64_t num_keys = 0;
-  for_candidates([&](uint32_t at, uint64_t key) {
+  const auto add = [&](uint32_t at, uint64_t key) {
     keys_[num_keys] = key;
     num_keys += at == next;
-  });
-  std::nth_element(keys_.begin(), keys_.begin() + room, keys_.end() - 1);
-  return {next, keys_[room]};
-}
-
-// Gives the rows of the batch that are kept the slots of those that are not, then free ones.
-void Replacement::choose(const Bound& bound, Replaced& result) {
-  evicted_.resize(num_used_ + 1);  // one more is written to in vain
-  entering_.resize(candidates_.size() + 1);
-  int64_t num_evicted = 0, num_entering = 0;
+  };
+  for (uint32_t slot = 0; slot < num_used_; ++slot) add(slot_next_[slot], slot_key_[slot]);
+  for (const Candidate& each : candidates_) add(each.next, each.key);
+  std::nth_element(keys_.begin(), keys_.begin() + num_kept, keys_.end() - 1);
+  const Bound bound{next, keys_[num_kept]};
+  evicted_.resize(num_used_ + 1);
+  int64_t num_evicted = 0;
   for (uint32_t slot = 0; slot < num_used_; ++slot) {
     evicted_[num_evicted] = static_cast<int32_t>(slot);
     num_evicted += !bound.keeps(slot_next_[slot], slot_key_[slot]);
   }
+  evicted_.resize(num_evicted);
+  for (int64_t after = group + 1; after < num_groups(); ++after) {
+    num_evicted -= std::exchange(num_cached(after), 0);
+  }
+  num_cached(group) -= num_evicted;
+  idle_.forget();  // it takes longer to know them than to look at all slots
+  return bound;
+}
+
+// Evicts the groups after `last`.
+void Replacement::evict_beyond(int64_t last) {
+  int64_t num_hits = 0;
+  for (int64_t group = last + 1; group < num_groups(); ++group) {
+    // Most often they are rows of the batch alone.
+    if (num_cached(group) > num_hits_[group]) {
+      for_cached(group, [&](int32_t slot) { evicted_.push_back(slot); });
+      num_hits_[group] = 0;
+    }
+    num_cached(group) = 0;
+    num_hits += num_hits_[group];
+  }
+  if (num_hits > 0) {
+    for (const int32_t slot : found_) {
+      if (!is_cached(slot)) continue;
+      const int64_t group = group_of(slot_next_[slot]);
+      if (group > last && num_hits_[group] > 0) evicted_.push_back(slot);
+    }
+  }
+  if (last < idle_group_) idle_.clear();
+}
+
+// Evicts all but `num_kept` rows of a group, candidates among them.
+Replacement::Bound Replacement::evict_of(int64_t group, int64_t num_kept) {
+  leaving_.clear();
+  for_cached(group, [&](int32_t slot) { leaving_.push_back({slot_key_[slot], slot}); });
+  keys_.clear();
+  for (const IdleRows::Row& row : leaving_) keys_.push_back(row.key);
+  add_candidates(group);
+  std::nth_element(keys_.begin(), keys_.begin() + num_kept, keys_.end());
+  const Bound bound{next_of(group), keys_[num_kept]};
+  for (const IdleRows::Row& row : leaving_) {
+    if (row.key < bound.key) continue;
+    evicted_.push_back(row.slot);
+    --num_cached(group);
+  }
+  return bound;
+}
+
+// Evicts `count` idle rows, candidates among them.
+Replacement::Bound Replacement::evict_idle(int64_t count) {
+  keys_.clear();
+  add_candidates(idle_group_);
+  const int64_t num_candidates = std::ssize(keys_);
+  const int64_t most = std::min(count, num_idle_);
+  // Few of those in the cache leave: so many are taken that the others are known to stay.
+  int64_t num_taken = std::min(std::max(count - num_candidates, kFewLeave), most);
+  for (leaving_.clear();; num_taken = std::min(2 * num_taken, most)) {
+    take_idle(num_taken);
+    if (num_taken == most) break;
+    const uint64_t last = leaving_.back().key;
+    const auto after = [&](uint64_t key) { return key > last; };
+    if (num_taken + std::count_if(keys_.begin(), keys_.end(), after) >= count) break;
+  }
+  for (const IdleRows::Row& row : leaving_) keys_.push_back(row.key);
+  std::nth_element(keys_.begin(), keys_.end() - count, keys_.end());
+  const Bound bound{kNever, keys_.end()[-count]};
+  int64_t num_evicted = 0;
+  for (; num_evicted < num_taken && leaving_[num_evicted].key >= bound.key; ++num_evicted) {
+    evicted_.push_back(leaving_[num_evicted].slot);
+  }
+  idle_.put_back(leaving_, num_evicted);
+  num_idle_ -= num_evicted;
+  return bound;
+}
+
+void Replacement::take_idle(int64_t count) {
+  if (idle_.take(count, leaving_)) return;
+  leaving_.clear();
+  idle_.refill(num_used_, count);
+  idle_.take(count, leaving_);
+}
+
+void Replacement::add_candidates(int64_t group) {
+  const uint32_t next = next_of(group);
+  for (const Candidate& each : candidates_) {
+    if (each.next == next) keys_.push_back(each.key);
+  }
+}
+
+// Gives the candidates that are kept the slots of those that were evicted, then free ones.
+void Replacement::enter(const Bound& bound, Replaced& result) {
+  entering_.resize(candidates_.size() + 1);  // the last is written to in vain
+  int64_t num_entering = 0;
   for (int32_t k = 0; k < std::ssize(candidates_); ++k) {
     entering_[num_entering] = k;
     num_entering += bound.keeps(candidates_[k].next, candidates_[k].key);
   }
-  // No more than there is room for, whatever an earlier call that ran out of memory has left.
-  num_entering = std::min(num_entering, num_evicted + capacity_ - num_used_);
-  evicted_.resize(num_evicted);
   entering_.resize(num_entering);
   result.positions = Array<int32_t>(num_entering);
   result.slots = Array<int32_t>(num_entering);
+  const int64_t num_evicted = std::ssize(evicted_);
   for (int64_t k = 0; k < num_entering; ++k) {
-    result.positions.data[k] = candidates_[entering_[k]].position;
-    result.slots.data[k] =
+    const Candidate& row = candidates_[entering_[k]];
+    const auto slot =
         static_cast<int32_t>(k < num_evicted ? evicted_[k] : num_used_ + k - num_evicted);
+    result.positions.data[k] = row.position;
+    result.slots.data[k] = slot;
+    ++num_cached(group_of(row.next));
+    if (row.next == kNever) idle_.add(row.key, slot);
   }
 }
 

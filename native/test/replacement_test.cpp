@@ -1,14 +1,35 @@
 #include "gnnscale/replacement.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <new>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 #include "check.hpp"
 #include "gnnscale/random.hpp"
 
 using namespace gnnscale;
+
+namespace {
+
+// Large allocations until one fails; fewer than 0 for none.
+int until_out_of_memory = -1;
+constexpr size_t kLarge = 512;
+
+}  // namespace
+
+void* operator new(size_t size) {
+  if (size >= kLarge && until_out_of_memory >= 0 && until_out_of_memory-- == 0)
+    throw std::bad_alloc();
+  if (void* found = std::malloc(std::max<size_t>(size, 1))) return found;
+  throw std::bad_alloc();
+}
+void operator delete(void* at) noexcept { std::free(at); }
+void operator delete(void* at, size_t) noexcept { std::free(at); }
 
 namespace {
 
@@ -133,6 +154,89 @@ void test_threads_agree(bool match) {
   }
 }
 
+// A batch whose vertices with small numbers come more often than others.
+Vertices skewed_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
+  std::set<int32_t> batch;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t most = below(draw(seed, 2 * i), num_vertices) + 1;
+    batch.insert(static_cast<int32_t>(below(draw(seed, 2 * i + 1), most)));
+  }
+  return {batch.begin(), batch.end()};
+}
+
+// What the cache holds after the first batch, by the rule in plain words.
+Vertices kept(const std::vector<Vertices>& batches, size_t first, size_t last,
+              const Vertices& content, const Vertices& priority, size_t capacity) {
+  std::vector<size_t> next(priority.size(), last);
+  for (size_t step = last; step-- > first + 1;) {
+    for (const int32_t vertex : batches[step]) next[vertex] = step;
+  }
+  Vertices all;
+  std::set_union(content.begin(), content.end(), batches[first].begin(), batches[first].end(),
+                 std::back_inserter(all));
+  std::sort(all.begin(), all.end(), [&](int32_t a, int32_t b) {
+    return std::tuple(next[a], -priority[a], a) < std::tuple(next[b], -priority[b], b);
+  });
+  all.resize(std::min(all.size(), capacity));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+// With a short window most rows of the cache are idle; with a long one, some that are expected
+// leave. The batches end some time, and begin again.
+void test_large_caches_keep_what_the_rule_says(int64_t capacity, size_t window) {
+  constexpr int64_t kVertices = 100000;
+  constexpr size_t kSteps = 60, kPause = 30;
+  Vertices priority(kVertices);
+  for (int64_t v = 0; v < kVertices; ++v) priority[v] = below(draw(1, v), 500);
+  Replacement replacement(priority.data(), kVertices, capacity, false);
+  std::vector<Vertices> batches;
+  for (size_t step = 0; step < kSteps; ++step) {
+    batches.push_back(skewed_batch(kVertices, 3000, 2 + step));
+  }
+  Vertices content;
+  size_t num_expected = 0;
+  for (size_t step = 0; step < kSteps; ++step) {
+    const size_t last = std::min(step + 1 + window, step < kPause ? kPause : kSteps);
+    for (; num_expected < last; ++num_expected) expect(replacement, batches[num_expected]);
+    replacement.advance(1);
+    content = kept(batches, step, last, content, priority, capacity);
+    Vertices found;
+    for (int32_t v = 0; v < kVertices; ++v) {
+      if (replacement.slots()[v] >= 0) found.push_back(v);
+    }
+    CHECK(found == content);
+  }
+}
+
+// A call that runs out of memory can be made again.
+void test_out_of_memory(int64_t capacity) {
+  constexpr int64_t kVertices = 20000, kSteps = 20, kAhead = 3;
+  const Vertices priority(kVertices);
+  Replacement one(priority.data(), kVertices, capacity, true);
+  Replacement other(priority.data(), kVertices, capacity, true);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const Vertices batch = skewed_batch(kVertices, 2000, step);
+    expect(one, batch);
+    expect(other, batch);
+    if (step < kAhead) continue;
+    const Replaced found = one.advance(1);
+    Replaced again;
+    for (int calls = 0;; ++calls) {
+      until_out_of_memory = calls;
+      try {
+        again = other.advance(1);
+        break;
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    until_out_of_memory = -1;
+    CHECK(values(found.positions) == values(again.positions));
+    CHECK(values(found.slots) == values(again.slots));
+    CHECK(slots(one) == slots(other));
+  }
+}
+
 void test_twice_with_threads() {
   constexpr int32_t kVertices = 100000;
   const Vertices priority(kVertices);
@@ -158,5 +262,10 @@ int main() {
   test_threads_agree(false);
   test_threads_agree(true);
   test_twice_with_threads();
+  test_large_caches_keep_what_the_rule_says(40000, 2);
+  test_large_caches_keep_what_the_rule_says(20000, 8);
+  test_large_caches_keep_what_the_rule_says(4000, 20);
+  test_out_of_memory(8000);
+  test_out_of_memory(1000);
   return check_result();
 }

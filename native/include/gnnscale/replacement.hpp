@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "gnnscale/idle_rows.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/rows.hpp"
 
@@ -25,8 +26,8 @@ struct Replaced {
 // With `match` a batch's rows stay on the device until the next batch was served (FastGL, Match).
 // Rows that both batches read then need no slot in between, and get one only if it is free.
 //
-// Slots 0 to capacity - 1 are the cache's; capacity + i is row i of the batch before. One thread
-// calls at a time.
+// Slots 0 to capacity - 1 are the cache's; capacity + i is row i of the batch before. A step takes
+// time by the rows of the batch, whatever the capacity. One thread calls at a time.
 class Replacement {
  public:
   // `priority` [num_vertices] stays where it is. It may even change: it decides an order alone.
@@ -49,7 +50,8 @@ class Replacement {
  private:
   struct Batch {
     Array<int32_t> vertices;
-    int64_t first_use;  // its place in uses_
+    int64_t first_use;   // its place in uses_
+    int64_t num_cached;  // rows in the cache that are read next by it
   };
   // A row of the batch that is served and not in the cache.
   struct Candidate {
@@ -70,17 +72,33 @@ class Replacement {
 
   int64_t use_at(int64_t first, int64_t i) const;
   void make_room(int64_t num_uses);
-  bool append(const Batch& batch, int num_threads);
+  bool append(Batch& batch, int num_threads);
   bool is_of(const Batch& batch, uint32_t use) const;
-  bool chain(const Batch& batch, uint32_t step, int num_threads);
+  bool chain(Batch& batch, uint32_t step, int num_threads);
   void unchain(const Batch& batch);
-  void set_next(uint32_t last_use, int32_t vertex, uint32_t step);
+  bool set_next(uint32_t last_use, int32_t vertex, uint32_t step);
 
+  // Rows that are read equally soon are a group. Groups are numbered by the steps until then; one
+  // more is that of idle rows, and one more that of rows that the buffer of the batch keeps.
+  int64_t num_groups() const { return idle_group_ + 2; }
+  int64_t group_of(uint32_t next) const;
+  uint32_t next_of(int64_t group) const;
+  int64_t& num_cached(int64_t group);
   template <typename Use>
-  void for_candidates(Use&& use) const;
+  void for_cached(int64_t group, Use&& use) const;
+
   void serve(const Batch& batch, Replaced& result, int num_threads);
-  Bound find_bound();
-  void choose(const Bound& bound, Replaced& result);
+  void regroup();
+  void recount();
+  void choose(Replaced& result);
+  Bound evict();
+  Bound evict_by_scan(int64_t group, int64_t num_kept);
+  void evict_beyond(int64_t last);
+  Bound evict_of(int64_t group, int64_t num_kept);
+  Bound evict_idle(int64_t count);
+  void take_idle(int64_t count);
+  void add_candidates(int64_t group);
+  void enter(const Bound& bound, Replaced& result);
   void move_in(const Replaced& result, int num_threads);
   void hold(Array<int32_t>&& vertices, int num_threads);
 
@@ -102,9 +120,15 @@ class Replacement {
   int64_t ring_size_ = 0, num_uses_ = 0;
   HugeArray<uint32_t> last_use_;  // of every vertex, its place in uses_
 
+  IdleRows idle_;
+  int64_t num_idle_ = 0, num_buffered_ = 0;  // rows in the cache
+  int64_t idle_group_ = 0;                   // the number of the group of idle rows
+  bool counts_hold_ = true;                  // false once a call has run out of memory
+
   std::vector<int32_t> found_;  // the slots of the batch that is served
   std::vector<Candidate> candidates_;
-  std::vector<int64_t> num_at_;
+  std::vector<int64_t> num_hits_, num_candidates_;  // of each group, of the batch that is served
+  std::vector<IdleRows::Row> leaving_;
   std::vector<uint64_t> keys_;
   std::vector<int32_t> evicted_, entering_;
 };
