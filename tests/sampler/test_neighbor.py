@@ -229,6 +229,7 @@ def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_r
     assert set(reached.tolist()) == set(whole.input_vertices.tolist())
 
 
+@pytest.mark.long
 def test_real_graph(test_data: Any) -> None:
     (file,) = (test_data / "webgraph").glob("*.npz")
     raw = np.load(file)

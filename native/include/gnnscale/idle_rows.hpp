@@ -39,7 +39,7 @@ class IdleRows {
   // Puts back the rows that were taken last, from `first` on.
   void put_back(const std::vector<Row>& taken, int64_t first);
 
-  // Lists anew, of the first `num_used` slots, at least `count` rows, or all idle ones.
+  // Lists again, of the first `num_used` slots, at least `count` rows, or all idle ones.
   void refill(int64_t num_used, int64_t count);
 
  private:

@@ -49,6 +49,7 @@ def test_kernels_compile_without_spills(file: Path, architecture: str) -> None:
     assert set(frames) == {("0", "0", "0")}
 
 
+@pytest.mark.long
 def test_every_kernel_is_on_the_host_too() -> None:
     logs = (compiled.compile_file(file, "sm_90").log for file in FILES)
     entries = [name for log in logs for name in re.findall(r"entry function '(\w+)'", log)]

@@ -171,7 +171,8 @@ def test_a_stage_that_raises_ends_the_run(
     assert files == ["best.safetensors", "last.safetensors", "signature.json"]
 
 
-@pytest.mark.parametrize("prefetch", [pytest.param("none", marks=pytest.mark.long), "two_stage"])
+@pytest.mark.long
+@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
 def test_a_stage_that_does_not_come_to_its_end(
     settings: Any, line_of: Any, tmp_path: Path, faulty: Any, prefetch: str
 ) -> None:
