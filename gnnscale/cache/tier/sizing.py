@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnnscale.artifact.files import size
-from gnnscale.cache.belady import belady_bytes
+from gnnscale.cache.belady import Belady, belady_bytes
 from gnnscale.cache.tier.misses import Misses, expect_misses
 from gnnscale.core import Array, ConfigError, Int32Array
 
@@ -56,27 +56,42 @@ class SampledBatches:
         return max((len(each) for each in self.vertices[len(self.vertices) // 2 :]), default=0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Horizon:
+    """How far a tier looks ahead, and what decides if that does not."""
+
+    window: int | None  #: steps; None for as many as help
+    priority: Int32Array  #: ``[num_rows]`` out-degrees, the order of rows read equally soon
+    num_steps: int  #: of an epoch
+    num_threads: int
+
+    def policy(self, sizes: TierSizes, num_workers: int) -> Belady:
+        """Return which rows stay of those that ``num_workers`` read in turn; empty at first."""
+        return Belady(
+            len(self.priority),
+            sizes.num_kept,
+            window=sizes.window * num_workers,
+            priority=self.priority,
+            num_threads=self.num_threads,
+        )
+
+
 def size_tier(
     sample: SampledBatches,
+    horizon: Horizon,
     *,
     num_rows: int,
     row_bytes: int,
     memory_bytes: int,
-    window: int | None,
-    priority: Int32Array,
-    num_steps: int,
-    num_threads: int,
 ) -> TierSizes:
     """Divide memory among rows that stay, rows on their way, and what is known of the next steps.
 
     Args:
         sample: the run's first mini-batches, of all workers that share the memory.
+        horizon: how far the tier looks ahead.
         num_rows: rows of the source.
         row_bytes: bytes of a row.
         memory_bytes: memory for all of this.
-        window: steps that are looked ahead; None for as many as help.
-        priority: ``[num_rows]`` out-degrees, the order of rows that are read equally soon.
-        num_steps: of an epoch.
 
     Raises:
         ConfigError: the rows of a step do not fit.
@@ -90,7 +105,7 @@ def size_tier(
         slots = (memory_bytes - known - batches * sample.num_bytes) // slot_bytes
         return min(slots, num_rows + 2 * batch_rows)
 
-    chosen = MIN_WINDOW if window is None else window
+    chosen = MIN_WINDOW if horizon.window is None else horizon.window
     slots = slots_beside(chosen)
     if slots < batch_rows:
         missing = (batch_rows - slots) * slot_bytes
@@ -99,16 +114,16 @@ def size_tier(
             f"for them, {size(missing)} are missing; more memory, a smaller batch_size, smaller "
             f"sampler.fanouts or a smaller features.window (now {chosen}) help"
         )
-    if window is None:
+    if horizon.window is None:
         chosen = _choose_window(slots, sample, memory_bytes)
         slots = max(slots_beside(chosen), batch_rows)
     misses = expect_misses(
         sample.vertices,
         slots,
         chosen * workers,
-        priority=priority,
-        num_steps=num_steps * workers,
-        num_threads=num_threads,
+        priority=horizon.priority,
+        num_steps=horizon.num_steps * workers,
+        num_threads=horizon.num_threads,
     )
     staged = _staged(slots, num_rows, sample, misses)
     return TierSizes(

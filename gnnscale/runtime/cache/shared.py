@@ -17,13 +17,12 @@ from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.files import size
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import Belady
 from gnnscale.cache.tier.others import OthersRows
 from gnnscale.cache.tier.planner import TierPlanner
 from gnnscale.cache.tier.pool import MappedRows, slots_of_file
-from gnnscale.cache.tier.sizing import SampledBatches, TierSizes, size_tier
+from gnnscale.cache.tier.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.cache.tier.store import TieredFeatures
-from gnnscale.core import Access, Array, ConfigError, Int32Array, Traffic, shown
+from gnnscale.core import Access, Array, ConfigError, Traffic, shown
 from gnnscale.feature import FeatureStore, SharedFeaturesConfig
 from gnnscale.feature.source import RowSource
 from gnnscale.graph import Graph
@@ -37,10 +36,10 @@ from gnnscale.runtime.cache.own_on_disk import (
 )
 from gnnscale.runtime.cache.tier import (
     OpenedTier,
+    horizon_of,
     memory_left,
     priority_below,
     sample_batches,
-    steps_ahead,
 )
 from gnnscale.runtime.pool.opening import PlannedPool, open_pool, together
 from gnnscale.runtime.settings import TrainConfig
@@ -218,12 +217,10 @@ def open_shared(
         if memory is None:
             held = held_bytes(caches, graph, group)
             memory = memory_left(config, graph, every, group, name="shared", held_bytes=held)
-        priority = priority_below(caches, graph, group)
-        window = steps_ahead(options.window, config)
-        run = window, priority, order.steps_per_epoch, config.num_threads
-        planned = _plan_beside_own(rows, every, memory, *run)
+        horizon = horizon_of(config, options.window, order, priority_below(caches, graph, group))
+        planned = _plan_beside_own(rows, every, memory, horizon)
         if planned is None:
-            planned = _plan_over_disk(rows, every, memory, *run)
+            planned = _plan_over_disk(rows, every, memory, horizon)
         if group.is_rank0:
             log.info(_describe(rows, planned))
         return planned
@@ -245,18 +242,6 @@ def open_shared(
     return OpenedTier(store=TieredFeatures(opened.rows), effect=effect)
 
 
-def _belady(
-    sizes: TierSizes, sample: SampledBatches, priority: Int32Array, num_threads: int
-) -> Belady:
-    return Belady(
-        len(priority),
-        sizes.num_kept,
-        window=sizes.window * sample.num_workers,
-        priority=priority,
-        num_threads=num_threads,
-    )
-
-
 def _effect(rows: SharedRows, values: Any, sample: SampledBatches) -> SourceEffect:
     """Return what rows cost that memory lacks; the network is measured by all processes at once."""
     others_s = rows.seconds_a_row() * (1 - values["own_share"])
@@ -266,13 +251,7 @@ def _effect(rows: SharedRows, values: Any, sample: SampledBatches) -> SourceEffe
 
 
 def _plan_beside_own(
-    rows: SharedRows,
-    sample: SampledBatches,
-    memory_bytes: int,
-    window: int | None,
-    priority: Int32Array,
-    num_steps: int,
-    num_threads: int,
+    rows: SharedRows, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> PlannedPool | None:
     """Plan what own rows leave of memory for those of others; None if a step's do not fit.
 
@@ -281,13 +260,13 @@ def _plan_beside_own(
     """
     left = memory_bytes - rows.num_own * rows.row_bytes
     try:
-        sizes = _sizes(rows, window, sample, left, priority, num_steps, num_threads)
+        sizes = _sizes(rows, sample, left, horizon)
     except ConfigError:
         if not rows.num_own:
             raise
         return None
     file = _mapped(rows)
-    policy = _belady(sizes, sample, priority, num_threads)
+    policy = horizon.policy(sizes, sample.num_workers)
     planner = TierPlanner(
         OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
         num_kept=sizes.num_kept,
@@ -307,24 +286,17 @@ def _plan_beside_own(
 
 
 def _plan_over_disk(
-    rows: SharedRows,
-    sample: SampledBatches,
-    memory_bytes: int,
-    window: int | None,
-    priority: Int32Array,
-    num_steps: int,
-    num_threads: int,
+    rows: SharedRows, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> PlannedPool:
     """Plan a pool for rows of all machines; own ones are read from the disk.
 
     Raises:
         ConfigError: the rows of a step do not fit.
     """
-    run = window, priority, num_steps, num_threads
-    sizes = _doubled(sample, rows.num_rows, rows.row_bytes, memory_bytes, *run)
+    sizes = _doubled(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
     disk = OwnDisk.of(rows)
     planner = TierPlanner(
-        _belady(sizes, sample, priority, num_threads),
+        horizon.policy(sizes, sample.num_workers),
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
         window=sizes.window * sample.num_workers,
@@ -348,47 +320,29 @@ def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
 
 
 def _sizes(
-    rows: SharedRows,
-    window: int | None,
-    sample: SampledBatches,
-    memory_bytes: int,
-    priority: Int32Array,
-    num_steps: int,
-    num_threads: int,
+    rows: SharedRows, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
     """Divide memory among other machines' rows and buffers for these."""
     others = [each[rows.own_places(each) < 0] for each in sample.vertices]
     remote = replace(sample, vertices=others)
     # Own rows are never missed: they are not to count among those that others of a degree are.
     own = rows.own_places(np.arange(rows.num_rows)) >= 0
-    priority = np.where(own, np.int32(-1), priority)
-    num_others, row_bytes = rows.num_rows - rows.num_own, rows.row_bytes
-    run = window, priority, num_steps, num_threads
-    return _doubled(remote, num_others, row_bytes, memory_bytes, *run)
+    asked = replace(horizon, priority=np.where(own, np.int32(-1), horizon.priority))
+    return _doubled(remote, rows.num_rows - rows.num_own, rows.row_bytes, memory_bytes, asked)
 
 
 def _doubled(
-    sample: SampledBatches,
-    num_rows: int,
-    row_bytes: int,
-    memory_bytes: int,
-    window: int | None,
-    priority: Int32Array,
-    num_steps: int,
-    num_threads: int,
+    sample: SampledBatches, num_rows: int, row_bytes: int, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
     """Divide memory among rows and buffers of the exchange, in which some arrive."""
 
     def sizes(memory_bytes: int) -> TierSizes:
         return size_tier(
             sample,
+            horizon,
             num_rows=num_rows,
             row_bytes=row_bytes,
             memory_bytes=max(memory_bytes, 0),
-            window=window,
-            priority=priority,
-            num_steps=num_steps,
-            num_threads=num_threads,
         )
 
     # Places for what two steps miss become places for four, and there are buffers for two.

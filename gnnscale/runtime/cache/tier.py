@@ -13,7 +13,6 @@ import numpy as np
 
 from gnnscale.artifact.files import size
 from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import Belady
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.tier.misses import Misses
@@ -22,12 +21,13 @@ from gnnscale.cache.tier.policy import StaticRows
 from gnnscale.cache.tier.sizing import (
     AHEAD,
     MAX_WINDOW,
+    Horizon,
     SampledBatches,
     TierSizes,
     size_tier,
 )
 from gnnscale.cache.tier.store import TieredFeatures
-from gnnscale.core import Array, ConfigError, Int32Array, find_memory
+from gnnscale.core import ConfigError, Int32Array, find_memory
 from gnnscale.feature import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
 from gnnscale.feature.disk import features_file
 from gnnscale.feature.source import RowSource
@@ -105,8 +105,8 @@ def open_tier(
         if memory is None:
             held = held_bytes(caches, graph, group)
             memory = memory_left(config, graph, every, group, held_bytes=held)
-        priority = priority_below(caches, graph, group)
-        return _plan_pool(options, config, graph, every, priority, memory, order, group)
+        horizon = horizon_of(config, options.window, order, priority_below(caches, graph, group))
+        return _plan_pool(options, graph, every, horizon, memory, group)
 
     def open_source(values: Any) -> RowSource:
         return DiskRows.of(graph, max_gap_bytes=values["max_gap_bytes"])
@@ -119,12 +119,10 @@ def open_tier(
 
 def _plan_pool(
     options: DiskFeaturesConfig,
-    config: TrainConfig,
     graph: Graph,
     sample: SampledBatches,
-    priority: Int32Array,
+    horizon: Horizon,
     memory_bytes: int,
-    order: SeedOrder,
     group: Group,
 ) -> PlannedPool:
     """Size the pool of a machine's workers, who have drawn ``sample``, and decide what it holds.
@@ -137,24 +135,19 @@ def _plan_pool(
     source = DiskRows.of(graph, max_gap_bytes=gap_of(file))
     row_bytes = source.width * source.dtype.itemsize
     sizes = size_tier(
-        sample,
-        num_rows=source.num_rows,
-        row_bytes=row_bytes,
-        memory_bytes=memory_bytes,
-        window=steps_ahead(options.window, config),
-        priority=priority,
-        num_steps=order.steps_per_epoch,
-        num_threads=config.num_threads,
+        sample, horizon, num_rows=source.num_rows, row_bytes=row_bytes, memory_bytes=memory_bytes
     )
     kept = None
+    policy: Policy = horizon.policy(sizes, sample.num_workers)
     if options.policy == "out_degree":
-        kept = np.argsort(-priority, kind="stable")[: sizes.num_kept].astype(graph.indices.dtype)
-    window = sizes.window * sample.num_workers
+        ordered = np.argsort(-horizon.priority, kind="stable")
+        kept = ordered[: sizes.num_kept].astype(graph.indices.dtype)
+        policy = StaticRows(len(ordered), kept)
     planner = TierPlanner(
-        _policy(sizes, window, priority, kept, config.num_threads),
+        policy,
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
-        window=window,
+        window=sizes.window * sample.num_workers,
     )
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
@@ -178,13 +171,22 @@ def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int3
     return highest
 
 
-def steps_ahead(window: int | None, config: TrainConfig) -> int | None:
-    """Return how far a tier looks ahead; None for as far as helps and memory allows.
+def horizon_of(
+    config: TrainConfig, window: int | None, order: SeedOrder, priority: Int32Array
+) -> Horizon:
+    """Return how far a tier looks ahead: ``window`` steps, None for as far as memory allows.
 
     Resource management decides as many steps ahead: of a run that is to repeat, memory must not
     say how many these are.
     """
-    return _REPEATED_WINDOW if window is None and config.runtime.deterministic else window
+    if window is None and config.runtime.deterministic:
+        window = _REPEATED_WINDOW
+    return Horizon(
+        window=window,
+        priority=priority,
+        num_steps=order.steps_per_epoch,
+        num_threads=config.num_threads,
+    )
 
 
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
@@ -267,20 +269,6 @@ def memory_left(
             "sampler.fanouts leave more"
         )
     return int(left)
-
-
-def _policy(
-    sizes: TierSizes, window: int, priority: Int32Array, kept: Array | None, num_threads: int
-) -> Policy:
-    if kept is not None:
-        return StaticRows(len(priority), kept)
-    return Belady(
-        len(priority),
-        sizes.num_kept,
-        window=window,
-        priority=priority,
-        num_threads=num_threads,
-    )
 
 
 def _describe(options: DiskFeaturesConfig, graph: Graph, sizes: TierSizes, row_bytes: int) -> str:

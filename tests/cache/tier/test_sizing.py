@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gnnscale.cache.tier.sizing import MAX_WINDOW, SampledBatches, size_tier
+from gnnscale.cache.tier.sizing import MAX_WINDOW, Horizon, SampledBatches, size_tier
 from gnnscale.core import ConfigError
 
 NUM_ROWS, ROW_BYTES = 10_000, 4096
@@ -18,15 +18,13 @@ def sample(batch_rows=500, count=16, num_bytes=1000):
 
 
 def sizes(memory_bytes, *, given=None, window=None):
+    priority = np.zeros(NUM_ROWS, np.int32)
     return size_tier(
         given or sample(),
+        Horizon(window=window, priority=priority, num_steps=20, num_threads=1),
         num_rows=NUM_ROWS,
         row_bytes=ROW_BYTES,
         memory_bytes=memory_bytes,
-        window=window,
-        priority=np.zeros(NUM_ROWS, np.int32),
-        num_steps=20,
-        num_threads=1,
     )
 
 

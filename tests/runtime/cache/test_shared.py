@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.cache.tier.sizing import Misses, SampledBatches, TierSizes
+from gnnscale.cache.tier.sizing import Horizon, Misses, SampledBatches, TierSizes
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.runtime.cache import shared
@@ -16,6 +16,8 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
 
 Settings = Callable[..., TrainConfig]
+#: Of 40 rows, over ten steps.
+HORIZON = Horizon(window=2, priority=np.zeros(40, np.int32), num_steps=10, num_threads=1)
 
 
 def machines(parts: Sequence[int], **options: Any) -> list[Any]:
@@ -105,8 +107,7 @@ def test_own_rows_are_not_expected_to_be_missed() -> None:
     rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=4)
     rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
     sample = SampledBatches(vertices=[np.arange(19, 40, dtype=np.int32)] * 2, num_bytes=0)
-    priority = np.zeros(40, np.int32)
-    sizes = shared._sizes(rows, 2, sample, 1 << 20, priority, 10, 1)
+    sizes = shared._sizes(rows, sample, 1 << 20, HORIZON)
     assert sizes.misses.num_rows == 20
     assert sizes.misses.mean == pytest.approx(2)  # all 20 in the first of ten steps
 
@@ -119,10 +120,9 @@ def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
     rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=1 << 20, part=0)
     rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
-    priority = np.zeros(40, np.int32)
     sample = replace(sample, num_workers=2)
     rows.own = np.lib.format.open_memmap(tmp_path / "own.npy", "w+", np.uint8, (20, 1 << 20))
-    planned = shared._plan_beside_own(rows, sample, memory_bytes, 2, priority, 10, 1)
+    planned = shared._plan_beside_own(rows, sample, memory_bytes, HORIZON)
     assert (planned is not None) == fits
 
 
@@ -131,7 +131,7 @@ def test_without_own_rows_a_step_has_to_fit() -> None:
     rows.own_places = lambda vertices: np.full(len(vertices), -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
     with pytest.raises(ConfigError, match="the rows of a step do not fit"):
-        shared._plan_beside_own(rows, sample, 1 << 20, 2, np.zeros(40, np.int32), 10, 1)
+        shared._plan_beside_own(rows, sample, 1 << 20, HORIZON)
 
 
 def test_evaluation_reads_all_rows() -> None:

@@ -1,14 +1,17 @@
 """Which runs read rows from the disk, and how far they look ahead."""
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from devices import accelerator, plan_of
 
+from gnnscale.cache.tier.sizing import Horizon
 from gnnscale.feature import DiskFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.runtime.cache import tier
-from gnnscale.runtime.cache.tier import chosen_tier, steps_ahead
+from gnnscale.runtime.cache.tier import chosen_tier
 
 REPEATS = "runtime.deterministic=true"
 
@@ -28,8 +31,14 @@ def test_memory_decides_unless_the_run_is_to_repeat(
     assert chosen_tier(asked, tiny_graph) == DiskFeaturesConfig(window=3)
 
 
-def test_a_run_that_is_to_repeat_looks_as_far_ahead_every_time(settings: Any) -> None:
-    assert steps_ahead(None, settings()) is None
-    assert steps_ahead(5, settings()) == 5
-    assert steps_ahead(None, settings(REPEATS)) == 8
-    assert steps_ahead(5, settings(REPEATS)) == 5
+@pytest.mark.parametrize(
+    ("given", "window", "expected"),
+    [((), None, None), ((), 5, 5), ((REPEATS,), None, 8), ((REPEATS,), 5, 5)],
+)
+def test_a_run_that_is_to_repeat_looks_as_far_ahead_every_time(
+    settings: Any, given: tuple[str, ...], window: int | None, expected: int | None
+) -> None:
+    order: Any = SimpleNamespace(steps_per_epoch=7)
+    priority = np.zeros(3, np.int32)
+    found = tier.horizon_of(settings(*given, "num_threads=2"), window, order, priority)
+    assert found == Horizon(window=expected, priority=priority, num_steps=7, num_threads=2)
