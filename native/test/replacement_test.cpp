@@ -22,14 +22,19 @@ constexpr size_t kLarge = 512;
 
 }  // namespace
 
-void* operator new(size_t size) {
+// Not inlined: the compiler would see memory of malloc deleted, and memory of new freed.
+[[gnu::noinline]] void* operator new(size_t size) {
   if (size >= kLarge && until_out_of_memory >= 0 && until_out_of_memory-- == 0)
     throw std::bad_alloc();
   if (void* found = std::malloc(std::max<size_t>(size, 1))) return found;
   throw std::bad_alloc();
 }
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete(void* at, size_t) noexcept { std::free(at); }
+// Temporary buffers of the standard library are asked for in this way.
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return std::malloc(std::max<size_t>(size, 1));
+}
+[[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at, size_t) noexcept { std::free(at); }
 
 namespace {
 
