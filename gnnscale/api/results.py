@@ -17,6 +17,7 @@ from gnnscale.api.design import Choice, check_made, own_module
 from gnnscale.api.training import as_dataset, as_graph, run, shown_log
 from gnnscale.core import Array, ConfigError, Float32Array, check_choice, check_range
 from gnnscale.dataset.tables.ids import read_ids
+from gnnscale.dataset.tables.selection import find_pairs, find_vertices
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, user_module
 from gnnscale.model.links import EdgeGNN, LinkGNN
@@ -25,7 +26,6 @@ from gnnscale.options.file import read_regular
 from gnnscale.options.user_code import importable_name
 from gnnscale.report.export import answers, weights
 from gnnscale.report.export.predict import EDGES, find_candidates, find_edges
-from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.report.summary import SUMMARY_FILE
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.file import BEST

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from gnnscale.artifact.files import NoSpaceError, check_place, new_folder, store_place
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
-from gnnscale.core.arrays import Array, Int64Array
+from gnnscale.core.arrays import Array, Int64Array, IntArray
 from gnnscale.dataset.storage import raw_files, remote
 from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.store import StoreWriter
@@ -23,8 +23,11 @@ from gnnscale.graph import Graph
 from gnnscale.options.found import names
 
 _LOG = logging.getLogger(__name__)
+_Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
 #: Where the split comes from: the publisher, or a random draw over the labelled vertices.
 SPLITS = ("published", "random")
+#: Units of a random split of edges: all edges between two vertices, or each edge by itself.
+EDGE_UNITS = ("pair", "edge")
 #: Names become names of folders, and parts of addresses.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
@@ -275,7 +278,7 @@ class Dataset(StoreOptions, GraphSource):
                 _check_parts(parts, self._fractions)
                 writer.set_split(*parts, source=f"random split of {self.name}")
             if self.split == "random" and writer.edge_labels is not None:
-                parts = random_split(writer.edge_labels, self._fractions, seed=self.split_seed)
+                parts = self._edge_parts(writer, writer.edge_labels)
                 _check_parts(parts, self._fractions, "edges")
                 writer.set_edge_split(*parts, source=f"random split of the edges of {self.name}")
             raw = records()
@@ -284,6 +287,17 @@ class Dataset(StoreOptions, GraphSource):
                     raise GraphError(f"{file}: was changed while it was read")
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
+
+    @property
+    def _splits_pairs(self) -> bool:
+        """Whether a random split of edges keeps those between two vertices in one part."""
+        return True
+
+    def _edge_parts(self, writer: StoreWriter, labels: Array) -> _Parts:
+        if not self._splits_pairs:
+            return random_split(labels, self._fractions, seed=self.split_seed)
+        ends = writer.edge_ends()
+        return random_edge_split(labels, ends, self._fractions, seed=self.split_seed)
 
     def _identity(self) -> dict[str, Any]:
         """Everything that changes the content of the store, except the raw files."""
@@ -304,6 +318,7 @@ _LATER |= {
     "edge_label": None,
     "edge_label_kind": "auto",
     "edge_split_column": "split",
+    "edge_split_by": "pair",
 }
 _NONE = object()
 
@@ -357,14 +372,50 @@ def _expanded(raw: str) -> Path:
         raise ConfigError(f"dataset.raw={raw}: {error}") from None
 
 
-def random_split(
-    labels: Array, fractions: tuple[float, float], *, seed: int
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) -> _Parts:
     """Draw train, valid and test vertices, or edges, from those with a label; the rest is test."""
     known = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
     return order[:first], order[first:second], order[second:]
+
+
+def random_edge_split(
+    labels: Array, ends: IntArray, fractions: tuple[float, float], *, seed: int
+) -> _Parts:
+    """Draw train, valid and test edges; all edges between two vertices are in one part.
+
+    A copy or a reverse of a test edge often has its label, so that training on it would give the
+    label away. Fractions are of edges and hold on average. Without such edges the split is that of
+    ``random_split``.
+
+    Args:
+        labels: ``[n]`` of the edges; those without a label are in no part.
+        ends: ``[n, 2]`` sources and destinations.
+        fractions: of the training and the validation edges.
+        seed: fixes the split.
+
+    Returns:
+        Numbers of the edges of each part, ``[k]``.
+    """
+    known = np.flatnonzero(has_label(labels))
+    pairs = np.sort(np.asarray(ends)[known], axis=1)
+    _, pair_of, sizes = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    if len(sizes) == len(known):
+        return random_split(labels, fractions, seed=seed)
+    _LOG.info(
+        "%s of %s labelled edges join two vertices that another joins; all of a pair are in one "
+        "part of the split. dataset.edge_split_by=edge divides each edge by itself",
+        *(f"{int(sizes[sizes > 1].sum()):,}", f"{len(known):,}"),
+    )
+    order = np.random.Generator(np.random.Philox(seed)).permutation(len(sizes))
+    first_edges = np.cumsum(sizes[order]) - sizes[order]
+    bounds = np.round(np.cumsum(fractions) * len(known))
+    part_of_pair = np.empty(len(sizes), np.int64)
+    part_of_pair[order] = np.searchsorted(bounds, first_edges, side="right")
+    part = part_of_pair[pair_of.reshape(-1)]
+    train, valid, test = (known[part == number] for number in range(3))
+    return train, valid, test
 
 
 @dataclass(frozen=True, kw_only=True)

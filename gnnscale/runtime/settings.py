@@ -373,6 +373,11 @@ def _check_edges(option: str, config: TrainConfig) -> None:
             f"{option}: does not go with caches, which are planned for training vertices; "
             "cache_planner=none and cache_plan=null do"
         )
+    if config.task.divides_edges and config.features.preaggregates:
+        raise ConfigError(
+            "features=preaggregated: task=links leaves out the messages of the edges that a step "
+            "predicts, and rows aggregated before training have them; features=host goes with it"
+        )
     for device in config.device_plan.parsed():
         takes = device.takes_links if config.task.divides_edges else device.takes_edge_labels
         if not takes:

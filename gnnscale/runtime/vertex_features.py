@@ -20,6 +20,16 @@ _LOG = logging.getLogger(__name__)
 _TABLES = 3
 
 
+def check_features(features: FeatureStoreConfig, graph: Graph) -> None:
+    """Refuse a graph without features unless the options make or learn rows.
+
+    Raises:
+        GraphError: models have no rows to read.
+    """
+    if not features.replaces:
+        graph.check_features()
+
+
 def with_features(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None = None
 ) -> Graph:
@@ -29,7 +39,7 @@ def with_features(
 
     Args:
         features: what models read in place of features, if anything.
-        graph: as its store has it.
+        graph: that models read: rows that follow from the structure are made of its edges.
         num_threads: threads that make rows, which do not depend on it.
         seed: of the run, which the first learned rows are drawn by; None leaves them 0.
 
@@ -37,8 +47,8 @@ def with_features(
         GraphError: the graph has no features, and the options make none; or it is damaged.
         ConfigError: the rows do not fit into memory.
     """
+    check_features(features, graph)
     if not features.replaces:
-        graph.check_features()
         return graph
     rows = _rows(features, graph, num_threads=num_threads, seed=seed)
     if graph.num_features and graph.origin.own_features:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale import ops
 from gnnscale.core import Array, BoolArray, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.sampler import minibatch, seed_order
+from gnnscale.sampler.candidates import Candidates, draw_candidates
 from gnnscale.sampler.minibatch import Block, Links, MiniBatch
 
 #: Arrays of a block with an entry for each edge.
@@ -112,9 +112,9 @@ class LinkSampler(minibatch.OverSampler):
     """Samples for edges with a sampler of vertices.
 
     A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
-    destination, drawn uniformly; one may be a neighbour by chance. Messages along the edges that
-    any device predicts in the same step are left out, so the answer does not depend on how the
-    edges are split among devices.
+    destination, drawn uniformly among its candidates; one may be a neighbour by chance. Messages
+    along the edges that any device predicts in the same step are left out, so the answer does not
+    depend on how the edges are split among devices.
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class LinkSampler(minibatch.OverSampler):
         *,
         num_vertices: int,
         num_negatives: int,
-        undirected: bool,
+        candidates: Candidates | None = None,
+        leave_out_reverses: bool,
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
@@ -135,7 +136,8 @@ class LinkSampler(minibatch.OverSampler):
             edges: ``[num_edges, 2]`` sources and destinations.
             num_vertices: of the graph.
             num_negatives: vertices drawn for each edge.
-            undirected: whether an edge's reverse reveals it, and is left out with it.
+            candidates: vertices that are drawn; None for all.
+            leave_out_reverses: whether an edge's reverse reveals it, and sends no message either.
             seed: of the run.
             step_edges: returns the edges that all devices predict in a step.
         """
@@ -143,7 +145,8 @@ class LinkSampler(minibatch.OverSampler):
         self._edges = edges
         self._num_vertices = num_vertices
         self._num_negatives = num_negatives
-        self._undirected = undirected
+        self._candidates = candidates
+        self._leave_out_reverses = leave_out_reverses
         self._seed = seed
         self._step_edges = step_edges
 
@@ -156,8 +159,14 @@ class LinkSampler(minibatch.OverSampler):
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
         """Return what the mini-batch of edges ``seeds`` ``[n]`` is sampled from at ``step``."""
         edges = np.asarray(self._edges[seeds])
-        negatives = ops.draw_negatives(
-            seeds, self._num_negatives, self._num_vertices, seed=self._seed, step=step
+        negatives = draw_candidates(
+            self._candidates,
+            seeds,
+            edges[:, 1],
+            self._num_negatives,
+            num_vertices=self._num_vertices,
+            seed=self._seed,
+            step=step,
         )
         ends = np.concatenate([edges.astype(np.int64), negatives], axis=1)
         vertices, places = np.unique(ends, return_inverse=True)
@@ -169,7 +178,7 @@ class LinkSampler(minibatch.OverSampler):
         numbers = np.union1d(self._step_edges(step), seeds)
         left_out = np.asarray(self._edges[numbers])
         src, dst = left_out[:, 0], left_out[:, 1]
-        if self._undirected:
+        if self._leave_out_reverses:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
         return LinkSeeds(
             vertices=vertices.astype(edges.dtype), links=links, sources=src, destinations=dst
@@ -183,7 +192,8 @@ class LinkSampling(minibatch.SamplerConfig):
     vertices: minibatch.SamplerConfig
     edges: IntArray
     num_negatives: int
-    undirected: bool
+    candidates: Candidates | None = None
+    leave_out_reverses: bool
     order: seed_order.SeedOrder
 
     @property
@@ -198,7 +208,8 @@ class LinkSampling(minibatch.SamplerConfig):
             self.edges,
             num_vertices=graph.num_vertices,
             num_negatives=self.num_negatives,
-            undirected=self.undirected,
+            candidates=self.candidates,
+            leave_out_reverses=self.leave_out_reverses,
             seed=seed,
             step_edges=StepEdges(self.order),
         )

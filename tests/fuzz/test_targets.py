@@ -53,7 +53,7 @@ READERS = {
     "platform": "plan.platform",
     "preaggregated": "runtime.preaggregation",
     "readers": "dataset.formats dataset.readers",
-    "run": "api.results report.export.vertices options.found options.file "
+    "run": "api.results dataset.tables.selection options.found options.file "
     "report.steps report.sweep options.run_directory",
     "store": "artifact dataset.tables.ids dataset.storage",
     "tables": "dataset.tables",

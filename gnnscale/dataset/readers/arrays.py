@@ -63,16 +63,20 @@ class Arrays(base.Dataset):
         lists: whether ``indptr`` and ``indices`` hold in-neighbours (``csc``) or out-neighbours
             (``csr``).
         metric: one of ``METRICS``; None for the labels' default.
+        edge_split_by: one of ``EDGE_UNITS``: a random split of edges keeps all edges between two
+            vertices in one part, or divides each edge by itself.
     """
 
     lists: str = "csc"
     metric: str | None = None
+    edge_split_by: str = "pair"
 
     _is_users: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("dataset.lists", self.lists, _LISTS)
+        check_choice("dataset.edge_split_by", self.edge_split_by, base.EDGE_UNITS)
         if self.metric is not None:
             check_choice("dataset.metric", self.metric, METRICS)
 
@@ -106,6 +110,10 @@ class Arrays(base.Dataset):
                 self._read_edge_labels(arrays, writer)
             else:
                 writer.set_unlabelled()
+
+    @property
+    def _splits_pairs(self) -> bool:
+        return self.edge_split_by == "pair"
 
     def _read_with_features(
         self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter, features: str

@@ -74,6 +74,8 @@ class Tables(base.Dataset):
             labels.
         edge_label_kind: one of ``LABEL_KINDS``, as ``label_kind``.
         edge_split_column: column of words that name the part of each edge, of edges with labels.
+        edge_split_by: one of ``EDGE_UNITS``: a random split of edges keeps all edges between two
+            vertices in one part, or divides each edge by itself.
         delimiter: one character between the values of CSV, or ``tab``.
     """
 
@@ -95,6 +97,7 @@ class Tables(base.Dataset):
     edge_label: str | None = field(default=None, metadata=names("text"))
     edge_label_kind: str = "auto"
     edge_split_column: str = field(default="split", metadata=names("text"))
+    edge_split_by: str = "pair"
     delimiter: str = ","
 
     _is_users: ClassVar[bool] = True
@@ -111,6 +114,7 @@ class Tables(base.Dataset):
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
         check_choice("dataset.edge_label_kind", self.edge_label_kind, LABEL_KINDS)
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELLED)
+        check_choice("dataset.edge_split_by", self.edge_split_by, base.EDGE_UNITS)
         if self.delimiter != "tab" and (
             len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
         ):
@@ -214,6 +218,10 @@ class Tables(base.Dataset):
             return
         width, dtype = columns.num_features, columns.dtype
         writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
+
+    @property
+    def _splits_pairs(self) -> bool:
+        return self.edge_split_by == "pair"
 
     def _set_edge_labels(
         self, writer: store.StoreWriter, columns: EdgeLabelColumns, source: Path

@@ -349,6 +349,11 @@ class StoreWriter:
         """The labels of edges that were set, None if edges have no labels."""
         return None if self._edge_labels is None else self._edge_labels[0]
 
+    def edge_ends(self) -> IntArray:
+        """Map the ends ``[n, 2]`` of the edges with labels. No edge may follow."""
+        self.build_topology()
+        return map_npy(self.path / f"{graph_store.EDGE_ENDS}.npy")
+
     def set_edge_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
         """Set the numbers of the published edges to train on, to validate and to test."""
         self._edge_split = (dict(zip(SPLITS, (train, valid, test), strict=True)), source)

@@ -13,6 +13,7 @@ from gnnscale.artifact.files import check_space
 from gnnscale.core import ConfigError, IntArray, check_choice, check_range, shown
 from gnnscale.dataset import GraphSource
 from gnnscale.dataset.tables.ids import read_ids
+from gnnscale.dataset.tables.selection import find_pairs, find_vertices
 from gnnscale.graph import Graph
 from gnnscale.model.links import EdgeGNN, LinkGNN
 from gnnscale.options.found import names
@@ -30,7 +31,6 @@ from gnnscale.report.export.answers import (
 )
 from gnnscale.report.export.links import write_partners, write_scores
 from gnnscale.report.export.tables import Layout, check_file, check_ids, open_table, row_bytes
-from gnnscale.report.export.vertices import find_pairs, find_vertices
 from gnnscale.runtime import command_options, settings
 from gnnscale.runtime.checkpoint.signature import Signature
 from gnnscale.runtime.evaluation.load import (

@@ -24,7 +24,12 @@ from gnnscale.partition.store import Partition, read_partition
 from gnnscale.plan import Cuda
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
-from gnnscale.runtime.vertex_features import check_copies, check_feature_dtype, with_features
+from gnnscale.runtime.vertex_features import (
+    check_copies,
+    check_feature_dtype,
+    check_features,
+    with_features,
+)
 
 if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
@@ -73,25 +78,25 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
         check_copies(config.features, meta.num_vertices, num_processes=num_processes)
     if meta.num_features and not config.needs_more_than_graph:
         return tuple(made)
-    threads = config.num_threads
-    graph = with_features(config.features, Graph.open(store), num_threads=threads)
-    return (*made, *make_of_graph(config, graph))
+    return (*made, *make_of_graph(config, Graph.open(store)))
 
 
 def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     """Make the partition, divided edges, cache plan and rows that a run needs, if missing.
 
+    Args:
+        config: options of the run.
+        graph: as its store has it.
+
     Raises:
         GraphError, ConfigError: as ``make_artefacts``.
     """
-    # What is made of edges serves every model, so that it has all that the graph has.
-    whole, graph = graph, graph_read(config, graph)
-    made = [] if config.partitioner.divides == "nothing" else [divide(config, graph)]
-    links = config.task.make(whole)
-    if links is not None:
-        graph = _opened(config, graph, links).graph
-        assert graph.content is not None
-        made.append(Artefact(name=LINKS, path=links, content=graph.content))
+    check_features(config.features, graph)
+    links = make_links(config, graph)
+    made = [] if links is None else [links]
+    graph = open_graph(config, made, graph)
+    if config.partitioner.divides != "nothing":
+        made.append(divide(config, graph))
     if config.has_caches:
         made.append(_cache(config, graph, open_partition(made, graph)))
     if config.features.preaggregates:
@@ -101,6 +106,20 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
         content = open_rows(rows, graph).content
         made.append(Artefact(name=PREAGGREGATED, path=rows, content=content))
     return tuple(made)
+
+
+def make_links(config: TrainConfig, graph: Graph) -> Artefact | None:
+    """Divide the edges of ``graph`` if the task predicts edges; None if it does not.
+
+    Raises:
+        ConfigError, GraphError: as ``TaskConfig.make``.
+    """
+    path = config.task.make(graph)
+    if path is None:
+        return None
+    content = _task_of(config, graph, path).graph.content
+    assert content is not None
+    return Artefact(name=LINKS, path=path, content=content)
 
 
 def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Artefact:
@@ -133,16 +152,52 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     return _reopened(artefacts, PARTITION, lambda path: read_partition(path, graph))
 
 
-def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
-    """Open what is predicted of ``graph``."""
+def open_task(
+    config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph, *, seed: int | None = None
+) -> Task:
+    """Open the task of a run, over the graph with the feature rows that the model reads.
+
+    Rows that follow from the structure are made of the task's graph, which lacks the edges that
+    ``task=links`` holds out: the model sees none of the edges that it is tested on.
+
+    Args:
+        config: options of the run.
+        artefacts: of the run, the divided edges of ``task=links`` among them.
+        graph: as its store has it.
+        seed: of the run, which the first learned rows are drawn by; None leaves them 0.
+
+    Raises:
+        GraphError, ConfigError: as ``TaskConfig.open`` and ``with_features``.
+    """
     task = _reopened(
-        artefacts, LINKS, lambda path: _opened(config, graph, path), lambda task: task.graph.content
+        artefacts,
+        LINKS,
+        lambda path: _task_of(config, graph, path),
+        lambda task: task.graph.content,
     )
-    return _opened(config, graph, None) if task is None else task
+    if task is None:
+        task = _task_of(config, graph, None)
+    threads = config.num_threads
+    return task.over(with_features(config.features, task.graph, num_threads=threads, seed=seed))
 
 
-def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
-    return config.task.open(graph, made, loss=config.loss, metrics=config.metrics)
+def open_graph(
+    config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph, *, seed: int | None = None
+) -> Graph:
+    """Return the graph of the task that ``open_task`` returns, which is not opened without need.
+
+    A task imports torch and the user's metrics; the launching process needs neither for labels.
+    """
+    if config.task.divides_edges:
+        return open_task(config, artefacts, graph, seed=seed).graph
+    graph, threads = graph_read(config, graph), config.num_threads
+    return with_features(config.features, graph, num_threads=threads, seed=seed)
+
+
+def _task_of(config: TrainConfig, graph: Graph, links: Path | None) -> Task:
+    """Open the task over the graph as its store has it, whose edges ``links`` divides."""
+    graph = graph_read(config, graph)
+    return config.task.open(graph, links, loss=config.loss, metrics=config.metrics)
 
 
 def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:
@@ -175,7 +230,7 @@ def share_graph(
     gpus = [each for each in config.device_plan.parsed() if isinstance(each, Cuda)]
     if not gpus:
         return [], []
-    graph = open_graph(config, made)
+    graph = open_graph(config, made, open_store(made), seed=config.seed)
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
     held = [each.keeps(**sizes, kept=0, budget=each.budget_bytes) for each in gpus]
     topology, features = (all(each) for each in zip(*held, strict=True))
@@ -190,11 +245,15 @@ def share_graph(
     return memory, found
 
 
-def open_graph(config: TrainConfig, artefacts: Sequence[Artefact]) -> Graph:
-    """Open the graph store among ``artefacts``, with the arrays that processes share."""
+def open_store(artefacts: Sequence[Artefact]) -> Graph:
+    """Open the graph store among ``artefacts``."""
     graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
     assert graph is not None
-    graph = with_features(config.features, graph, num_threads=config.num_threads, seed=config.seed)
+    return graph
+
+
+def with_shared_arrays(graph: Graph, artefacts: Sequence[Artefact]) -> Graph:
+    """Return the graph of a task with the arrays among ``artefacts`` that processes share."""
     shared: dict[str, Any] = {}
     for name, called in _SHARED.items():
         for each in artefacts:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gnnscale import ops
 from gnnscale.backend import Inferring
 from gnnscale.core import arrays, track
 from gnnscale.core.metrics import ClassCounts, count_classes
@@ -27,6 +26,7 @@ from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task import base, edges, links
 from gnnscale.runtime.task.base import ceiling
+from gnnscale.sampler.candidates import draw_candidates
 from gnnscale.sampler.seed_order import labelled_vertices
 
 #: Rows that are compared at once take about so many bytes.
@@ -77,8 +77,8 @@ class VertexExaminer:
 class LinkExaminer:
     """Ranks held-out edges; the same weights give the same answer every time.
 
-    Each edge's destination is ranked among ``task.num_candidates`` vertices, drawn uniformly as a
-    function of ``task.split_seed`` and the edge.
+    Each edge's destination is ranked among ``task.num_candidates`` of its candidates, drawn
+    uniformly as a function of ``task.split_seed`` and the edge.
     """
 
     def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
@@ -138,10 +138,12 @@ class LinkExaminer:
         size = max(1, _SLICE_BYTES // ((1 + count) * row_bytes))
         for first in range(0, len(pairs), size):
             part = np.asarray(pairs[first : first + size])
-            candidates = ops.draw_negatives(
+            candidates = draw_candidates(
+                task.candidates,
                 np.arange(first, first + len(part)),
+                part[:, 1],
                 count,
-                task.graph.num_vertices,
+                num_vertices=task.graph.num_vertices,
                 seed=task.seed,
                 step=_STEPS[split],
             )

@@ -21,14 +21,14 @@ from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.options import found, run_directory, user_code
 from gnnscale.options.config import typed
+from gnnscale.runtime.checkpoint import artefacts, saved_run
 from gnnscale.runtime.checkpoint import file as files
-from gnnscale.runtime.checkpoint import saved_run
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.signature import Signature, read_signature
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task.base import Task
-from gnnscale.runtime.vertex_features import with_features
+from gnnscale.runtime.vertex_features import check_features, with_features
 from gnnscale.sampler import Sampler, SamplerConfig
 
 #: Groups of a run's options that are used after it, the last only with the run's own graph. Losses
@@ -177,9 +177,10 @@ def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
     if directory is not None:
         file = directory / run_directory.CONFIG_FILE
         run_directory.check_store_of_run(file, run.dataset.store)
-    graph = with_features(run.features, run.dataset.open(), num_threads=run.num_threads)
-    made = run.task.make(graph)
-    return run.task.open(graph_read(run, graph), made, loss=run.loss, metrics=run.metrics)
+    graph = run.dataset.open()
+    check_features(run.features, graph)
+    links = artefacts.make_links(run, graph)
+    return artefacts.open_task(run, () if links is None else (links,), graph)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -22,13 +22,13 @@ from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.partition import Partition
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint.artefacts import Artefact
-from gnnscale.runtime.edge_use import describe_use, graph_read
+from gnnscale.runtime.edge_use import describe_use
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
 from gnnscale.runtime.task.base import Task
-from gnnscale.runtime.vertex_features import check_feature_dtype, with_features
+from gnnscale.runtime.vertex_features import check_feature_dtype
 from gnnscale.sampler import SeedOrder
 
 log = logging.getLogger(__name__)
@@ -54,22 +54,22 @@ class Data:
             GraphError: a store is not usable.
         """
         if made:
-            graph = artefacts.open_graph(config, made)
+            graph = artefacts.open_store(made)
         else:
             graph = _one_first(group, config.dataset.open)
             check_feature_dtype(config, graph.feature_dtype)
-            graph = with_features(
-                config.features, graph, num_threads=config.num_threads, seed=config.seed
-            )
             if config.needs_more_than_graph:
                 made = _one_first(group, partial(artefacts.make_of_graph, config, graph))
         line = describe_use(config, graph) if group.is_rank0 else None
         if line is not None:
             log.info(line)
-        graph = graph_read(config, graph)
+        task = artefacts.open_task(config, made, graph, seed=config.seed)
+        if group.is_rank0:
+            task.log_edges()
+        task = task.over(artefacts.with_shared_arrays(task.graph, made))
+        graph = task.graph
         partition = artefacts.open_partition(made, graph)
         cache_plan = artefacts.open_cache_plan(made, graph)
-        task = artefacts.open_task(config, made, graph)
         order = checked_order(config, task.seeds, None if partition is None else partition.parts)
         return cls(task=task, order=order, partition=partition, cache_plan=cache_plan, made=made)
 

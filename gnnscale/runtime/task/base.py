@@ -36,6 +36,10 @@ class Task(Protocol):
         """``[n]`` what is trained once an epoch: vertices, or numbers of edges."""
         ...
 
+    def log_edges(self) -> None:
+        """Log once, as a run starts, what is noteworthy of the edges that are predicted."""
+        ...
+
     @property
     def measures(self) -> tuple[str, ...]:
         """What a run is measured by; the first one decides."""
@@ -116,6 +120,9 @@ class LabelTask:
     def labels(self) -> Labelled:
         """The labels and their split."""
         return self.graph
+
+    def log_edges(self) -> None:
+        """Log nothing: no edges are predicted."""
 
     def rows(self, split: str) -> Array:
         """Return the vertices or edges of ``split`` (train, valid, test) that have a label.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GNN, ModelConfig, links, trainable
 from gnnscale.runtime.task.split import EdgeSplit
 from gnnscale.sampler import SamplerConfig, SeedOrder
+from gnnscale.sampler.candidates import Candidates
 from gnnscale.sampler.links import LinkSampling
 
 
@@ -58,6 +60,9 @@ def build_model(
     return links.LinkGNN(gnn, links.make_decoder(decoder, gnn.widths[-1]))
 
 
+_LOG = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkTask:
     """Edges are predicted.
@@ -71,6 +76,7 @@ class LinkTask:
     decoder: str
     hits: int
     num_candidates: int
+    candidates: Candidates | None = None  #: vertices that are compared; None for all
     seed: int  #: fixes the candidates
 
     @property
@@ -81,6 +87,16 @@ class LinkTask:
     def over(self, graph: Graph) -> LinkTask:
         """Return the same task over ``graph``, which is the same but for how it is read."""
         return replace(self, split=replace(self.split, graph=graph))
+
+    def log_edges(self) -> None:
+        """Warn of candidates of another kind than the destinations."""
+        if self.split.bipartite and self.candidates is None:
+            _LOG.warning(
+                f"task=links: {self.graph.name} is bipartite, and negatives and candidates of an "
+                "edge are drawn among all vertices, those of its source's kind too, which are "
+                "easily told apart; task.candidates=FILE names the destinations, and "
+                "task.candidate_column=COLUMN a column of kinds in it"
+            )
 
     @property
     def seeds(self) -> Array:
@@ -103,7 +119,8 @@ class LinkTask:
             vertices=vertices,
             edges=self.split.train,
             num_negatives=self.num_negatives,
-            undirected=self.split.undirected,
+            candidates=self.candidates,
+            leave_out_reverses=not self.split.directed,
             order=order,
         )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, shown
 from gnnscale.graph import Graph, Labelled
 from gnnscale.model.losses import LossConfig
+from gnnscale.options.found import names
 
 if TYPE_CHECKING:
     from gnnscale.model import ModelConfig, TrainableModel
@@ -179,8 +180,15 @@ class LinkPrediction(TaskConfig):
         valid_fraction: share of the edges that are validated.
         test_fraction: share of the edges that are tested.
         split_seed: fixes which edges these are.
+        directed: whether an edge and its reverse are two facts, divided independently. The reverse
+            of a held-out edge may then send messages, which gives a mutual edge away. false keeps
+            an edge, its reverse and its copies in one part.
         num_candidates: vertices among which an edge's destination is ranked in validation and
             test, the same each time.
+        candidates: file of the vertices that are negatives and candidates, ``.npy`` of ids or a
+            table with a column ``id``; None for all vertices.
+        candidate_column: column of that table whose values are kinds of vertices, so that the
+            candidates of an edge are of its destination's kind; None if all are of one kind.
         hits: k of Hits@k, the share of edges whose destination is among the first k.
     """
 
@@ -192,7 +200,10 @@ class LinkPrediction(TaskConfig):
     valid_fraction: float = 0.05
     test_fraction: float = 0.1
     split_seed: int = 0
+    directed: bool = False
     num_candidates: int = 100
+    candidates: str | None = field(default=None, metadata=names("place"))
+    candidate_column: str | None = field(default=None, metadata=names("text"))
     hits: int = 10
 
     def __post_init__(self) -> None:
@@ -201,6 +212,11 @@ class LinkPrediction(TaskConfig):
         check_range("task.split_seed", self.split_seed, 0, MAX_SEED)
         check_range("task.num_candidates", self.num_candidates, 1, _MAX_CANDIDATES)
         check_range("task.hits", self.hits, 1, _MAX_CANDIDATES)
+        if self.candidate_column is not None and self.candidates is None:
+            raise ConfigError(
+                f"task.candidate_column={shown(self.candidate_column)}: expected task.candidates "
+                "with it, the table that has this column"
+            )
         held_out = self.valid_fraction, self.test_fraction
         # Written so that NaN is refused too.
         if not (min(held_out) > 0 and sum(held_out) < 1):
@@ -218,6 +234,7 @@ class LinkPrediction(TaskConfig):
             valid_fraction=self.valid_fraction,
             test_fraction=self.test_fraction,
             seed=self.split_seed,
+            directed=self.directed,
         )
         return make_split(graph, identity)
 
@@ -225,12 +242,18 @@ class LinkPrediction(TaskConfig):
         self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Open the divided edges."""
+        from gnnscale.runtime.task.candidates import read_candidates, with_candidate_destinations
         from gnnscale.runtime.task.links import LinkTask
         from gnnscale.runtime.task.split import open_split
 
         assert made is not None
+        split, candidates = open_split(made, graph), None
+        if self.candidates is not None:
+            candidates = read_candidates(self.candidates, self.candidate_column, graph)
+            split = with_candidate_destinations(split, candidates, self.candidates)
         return LinkTask(
-            split=open_split(made, graph),
+            split=split,
+            candidates=candidates,
             num_negatives=self.num_negatives,
             decoder=self.decoder,
             hits=self.hits,

@@ -1,5 +1,6 @@
-"""Which edges of a graph are trained, validated and tested, and which send messages."""
+"""Division of a graph's edges into train, validation and test edges, and those with messages."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -7,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from gnnscale import ops
 from gnnscale.artifact import files, graph_store, kind
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
 from gnnscale.artifact.header import digest
-from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray, track
+from gnnscale.core import Array, BoolArray, ConfigError, GraphError, Int64Array, IntArray, track
 from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
+_LOG = logging.getLogger(__name__)
 LINKS = kind.Kind(
     name="division of edges", header="links.json", version=2, folder="links", max_bytes=1 << 20
 )
@@ -28,6 +32,11 @@ ROWS = "edge_rows"
 _SLICE_EDGES = 1 << 22
 #: Draws have 53 bits; those below the first twenty say which end of an undirected edge is first.
 _ORIENTATION = float(1 << 20)
+#: Stands for the edge before the first.
+_NO_EDGE = (-1, -1)
+#: Entry of the key of a division in ``$GNNSCALE_HOME/links``. Divisions by ordered pairs, which
+#: earlier releases made of graphs with some mutual edges, have none and are not read again.
+_RULE = {"unit": "pair of vertices"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +47,7 @@ class SplitIdentity:
     valid_fraction: float  #: share of the edges that are validated
     test_fraction: float  #: share of the edges that are tested
     seed: int  #: fixes which
+    directed: bool = False  #: whether an edge and its reverse are divided independently
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +60,8 @@ class EdgeSplit:
     valid: IntArray  #: ``[n, 2]`` of those that are validated
     test: IntArray  #: ``[n, 2]`` of those that are tested
     undirected: bool  #: whether every edge has its reverse; each pair is then predicted once
+    directed: bool  #: whether the reverse of a predicted edge may send messages
+    bipartite: bool  #: whether edges lead from one set of vertices to another alone
 
     @property
     def content(self) -> str:
@@ -64,13 +76,14 @@ class _Header:
 
     identity: SplitIdentity
     undirected: bool
+    bipartite: bool
     arrays: dict[str, ArrayEntry]
 
 
 def identify_split(
-    graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int
+    graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
 ) -> SplitIdentity:
-    """Return what decides a split of ``graph``.
+    """Return the identity of a split of ``graph``: everything that decides it.
 
     Raises:
         GraphError: the graph is in memory, without a hash of its content.
@@ -78,28 +91,40 @@ def identify_split(
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
     return SplitIdentity(
-        graph=describe(graph), valid_fraction=valid_fraction, test_fraction=test_fraction, seed=seed
+        graph=describe(graph),
+        valid_fraction=valid_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+        directed=directed,
     )
 
 
 def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     """Divide the edges of ``graph``, unless that is done already, and return the directory.
 
-    The part that an edge belongs to is a pure function of its ends and the seed; an edge and its
-    reverse belong to the same if every edge has one. Loops send messages, and are not predicted.
-    Memory is bounded, whatever the number of edges.
+    The part of an edge is a pure function of its ends and the seed, and of their unordered pair if
+    the edge has its reverse: an edge, its copies and its reverse are in one part, so that no
+    message reveals a held-out edge. With ``identity.directed`` it is a function of the ordered pair
+    in any case. Loops send messages and are not predicted. Memory is bounded for any number of
+    edges.
 
     Raises:
         ConfigError: a part of the split would be empty.
         GraphError: the split cannot be written, and nothing is left; or another one is
             in its place.
     """
-    path = LINKS.place(None, graph.name, "split", asdict(identity))
+    path = LINKS.place(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
         if folder is not None:
-            undirected = is_undirected(graph)
-            arrays = _write(folder, graph, identity, undirected)
-            entries = {"identity": asdict(identity), "undirected": undirected, "arrays": arrays}
+            undirected = not identity.directed and is_undirected(graph)
+            arrays, counts = _write(folder, graph, identity, undirected)
+            _LOG.info(counts.describe(graph, directed=identity.directed))
+            entries = {
+                "identity": _entries(identity),
+                "undirected": undirected,
+                "bipartite": is_bipartite(graph),
+                "arrays": arrays,
+            }
             LINKS.write_header(folder, entries)
     return path
 
@@ -108,6 +133,25 @@ def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
     found = LINKS.record(_Header, LINKS.read_header(path), path).identity
     check_graph(LINKS, path, found.graph, graph)
     LINKS.check_same(path, asdict(identity), asdict(found))
+
+
+def _entries(identity: SplitIdentity) -> dict[str, Any]:
+    """Return the stored entries of ``identity``: ``directed`` is stored where it is true."""
+    entries = asdict(identity)
+    if not identity.directed:
+        del entries["directed"]
+    return entries
+
+
+def _content(header: _Header) -> str:
+    """Return the hash of a division: of its arrays and of what decided them.
+
+    ``directed`` is left out: a division by ordered pairs has the hash that it had in releases that
+    made no other division of such a graph, whose runs open with ``task.directed=true``.
+    """
+    entries = asdict(header)
+    del entries["identity"]["directed"], entries["bipartite"]
+    return digest(entries)
 
 
 def open_split(path: Path, graph: Graph) -> EdgeSplit:
@@ -140,26 +184,132 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         metric="mrr",
         origin=Origin(
             path=graph.path,
-            content=digest(asdict(header)),
+            content=_content(header),
             own_features=graph.origin.own_features,
         ),
     )
     return EdgeSplit(
-        graph=divided, undirected=header.undirected, **{part: arrays[part] for part in PARTS}
+        graph=divided,
+        undirected=header.undirected,
+        directed=header.identity.directed,
+        bipartite=header.bipartite,
+        **{part: arrays[part] for part in PARTS},
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class MutualCounts:
+    """Counts of the mutual and repeated edges of a graph, loops left out."""
+
+    edges: int = 0  #: edges, copies among them
+    copies: int = 0  #: edges that repeat one with the same source and destination
+    mutual: int = 0  #: distinct edges that have their reverse
+
+    def plus(self, proper: BoolArray, once: BoolArray, mutual: BoolArray) -> "MutualCounts":
+        """Return the counts with those of more edges ``[n]``.
+
+        Args:
+            proper: edges that are no loops.
+            once: edges that are no copy of the one before.
+            mutual: edges that have their reverse.
+        """
+        return MutualCounts(
+            edges=self.edges + int(np.count_nonzero(proper)),
+            copies=self.copies + int(np.count_nonzero(proper & ~once)),
+            mutual=self.mutual + int(np.count_nonzero(proper & once & mutual)),
+        )
+
+    def describe(self, graph: Graph, *, directed: bool) -> str:
+        """Return the line that says how mutual and repeated edges of ``graph`` are divided."""
+        rule = "an edge, its reverse and its copies are in one part"
+        if directed:
+            rule = (
+                "task.directed=true divides an edge and its reverse independently, and the "
+                "reverse of a held-out edge may send messages"
+            )
+        mutual = self.mutual / max(self.edges - self.copies, 1)
+        copies = self.copies / max(self.edges, 1)
+        return (
+            f"task=links: of {self.edges:,} edges of {graph.name} {copies:.1%} are copies, and "
+            f"{mutual:.1%} of the others have their reverse; {rule}"
+        )
+
+
 def is_undirected(graph: Graph) -> bool:
-    """Return whether every edge has its reverse, as often.
+    """Return whether every edge has its reverse, copies left out.
 
     Sums of hashes are compared, which agree by chance with a probability of about 2^-50.
     """
     forth = back = 0
+    last = _NO_EDGE
     for src, dst, _ in _edges(graph, "looking for reverse edges"):
-        rising, falling = src < dst, src > dst
+        once = _no_copies(src, dst, last)
+        rising, falling = once & (src < dst), once & (src > dst)
         forth += _hashes(src[rising], dst[rising])
         back += _hashes(dst[falling], src[falling])
+        last = src[-1], dst[-1]
     return (forth - back) % 2**64 == 0
+
+
+def is_bipartite(graph: Graph) -> bool:
+    """Return whether the vertices are two sets with all edges between them, and have a cycle.
+
+    A graph whose sources are no destinations is bipartite, of any size. Others of more than
+    4 million edges are taken for not bipartite, and so are forests, whose sets mean nothing.
+    """
+    sends = np.zeros(graph.num_vertices, np.bool_)
+    for src, dst, _ in _edges(graph, "looking for two kinds of vertices"):
+        sends[src[src != dst]] = True
+    receives = np.diff(graph.indptr) > 0
+    if not (sends & receives).any():
+        return True
+    return graph.num_edges <= _SLICE_EDGES and _two_colorable(graph)
+
+
+def _two_colorable(graph: Graph) -> bool:
+    """Return whether the bipartite double cover has two copies of each component, with a cycle."""
+    num = graph.num_vertices
+    src = np.asarray(graph.indices, np.int64)
+    dst = np.repeat(np.arange(num), np.diff(graph.indptr))
+    src, dst = src[src != dst], dst[src != dst]
+    components = _num_components(src, dst, num)
+    if _num_components(src, dst + num, 2 * num, mirrored=num) != 2 * components:
+        return False
+    pairs = np.unique(np.minimum(src, dst) * num + np.maximum(src, dst))
+    return len(pairs) > num - components
+
+
+def _num_components(
+    src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
+) -> int:
+    """Return the number of weakly connected components, edges of the cover in both layers."""
+    if mirrored is not None:
+        src, dst = np.concatenate([src, src + mirrored]), np.concatenate([dst, dst - mirrored])
+    ones = np.ones(len(src), np.bool_)
+    matrix = sparse.coo_array((ones, (src, dst)), shape=(num_vertices, num_vertices))
+    number, _ = csgraph.connected_components(matrix, directed=False)
+    return int(number)
+
+
+def has_reverse(graph: Graph, src: Int64Array, dst: Int64Array) -> BoolArray:
+    """Return for ``[n]`` edges from ``src`` to ``dst`` whether ``graph`` has the reverse.
+
+    Lists of in-neighbors are sorted, so that a binary search in the list of ``src`` finds ``dst``.
+    """
+    first = graph.indptr[src].astype(np.int64)
+    end = graph.indptr[src + 1].astype(np.int64)
+    last = end.copy()
+    searching = np.flatnonzero(first < last)
+    while len(searching):
+        middle = (first[searching] + last[searching]) // 2
+        below = graph.indices[middle] < dst[searching]
+        first[searching[below]] = middle[below] + 1
+        last[searching[~below]] = middle[~below]
+        searching = searching[first[searching] < last[searching]]
+    found: BoolArray = first < end
+    inside = np.flatnonzero(found)
+    found[inside] = graph.indices[first[inside]] == dst[inside]
+    return found
 
 
 def _hashes(low: Int64Array, high: Int64Array) -> int:
@@ -183,10 +333,21 @@ def _edges(graph: Graph, what: str) -> Iterator[tuple[Int64Array, Int64Array, sl
             first = last
 
 
+def _no_copies(src: Int64Array, dst: Int64Array, last: tuple[int, int]) -> BoolArray:
+    """Return which of ``[n]`` edges are no copy of the one before, ``last`` before the first.
+
+    Copies of an edge follow each other, since adjacency lists are sorted.
+    """
+    once: BoolArray = np.empty(len(src), np.bool_)
+    once[0] = (src[0], dst[0]) != last
+    once[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+    return once
+
+
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
-) -> dict[str, ArrayEntry]:
-    """Write all arrays, and return their entries."""
+) -> tuple[dict[str, ArrayEntry], MutualCounts]:
+    """Write all arrays; return their entries, and the counts of mutual and repeated edges."""
     what = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     edge_bytes += 4 * (graph.edge_rows is not None)
@@ -196,7 +357,7 @@ def _write(
             name: stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, shape))
             for name, (dtype, shape) in _dtypes(graph).items()
         }
-        _fill(writers, graph, identity, undirected, what)
+        counts = _fill(writers, graph, identity, undirected, what)
         arrays = {name: writer.close() for name, writer in writers.items()}
     for part in PARTS:
         if not arrays[part].shape[0]:
@@ -205,7 +366,7 @@ def _write(
                 f"{part}; task.valid_fraction={identity.valid_fraction}, "
                 f"task.test_fraction={identity.test_fraction}"
             )
-    return arrays
+    return arrays, counts
 
 
 def _dtypes(graph: Graph) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -229,13 +390,20 @@ def _fill(
     identity: SplitIdentity,
     undirected: bool,
     what: str,
-) -> None:
-    """Write every edge where it belongs."""
+) -> MutualCounts:
+    """Write every edge where it belongs; return the counts of mutual and repeated edges."""
     indptr = np.zeros(graph.num_vertices + 1, np.int64)
     bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
+    last, counts = _NO_EDGE, MutualCounts()
     for src, dst, place in _edges(graph, what):
         loop = src == dst
-        low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
+        mutual = np.ones_like(loop) if undirected else has_reverse(graph, src, dst)
+        unique = _no_copies(src, dst, last)
+        last = src[-1], dst[-1]
+        counts = counts.plus(~loop, unique, mutual)
+        paired = mutual & (not identity.directed)
+        low = np.where(paired, np.minimum(src, dst), src)
+        high = np.where(paired, np.maximum(src, dst), dst)
         draws = ops.draw_of_pairs(low, high, seed=identity.seed)
         part = np.searchsorted(bounds, draws, side="right")
         sends = loop | (part == PARTS.index("train"))
@@ -245,9 +413,8 @@ def _fill(
         if graph.edge_rows is not None:
             writers[ROWS].append(graph.edge_rows[place][sends])
         ops.count_in_degrees(dst[sends], indptr[1:])
-        # A pair once, and an edge that is there several times once: lists are sorted.
-        once = ~loop & (src < dst) if undirected else ~loop
-        once[1:] &= (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+        # Each edge is predicted once; of an edge and its reverse one, if all have a reverse.
+        once = unique & (src < dst if undirected else ~loop)
         pairs = np.stack([src, dst], axis=1)
         turned = undirected & (np.floor(draws * _ORIENTATION) % 2 == 1)
         pairs[turned] = pairs[turned][:, ::-1]
@@ -255,6 +422,7 @@ def _fill(
             found = pairs[once & (part == number)]
             writers[name].append(found.astype(graph.indices.dtype))
     writers["indptr"].append(np.cumsum(indptr))
+    return counts
 
 
 def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:

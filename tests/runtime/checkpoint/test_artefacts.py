@@ -16,7 +16,9 @@ from gnnscale.runtime.checkpoint.artefacts import (
     make_artefacts,
     open_aggregated,
     open_graph,
+    open_store,
     share_graph,
+    with_shared_arrays,
 )
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.settings import TrainConfig
@@ -32,7 +34,7 @@ def test_a_missing_store_is_made_and_opened(config: TrainConfig, tmp_path: Path)
     assert (artefact.name, artefact.path) == (GRAPH_STORE, tmp_path / "store")
     assert sorted(file.name for file in artefact.path.glob("*.json")) == ["meta.json"]
     other = Artefact(name="partition", path=Path("nowhere"), content="")
-    graph = open_graph(config, [other, artefact, other])
+    graph = open_store([other, artefact, other])
     assert graph.num_vertices == 600
     assert graph.content == artefact.content
     # It is there now, and is what it was.
@@ -43,7 +45,7 @@ def test_a_store_that_holds_another_graph_is_refused(config: TrainConfig) -> Non
     (artefact,) = make_artefacts(config)
     wanted = replace(artefact, content="0" * len(artefact.content))
     with pytest.raises(GraphError) as error:
-        open_graph(config, [wanted])
+        open_store([wanted])
     changed = "the graph store in it changed since the run was launched"
     assert str(error.value) == f"{artefact.path}: {changed}"
 
@@ -79,7 +81,7 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
     made = make_artefacts(config)
     assert [each.name for each in made] == [GRAPH_STORE, PREAGGREGATED]
     assert make_artefacts(config) == made
-    graph = open_graph(config, made)
+    graph = open_graph(config, made, open_store(made))
     host = HostFeatures.of(graph)
     assert open_aggregated(made[:1], graph, host) is None
     found = open_aggregated(made, graph, host)
@@ -113,7 +115,8 @@ def test_what_gpus_read_in_host_memory_is_opened_by_workers(
     made = make_artefacts(config)
     memory, found = share_graph(config, made)
     assert len(memory) == len(found) == len(shared)
-    known, graph = open_graph(config, made), open_graph(config, (*made, *found))
+    known = open_graph(config, made, open_store(made))
+    graph = with_shared_arrays(known, (*made, *found))
     for name in ("features", "indices", "indptr"):
         array = getattr(graph, name)
         assert np.array_equal(array, getattr(known, name))

@@ -1,19 +1,27 @@
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import EdgeData, Graph, Origin, Split
 from gnnscale.runtime.task import split as module
-from gnnscale.runtime.task.split import identify_split, is_undirected, make_split, open_split
+from gnnscale.runtime.task.split import (
+    has_reverse,
+    identify_split,
+    is_undirected,
+    make_split,
+    open_split,
+)
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
 
@@ -88,10 +96,129 @@ def test_directed_graphs_keep_directions(random_graph: Callable[..., Graph]) -> 
 
 def test_one_missing_reverse_edge_makes_a_graph_directed(graph: Graph) -> None:
     assert is_undirected(graph)
+    assert not is_undirected(without_last_edge(graph))
+
+
+def without_last_edge(graph: Graph) -> Graph:
     last = int(np.flatnonzero(np.diff(graph.indptr))[-1])
     indptr = np.array(graph.indptr)
     indptr[last + 1 :] -= 1
-    assert not is_undirected(replace(graph, indptr=indptr, indices=graph.indices[:-1]))
+    return replace(graph, indptr=indptr, indices=graph.indices[:-1])
+
+
+def graph_of(edges: Sequence[tuple[int, int]], num_vertices: int) -> Graph:
+    """Return the graph of ``edges``, copies and loops among them, as it is sorted in a store."""
+    src, dst = np.array(sorted(edges, key=lambda edge: edge[::-1]), np.int64).reshape(-1, 2).T
+    indptr = np.searchsorted(dst, np.arange(num_vertices + 1))
+    return Graph(
+        name="drawn",
+        indptr=indptr.astype(np.int64),
+        indices=src.astype(np.int32),
+        features=np.zeros((num_vertices, 1), np.float32),
+        feature_dtype="float32",
+        labels=np.full(num_vertices, -1),
+        num_classes=0,
+        origin=Origin(content=f"{hash(tuple(edges)) % 2**64:032x}"),
+    )
+
+
+#: Graphs of several kinds: directed, all mutual, some mutual, and each with copies and loops.
+drawn_edges = st.integers(4, 12).flatmap(
+    lambda size: st.tuples(
+        st.just(size),
+        st.lists(st.tuples(*2 * [st.integers(0, size - 1)]), min_size=12, max_size=60),
+        st.sampled_from(["as they are", "all mutual", "all but one mutual", "all twice"]),
+    )
+)
+
+
+@given(drawn=drawn_edges, slice_edges=st.sampled_from([1, 5, 1 << 22]), seed=st.integers(0, 9))
+def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
+    drawn: Any, slice_edges: int, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    size, edges, kind = drawn
+    if kind == "all twice":
+        edges = edges * 2
+    elif kind != "as they are":
+        edges = [*edges, *(edge[::-1] for edge in edges)][kind == "all but one mutual" :]
+    graph = graph_of(edges, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GNNSCALE_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(module, "_SLICE_EDGES", slice_edges)
+        try:
+            found = divided(graph, seed=seed)
+        except ConfigError:  # a part has no edge
+            reject()
+    distinct = {edge for edge in edges if edge[0] != edge[1]}
+    assert found.undirected == all(edge[::-1] in distinct for edge in distinct)
+    assert is_undirected(graph) == found.undirected
+    parts = {part: getattr(found, part).tolist() for part in module.PARTS}
+    predicted = [tuple(edge) for part in parts.values() for edge in part]
+    assert len(predicted) == len(set(predicted))
+    if found.undirected:
+        assert {tuple(sorted(edge)) for edge in predicted} == pairs_of(np.array([*distinct]))
+        assert len(predicted) == len(distinct) / 2
+    else:
+        assert set(predicted) == distinct
+    sends = edges_of(found.graph)
+    for part in ("valid", "test"):
+        assert not {edge for edge in map(tuple, parts[part]) if edge in sends}
+        assert not {edge for edge in map(tuple, parts[part]) if edge[::-1] in sends}
+    # Every other edge sends messages, as often as it is there.
+    held_out = {tuple(sorted(edge)) for part in ("valid", "test") for edge in parts[part]}
+    kept = [edge for edge in edges if tuple(sorted(edge)) not in held_out]
+    assert found.graph.num_edges == len(kept)
+
+
+@given(drawn=drawn_edges)
+def test_reverses_are_found_in_lists(drawn: Any) -> None:
+    size, edges, _ = drawn
+    graph = graph_of(edges, size)
+    src, dst = (np.array(ends, np.int64) for ends in zip(*edges, strict=True))
+    expected = [edge[::-1] in edges for edge in edges]
+    assert has_reverse(graph, src, dst).tolist() == expected
+
+
+def test_divisions_that_were_right_stay_what_they_were() -> None:
+    """Their arrays are pinned, so that runs on them still open."""
+    rng = np.random.default_rng(5)
+    pairs = {tuple(sorted(pair)) for pair in rng.integers(30, size=(80, 2)).tolist()}
+    directed = sorted(pair for pair in pairs if pair[0] != pair[1])
+    mutual = [*directed, *(pair[::-1] for pair in directed)]
+    contents = []
+    for edges in (directed, mutual):
+        graph = replace(graph_of(edges, 30), origin=Origin(content="0" * 32))
+        contents.append(divided(graph).content)
+    assert contents == ["a944500704348bc2515b626fec5c3d82", "6948922ffdf14a8188302b7b509a875f"]
+
+
+def test_directed_pairs_are_divided_independently_if_asked_for(graph: Graph) -> None:
+    found = divided(graph, directed=True)
+    assert found.directed
+    assert not found.undirected
+    sends, held = edges_of(found.graph), {tuple(edge) for edge in found.test.tolist()}
+    reverses = [edge[::-1] in sends for edge in held]
+    assert 0.3 < np.mean(reverses) < 0.7  # half of all edges are trained
+    assert pairs_of(divided(graph).test) != pairs_of(found.test)
+
+
+def test_mutual_and_repeated_edges_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    # Five distinct edges of eight; 0 and 1 are mutual, loops are left out.
+    edges = [(0, 1), (1, 0), (0, 1), (0, 1), (2, 3), (3, 4), (4, 5), (2, 3), (6, 6)]
+    graph = graph_of(edges, 7)
+    for seed in range(100):
+        caplog.clear()
+        try:
+            divided(graph, seed=seed)
+            break
+        except ConfigError:
+            continue
+    (line,) = [record.message for record in caplog.records if "reverse" in record.message]
+    assert line == (
+        "task=links: of 8 edges of drawn 37.5% are copies, and 40.0% of the others have their "
+        "reverse; an edge, its reverse and its copies are in one part"
+    )
 
 
 def test_the_seed_decides(graph: Graph) -> None:

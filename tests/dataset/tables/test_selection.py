@@ -7,7 +7,7 @@ import torch
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
-from gnnscale.report.export.vertices import find_pairs, find_vertices
+from gnnscale.dataset.tables.selection import find_pairs, find_vertices
 
 
 def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:

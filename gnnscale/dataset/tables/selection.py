@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnscale.artifact.arrays import map_npy
-from gnnscale.core import Array, ConfigError, GraphError, IntArray, shown
+from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, shown
 from gnnscale.dataset.tables.batch import plain, refuse_nulls
 from gnnscale.dataset.tables.ids import csv_id_type
 from gnnscale.dataset.tables.table import Table
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _SPLITS = ("train", "valid", "test")
 #: Files of ids: NumPy's, and tables with columns of these names.
-_FILES = (".npy", ".csv", ".csv.gz", ".parquet")
+_TABLES = (".csv", ".csv.gz", ".parquet")
+_FILES = (".npy", *_TABLES)
 _ID, _PAIR = ("id",), ("source", "target")
 #: Memory for what is read ahead of a table.
 _TABLE_BYTES = 64 << 20
@@ -54,6 +55,11 @@ def find_vertices(
         allowed = f"all, {', '.join(_SPLITS)}, a file of ids ({', '.join(_FILES)})"
         option, (ids,) = _given(given, option, own, allowed, _ID, "a list of ids such as [1,2,3]")
         found = _numbers(ids, own, graph, option)
+    return np.ascontiguousarray(_distinct(found, graph, own, option), graph.indices.dtype)
+
+
+def _distinct(found: IntArray, graph: Graph, own: pyarrow.Array | None, option: str) -> IntArray:
+    """Return the vertices ``found``, at least one and each once; ConfigError otherwise."""
     if not len(found):
         raise ConfigError(f"{option}: {graph.name} has no such vertex, nothing is to be predicted")
     seen = np.zeros(graph.num_vertices, np.bool_)
@@ -63,7 +69,7 @@ def find_vertices(
         twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
         name = twice if own is None else own[int(twice)].as_py()
         raise ConfigError(f"{option}: {shown(name)} is given twice")
-    return np.ascontiguousarray(found, graph.indices.dtype)
+    return found
 
 
 def find_pairs(given: Any, graph: Graph, own: pyarrow.Array | None = None) -> IntArray:
@@ -148,10 +154,7 @@ def _table_ids(file: Path, columns: tuple[str, ...], own: pyarrow.Array | None) 
     import pyarrow
 
     table = Table([file], ",", _TABLE_BYTES)
-    missing = next((each for each in columns if each not in table.names), None)
-    if missing is not None:
-        have = ", ".join(map(shown, table.names[:12]))
-        raise GraphError(f"{file}: has no column {missing}, it has {have}")
+    _check_columns(table, file, columns)
     kind = pyarrow.int64() if own is None else own.type
     types = {each: csv_id_type("auto", kind) for each in columns}
     found: list[list[Any]] = [[] for _ in columns]
@@ -160,6 +163,13 @@ def _table_ids(file: Path, columns: tuple[str, ...], own: pyarrow.Array | None) 
             refuse_nulls(batch, column)
             arrays.append(plain(batch.columns[column]))
     return [pyarrow.concat_arrays(arrays) for arrays in found]
+
+
+def _check_columns(table: Table, file: Path, columns: Sequence[str]) -> None:
+    missing = next((each for each in columns if each not in table.names), None)
+    if missing is not None:
+        have = ", ".join(map(shown, table.names[:12]))
+        raise GraphError(f"{file}: has no column {shown(missing)}, it has {have}")
 
 
 def _numbers(ids: Any, own: pyarrow.Array | None, graph: Graph, option: str) -> IntArray:
@@ -196,3 +206,58 @@ def _own_numbers(ids: Any, own: pyarrow.Array, graph: Graph, option: str) -> Int
         missing = wanted.filter(compute.is_null(found))[0].as_py()
         raise ConfigError(f"{option}: {shown(missing)} is no id of a vertex of {graph.name}")
     return np.asarray(found.to_numpy())
+
+
+def find_kinds(
+    file: str, column: str | None, graph: Graph, own: pyarrow.Array | None, *, option: str
+) -> Int32Array:
+    """Return the kind of each vertex that a file lists, numbered in order of appearance.
+
+    Args:
+        file: of ids, as in ``find_vertices``; with ``column`` a table that has it.
+        column: values are kinds; None if all vertices of the file are of one kind.
+        graph: whose vertices are listed.
+        own: as in ``find_vertices``.
+        option: names ``file`` in errors.
+
+    Returns:
+        ``[num_vertices]`` int32; -1 for a vertex that the file does not list.
+
+    Raises:
+        ConfigError: an id is not one of the graph's or listed twice, or the file lists none.
+        GraphError: the file is missing, has no such column, or a cell is empty.
+    """
+    kinds = np.full(graph.num_vertices, -1, np.int32)
+    if column is None:
+        vertices = find_vertices(file, graph, own, option=option)
+        kinds[slice(None) if vertices is None else vertices] = 0
+        return kinds
+    if not file.endswith(_TABLES):
+        raise ConfigError(
+            f"{option}={shown(file)}: expected a table with columns id and {shown(column)} "
+            f"({', '.join(_TABLES)})"
+        )
+    ids, values = _table_columns(Path(file), own, column)
+    option = f"{option}={shown(file)}"
+    vertices = _distinct(_numbers(ids, own, graph, option), graph, own, option)
+    kinds[vertices] = values.dictionary_encode().indices.to_numpy()
+    return kinds
+
+
+def _table_columns(
+    file: Path, own: pyarrow.Array | None, column: str
+) -> tuple[pyarrow.Array, pyarrow.Array]:
+    """Return the ids of a table, and the values of another column as texts."""
+    import pyarrow
+
+    table = Table([file], ",", _TABLE_BYTES)
+    _check_columns(table, file, (*_ID, column))
+    kind = pyarrow.int64() if own is None else own.type
+    types = {_ID[0]: csv_id_type("auto", kind), column: pyarrow.large_string()}
+    found: dict[str, list[Any]] = {name: [] for name in types}
+    for batch in table.batches([*types], types, 32):
+        for name, arrays in found.items():
+            refuse_nulls(batch, name)
+            arrays.append(plain(batch.columns[name]))
+    ids, values = (pyarrow.concat_arrays(arrays) for arrays in found.values())
+    return ids, values.cast(pyarrow.large_string())

@@ -1,0 +1,58 @@
+"""Reading of the candidates of link prediction, and of edges whose destinations they are."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from gnnscale.core import ConfigError, IntArray, shown
+from gnnscale.dataset.tables.ids import read_ids
+from gnnscale.dataset.tables.selection import find_kinds
+from gnnscale.graph import Graph
+from gnnscale.runtime.task.split import PARTS, EdgeSplit
+from gnnscale.sampler.candidates import Candidates
+
+
+def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
+    """Read the candidates of ``task.candidates``, with their kinds if ``column`` names them.
+
+    Raises:
+        ConfigError, GraphError: as ``find_kinds``.
+    """
+    kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
+    return Candidates.from_kinds(kinds)
+
+
+def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
+    """Return ``split`` with edges whose destinations are candidates.
+
+    A pair of an undirected graph has no direction of its own: it is turned if its source alone is a
+    candidate.
+
+    Args:
+        split: divided edges.
+        candidates: of the same graph.
+        file: that names them, for errors.
+
+    Raises:
+        ConfigError: an edge leads to a vertex that is no candidate.
+    """
+    turned = {
+        part: _turned(np.asarray(getattr(split, part)), candidates, split.undirected)
+        for part in PARTS
+    }
+    for part, edges in turned.items():
+        missing = candidates.kinds[edges[:, 1]] < 0
+        if missing.any():
+            first = edges[int(missing.argmax()), 1]
+            raise ConfigError(
+                f"task.candidates={shown(file)}: expected all destinations of predicted edges, "
+                f"{int(missing.sum())} of {len(edges)} {part} edges lead to another vertex, such "
+                f"as number {first}"
+            )
+    return replace(split, train=turned["train"], valid=turned["valid"], test=turned["test"])
+
+
+def _turned(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArray:
+    is_candidate = candidates.kinds[edges] >= 0
+    wrong = undirected & is_candidate[:, 0] & ~is_candidate[:, 1]
+    return np.where(wrong[:, None], edges[:, ::-1], edges) if wrong.any() else edges
