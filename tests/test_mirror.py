@@ -38,6 +38,7 @@ WHOLE = {
     "runtime/test_lists.py": "neighbour lists of a disk change nothing that is learnt",
     "runtime/test_quantized.py": "runs on features of int8 and int4",
     "runtime/test_links.py": "link prediction, from edges to ranks",
+    "runtime/test_structureless.py": "noise is predicted by chance, whatever trains",
     "runtime/test_edges.py": "labels of edges, from tables to predictions",
     "runtime/test_host_work.py": "what the host does in a step, counted",
     "runtime/test_cuda_columns.py": "runs with P3 on cuda devices, driven by the host",

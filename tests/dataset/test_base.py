@@ -9,9 +9,12 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from gnnscale.artifact.files import new_folder
@@ -26,6 +29,7 @@ from gnnscale.dataset import (
     from_arrays,
     random_split,
 )
+from gnnscale.dataset.base import random_edge_split
 from gnnscale.graph import Graph
 from gnnscale.options.config import typed
 from gnnscale.partition import Hash, write_part
@@ -150,6 +154,34 @@ def test_random_split():
     again = random_split(labels, (0.6, 0.2), seed=3)
     assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
     assert len(random_split(np.zeros((5, 2)), (0.4, 0.2), seed=0)[0]) == 2
+
+
+pair_lists = st.lists(st.tuples(*2 * [st.integers(0, 6)]), min_size=4, max_size=60)
+
+
+@given(edges=pair_lists, seed=st.integers(0, 9), data=st.data())
+def test_edges_of_a_pair_are_in_one_part(edges: Any, seed: int, data: st.DataObject) -> None:
+    labels = np.array(
+        data.draw(st.lists(st.integers(-1, 2), min_size=len(edges), max_size=len(edges)))
+    )
+    parts = random_edge_split(labels, np.array(edges), (0.5, 0.25), seed=seed)
+    assert sorted(np.concatenate(parts)) == np.flatnonzero(labels >= 0).tolist()
+    pairs = [{tuple(sorted(edges[row])) for row in part} for part in parts]
+    assert sum(map(len, pairs)) == len(set.union(*pairs))
+    # Without copies it is the split of each edge by itself.
+    labelled = [
+        tuple(sorted(edge)) for edge, label in zip(edges, labels, strict=True) if label >= 0
+    ]
+    if len(set(labelled)) == len(labelled):
+        alone = random_split(labels, (0.5, 0.25), seed=seed)
+        assert all(np.array_equal(*both) for both in zip(parts, alone, strict=True))
+
+
+def test_fractions_of_edges_hold_on_average() -> None:
+    generator = np.random.default_rng(0)
+    edges = generator.integers(60, size=(20_000, 2))  # eleven between two vertices
+    parts = random_edge_split(np.zeros(20_000), edges, (0.6, 0.1), seed=0)
+    assert np.allclose([len(part) / 20_000 for part in parts], (0.6, 0.1, 0.3), atol=0.01)
 
 
 INTERRUPTED = """

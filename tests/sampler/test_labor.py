@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gnnscale import ConfigError, Graph
+from gnnscale.dataset import from_arrays
 from gnnscale.graph import EdgeData
 from gnnscale.sampler import (
     Block,
@@ -169,6 +170,28 @@ def test_means_are_unbiased_with_copies_of_neighbours() -> None:
     means = kept(graph, 0, 3, 20_000, 4) @ values / 3
     error = means.std() / np.sqrt(len(means))
     assert abs(means.mean() - values[neighbours].mean()) < 4 * error
+
+
+@pytest.mark.parametrize(("layer_dependency", "expected"), [(False, 1 / 4), (True, 1 / 3)])
+def test_means_over_two_hops(layer_dependency: bool, expected: float) -> None:
+    """Hops with numbers of their own are unbiased; hops with the same numbers are not.
+
+    Vertex 0 keeps 1 or 2; vertex 1 keeps 1 or 3, vertex 2 keeps 4 or 5. The mean of what is kept is
+    that of vertices 1, 3, 4 and 5, each as often. With the same numbers, vertex 1 is kept twice if
+    its number is the smallest of three.
+    """
+    lists = [[1, 2], [1, 3], [4, 5], [], [], []]
+    edges = [(src, dst) for dst, sources in enumerate(lists) for src in sources]
+    src, dst = np.array(edges).T
+    graph = from_arrays((src, dst), np.zeros((6, 1), np.float32))
+    sampler = LaborSampler(graph, fanouts=[1, 1], layer_dependency=layer_dependency, seed=2)
+    steps, kept = 6000, 0
+    for step in range(steps):
+        batch = sampler.sample(np.array([0], np.int32), step)
+        ((first,),) = picked(batch, batch.blocks[-1]).values()
+        kept += picked(batch, batch.blocks[0])[first] == [1]
+    error = np.sqrt(expected * (1 - expected) / steps)
+    assert abs(kept / steps - expected) < 4 * error
 
 
 def test_lists_that_share_neighbours_keep_the_same_ones() -> None:

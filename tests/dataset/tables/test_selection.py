@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.dataset.tables.selection import find_kinds, find_pairs, find_vertices
 from gnnscale.graph import Graph
-from gnnscale.dataset.tables.selection import find_pairs, find_vertices
 
 
 def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
@@ -136,3 +136,38 @@ def test_files_that_hold_no_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "p.npy", np.ones(3, np.int64))
     with pytest.raises(GraphError, match=r"p\.npy"):
         find_pairs(tmp_path / "p.npy", tiny_graph)
+
+
+def test_kinds_by_file_and_by_column(tiny_graph: Graph, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    np.save(tmp_path / "ids.npy", np.array([4, 0]))
+    kinds = find_kinds(str(tmp_path / "ids.npy"), None, tiny_graph, None, option="here")
+    assert kinds.tolist() == [0, -1, -1, -1, 0]
+    table = tmp_path / "kinds.csv"
+    table.write_text("id,kind\n3,film\n0,user\n1,user\n4,film\n")
+    kinds = find_kinds(str(table), "kind", tiny_graph, None, option="here")
+    assert kinds.tolist() == [1, 1, -1, 0, 0]
+    own = pyarrow.array(["a", "b", "c", "d", "e"], pyarrow.large_string())
+    table.write_text("kind,id\n1,c\n2,a\n")
+    kinds = find_kinds(str(table), "kind", tiny_graph, own, option="here")
+    assert kinds.tolist() == [1, -1, 0, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("id,kind\n3,a\n3,b\n", ConfigError, "3 is given twice"),
+        ("id,kind\n9,a\n", ConfigError, "9 is no vertex of tiny"),
+        ("id,kind\n3,\n", GraphError, "kind"),
+        ("id,type\n3,a\n", GraphError, "has no column kind, it has id, type"),
+    ],
+)
+def test_kinds_of_anything_else(
+    tiny_graph: Graph, tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    file = tmp_path / "kinds.csv"
+    file.write_text(text)
+    with pytest.raises(error, match=message):
+        find_kinds(str(file), "kind", tiny_graph, None, option="here")
+    with pytest.raises(ConfigError, match=r"here=.*ids.npy: expected a table with columns id and"):
+        find_kinds("ids.npy", "kind", tiny_graph, None, option="here")

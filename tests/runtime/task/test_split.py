@@ -18,6 +18,7 @@ from gnnscale.runtime.task import split as module
 from gnnscale.runtime.task.split import (
     has_reverse,
     identify_split,
+    is_bipartite,
     is_undirected,
     make_split,
     open_split,
@@ -365,3 +366,17 @@ def test_no_entry_is_believed(graph, made, change, message) -> None:
     change_kept(made, change)
     with one_line(message, error=GraphError, begins=f"{made}/"):
         open_split(made, graph)
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ([(0, 2), (1, 2), (0, 3), (1, 3)], True),  # sources are no destinations
+        ([(0, 2), (2, 0), (1, 2), (2, 1), (0, 3), (3, 0), (1, 3), (3, 1)], True),
+        ([(0, 1), (1, 2), (2, 0)], False),  # a triangle
+        ([(0, 1), (1, 0), (1, 2), (2, 1), (1, 3)], False),  # a tree has no kinds
+        ([(0, 2), (1, 2), (0, 3), (1, 3), (3, 3)], True),  # a loop leads nowhere
+    ],
+)
+def test_bipartite_graphs_are_known(edges: list[tuple[int, int]], expected: bool) -> None:
+    assert is_bipartite(graph_of(edges, 6)) == expected
