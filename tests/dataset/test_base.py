@@ -161,17 +161,14 @@ pair_lists = st.lists(st.tuples(*2 * [st.integers(0, 6)]), min_size=4, max_size=
 
 @given(edges=pair_lists, seed=st.integers(0, 9), data=st.data())
 def test_edges_of_a_pair_are_in_one_part(edges: Any, seed: int, data: st.DataObject) -> None:
-    labels = np.array(
-        data.draw(st.lists(st.integers(-1, 2), min_size=len(edges), max_size=len(edges)))
-    )
+    each_label = st.lists(st.integers(-1, 2), min_size=len(edges), max_size=len(edges))
+    labels = np.array(data.draw(each_label))
     parts = random_edge_split(labels, np.array(edges), (0.5, 0.25), seed=seed)
     assert sorted(np.concatenate(parts)) == np.flatnonzero(labels >= 0).tolist()
     pairs = [{tuple(sorted(edges[row])) for row in part} for part in parts]
     assert sum(map(len, pairs)) == len(set.union(*pairs))
     # Without copies it is the split of each edge by itself.
-    labelled = [
-        tuple(sorted(edge)) for edge, label in zip(edges, labels, strict=True) if label >= 0
-    ]
+    labelled = [tuple(sorted(edges[row])) for row in np.flatnonzero(labels >= 0)]
     if len(set(labelled)) == len(labelled):
         alone = random_split(labels, (0.5, 0.25), seed=seed)
         assert all(np.array_equal(*both) for both in zip(parts, alone, strict=True))
