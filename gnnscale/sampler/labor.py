@@ -21,14 +21,19 @@ class LaborSampler:
     A vertex keeps each of its edges with probability ``k / d``, as in uniform sampling. So a mean
     over what is kept is unbiased, and blocks have no ``importance``; but what two vertices keep is
     not independent: a mean over the vertices of a mini-batch has a larger variance, 9 times that of
-    uniform sampling with 25 neighbors of which 5 are kept, 22 times with 50. Copies of a neighbour follow each other in a sorted list. Copy ``i`` has a
-    number of ``t`` and ``i``, the same in all lists: with one number for all copies, the edges of
-    such a neighbour would be kept too rarely.
+    uniform sampling with 25 neighbors of which 5 are kept, 22 times with 50.
+
+    Copies of a neighbour follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
+    ``i``, the same in all lists: with one number for all copies, the edges of such a neighbour
+    would be kept too rarely.
 
     ``r_t`` depends on ``(seed, step, hop, t)`` alone. With ``layer_dependency`` it depends on
     ``(seed, step, t)``: all hops have the same numbers, and input vertices are fewer still. Means
     over one hop are then unbiased, means over several hops are biased: a vertex that one hop keeps
-    has a small number, and the next hop keeps it more often than ``k / d``. Either way any number of threads, and any split of the seeds over workers, gives the same answer.
+    has a small number, and the next hop keeps it more often than ``k / d``.
+
+    Either way any number of threads, and any split of the seeds over workers, gives the same
+    answer.
     """
 
     def __init__(
