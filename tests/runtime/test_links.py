@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from devices import accelerator, plan_of
 from learnt import same, weights
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.dataset import from_arrays
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 
@@ -54,8 +56,40 @@ def test_resumed_and_evaluated(launched: Any, tmp_path: Path) -> None:
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
+        ("features=preaggregated sampler=full", "features=host goes with it"),
+        ("task.candidate_column=kind", "expected task.candidates with it"),
     ],
 )
 def test_what_does_not_go_together(settings: Any, given: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         settings("task=links", *given.split())
+
+
+def test_candidates_of_the_destinations_kind(
+    launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Users and films; among films alone a model that knows no user is at chance."""
+    caplog.set_level("WARNING")
+    generator = np.random.default_rng(0)
+    source, target = generator.integers(300, size=4000), generator.integers(300, 600, size=4000)
+    rows = np.repeat(np.eye(2, dtype=np.float32), 300, axis=0)  # what tells users from films
+    from_arrays((source, target), rows).save(tmp_path / "store")
+    table = tmp_path / "kinds.csv"
+    lines = (f"{vertex},{'user' if vertex < 300 else 'film'}" for vertex in range(600))
+    table.write_text("\n".join(["id,kind", *lines]))
+    np.save(tmp_path / "films.npy", np.arange(300, 600))
+    common = (*LINKS, "dataset=store", f"dataset.store={tmp_path / 'store'}", "epochs=8")
+    common = (*common, "sampler.fanouts=[5,5]", "optimizer.lr=0.02")
+    by_kind = (f"task.candidates={table}", "task.candidate_column=kind")
+    measured = {}
+    for name, given in {
+        "all": (),
+        "kind": by_kind,
+        "file": (f"task.candidates={tmp_path / 'films.npy'}",),
+    }.items():
+        caplog.clear()
+        measured[name] = launched(tmp_path / name, *common, *given).result.test_metric
+        assert any("bipartite" in each.message for each in caplog.records) == (name == "all")
+    chance = np.mean(1 / np.arange(1, 22))
+    assert measured["all"] > 1.3 * chance
+    assert measured["kind"] == measured["file"] == pytest.approx(chance, abs=0.02)

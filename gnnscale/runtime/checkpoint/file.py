@@ -211,20 +211,34 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     return saved
 
 
+#: Explains why the divided edges of an older run of link prediction may differ.
+_DIVIDED = (
+    "; up to release 0.2 the reverse of a held-out edge could send messages on a graph with some "
+    "mutual edges, now none does: train such a run again"
+)
+
+
 def check_same_graph(
-    file: Path, saved: Mapping[str, Any], *, graph: Mapping[str, Any], option: str
+    file: Path,
+    saved: Mapping[str, Any],
+    *,
+    graph: Mapping[str, Any],
+    option: str,
+    divided: bool = False,
 ) -> None:
     """Refuse weights of another graph.
 
     Args:
         saved: name, sizes and content hash of its graph.
         option: the option that named the run.
+        divided: whether the graph is one without the edges that a task holds out.
 
     Raises:
         ConfigError: naming the first difference, and both values.
     """
     for what, new, old in differences(graph, saved):
+        why = _DIVIDED if divided and what in ("num_edges", "content") else ""
         raise ConfigError(
             f"{option}: the graph's {shown(what)} is {shown(new)}, "
-            f"but {file} was written with {shown(old)}"
+            f"but {file} was written with {shown(old)}{why}"
         )

@@ -372,7 +372,8 @@ def check_same_run(
         raise ConfigError(
             f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
         )
-    files.check_same_graph(file, saved.graph, graph=graph, option="resume")
+    divided = "valid_fraction" in config.get("task", {})
+    files.check_same_graph(file, saved.graph, graph=graph, option="resume", divided=divided)
 
 
 def _repeats(options: Mapping[str, Any]) -> bool:

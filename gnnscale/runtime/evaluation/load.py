@@ -16,6 +16,7 @@ from gnnscale.core import ConfigError, shown
 from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
+from gnnscale.model.links import LinkGNN
 from gnnscale.model.options import CustomModel
 from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.rows import ROW_OPTIMIZERS
@@ -223,7 +224,11 @@ class Trained:
             ConfigError: it differs; names in what.
         """
         files.check_same_graph(
-            self.file, self.trained_on, graph=graph_identity(graph), option="run"
+            self.file,
+            self.trained_on,
+            graph=graph_identity(graph),
+            option="run",
+            divided=isinstance(self.model, LinkGNN),
         )
 
 

@@ -17,9 +17,11 @@ from gnnscale.runtime.checkpoint.artefacts import (
     open_aggregated,
     open_graph,
     open_store,
+    open_task,
     share_graph,
     with_shared_arrays,
 )
+from gnnscale.runtime.evaluation.load import open_run_task
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.settings import TrainConfig
 
@@ -125,3 +127,24 @@ def test_what_gpus_read_in_host_memory_is_opened_by_workers(
 
 def test_without_a_gpu_nothing_is_shared(config: TrainConfig) -> None:
     assert share_graph(config, make_artefacts(config)) == ([], [])
+
+
+@pytest.mark.parametrize("features", ["degrees", "projections"])
+@pytest.mark.parametrize("launched_first", [True, False])
+def test_rows_that_are_made_know_no_edge_that_is_held_out(
+    settings: Any, tmp_path: Path, features: str, launched_first: bool
+) -> None:
+    options = ("task=links", "task.test_fraction=0.4", f"features={features}")
+    config = settings(f"dataset.store={tmp_path / 'store'}", *options)
+    if launched_first:
+        made = make_artefacts(config)
+        task = open_task(config, made, open_store(made))
+    else:
+        task = open_run_task(config)
+    expected = config.features.make(task.graph, num_threads=1)
+    assert np.array_equal(task.graph.features, expected)
+    whole = config.features.make(config.dataset.open(), num_threads=1)
+    assert not np.array_equal(task.graph.features, whole)
+    if features == "degrees":
+        in_degrees = np.diff(task.graph.indptr)
+        assert np.allclose(np.expm1(task.graph.features[:, 0]), in_degrees, rtol=1e-5)
