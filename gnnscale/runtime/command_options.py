@@ -101,6 +101,17 @@ class PlacesOfData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlacesOfTask:
+    """What is named again of the task of a run that was found.
+
+    Attributes:
+        candidates: as in ``LinkPrediction``; None for the run's own.
+    """
+
+    candidates: str | None = field(default=None, metadata=names("place"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class FoundRun:
     """What a command takes that reads a run directory.
 
@@ -108,11 +119,13 @@ class FoundRun:
         run: the directory.
         model: the code of its model, which is imported because it is named here.
         dataset: where its data lie, if that is outside of the directory and ``GNNSCALE_HOME``.
+        task: where the candidates of link prediction lie, likewise.
     """
 
     run: Path
     model: CodeOfModel = field(default_factory=CodeOfModel)
     dataset: PlacesOfData = field(default_factory=PlacesOfData)
+    task: PlacesOfTask = field(default_factory=PlacesOfTask)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -122,6 +135,7 @@ class FoundRun:
             **{f"model.arguments.{name}": each for name, each in self.model.arguments.items()},
             "dataset.store": self.dataset.store,
             "dataset.raw": self.dataset.raw,
+            "task.candidates": self.task.candidates,
         }
         return {option: each for option, each in found.items() if each is not None}
 

@@ -307,7 +307,7 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
         run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)
     )
     torch.set_num_threads(config.num_threads)
-    task = open_run_task(run, config.run)
+    task = open_run_task(run, config.run, ranks=True)
     trained = load_trained(config.run, run, task.graph)
     splits = ("train", "valid", "test")
     predictor = Predictor(trained.model, task.graph, run)

@@ -29,6 +29,7 @@ from gnnscale.runtime.checkpoint.signature import Signature, read_signature
 from gnnscale.runtime.edge_use import graph_read
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.task.base import Task
+from gnnscale.runtime.task.options import LinkPrediction
 from gnnscale.runtime.vertex_features import check_features, with_features
 from gnnscale.sampler import Sampler, SamplerConfig
 
@@ -165,11 +166,13 @@ def check_predicts_others(run: TrainConfig, signature: Signature) -> None:
         )
 
 
-def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
+def open_run_task(run: TrainConfig, directory: Path | None = None, *, ranks: bool = False) -> Task:
     """Open what a run predicts; what it needs of its graph is made if it is gone.
 
     Args:
+        run: the run's options.
         directory: of the run, if its options were read there.
+        ranks: whether edges are ranked, for which the file of their candidates is read.
 
     Raises:
         ConfigError: the graph store that they name is gone.
@@ -178,6 +181,8 @@ def open_run_task(run: TrainConfig, directory: Path | None = None) -> Task:
     if directory is not None:
         file = directory / run_directory.CONFIG_FILE
         run_directory.check_store_of_run(file, run.dataset.store)
+    if not ranks and isinstance(run.task, LinkPrediction):
+        run = replace(run, task=replace(run.task, candidates=None, candidate_column=None))
     graph = run.dataset.open()
     check_features(run.features, graph)
     links = artefacts.make_links(run, graph)

@@ -66,9 +66,7 @@ def train_dgl(*options: str) -> float:
     x = features(task.graph).float()
     ends = torch.from_numpy(np.array(task.split.train)).long()
     edges = topology.edge_ids(ends[:, 0], ends[:, 1])
-    exclude: dict[str, Any] = {"exclude": "self"}
-    if task.split.undirected:
-        exclude = {"exclude": "reverse_id", "reverse_eids": topology.edge_ids(dst, src)}
+    exclude: dict[str, Any] = {"exclude": with_reverses(topology, src, dst)}
     # DGL counts fan-outs from the inputs, this project from the seeds.
     sampler = dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1])
     exclude["negative_sampler"] = dgl.dataloading.negative_sampler.Uniform(task.num_negatives)
@@ -102,6 +100,19 @@ def train_dgl(*options: str) -> float:
         best.note(measure("valid"))
     best.load()
     return measure("test")
+
+
+def with_reverses(topology: Any, src: torch.Tensor, dst: torch.Tensor) -> Any:
+    """Return what adds to numbers of edges those of their reverses, where there are any."""
+    reverses = torch.full((len(src),), -1)
+    mutual = topology.has_edges_between(dst, src)
+    reverses[mutual] = topology.edge_ids(dst[mutual], src[mutual])
+
+    def excluded(edges: torch.Tensor) -> torch.Tensor:
+        found = reverses[edges]
+        return torch.cat([edges, found[found >= 0]])
+
+    return excluded
 
 
 SYSTEMS = {"gnnscale": train_gnnscale, "dgl": train_dgl}
