@@ -20,11 +20,11 @@ class Candidates:
 
     kinds: Int32Array  #: ``[num_vertices]`` int32 kind of each vertex; -1 for no candidate
     vertices: Int64Array  #: ``[num_candidates]`` candidates by kind, ascending within one
-    offsets: Int64Array  #: ``[num_kinds + 1]`` where each kind begins in ``vertices``
+    offsets: Int64Array  #: ``[num_kinds + 1]`` first place of each kind in ``vertices``
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> Candidates:
-        """Group the vertices of ``kinds`` ``[num_vertices]``, numbered from 0; -1 for none."""
+        """Group the vertices of ``kinds`` ``[num_vertices]``, numbered from 0; -1 for no candidate."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
         counts = np.bincount(kinds[vertices], minlength=1)

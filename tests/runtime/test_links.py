@@ -72,7 +72,7 @@ def test_candidates_of_the_destinations_kind(
     caplog.set_level("WARNING")
     generator = np.random.default_rng(0)
     source, target = generator.integers(300, size=4000), generator.integers(300, 600, size=4000)
-    rows = np.repeat(np.eye(2, dtype=np.float32), 300, axis=0)  # what tells users from films
+    rows = np.repeat(np.eye(2, dtype=np.float32), 300, axis=0)  # the kind of a vertex
     from_arrays((source, target), rows).save(tmp_path / "store")
     table = tmp_path / "kinds.csv"
     lines = (f"{vertex},{'user' if vertex < 300 else 'film'}" for vertex in range(600))

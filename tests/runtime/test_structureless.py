@@ -133,7 +133,7 @@ def test_noise_is_predicted_by_chance(
         *("optimizer.lr=0.02", "batch_size=512", "epochs=4", "runtime.prefetch=none"),
         *((*links, f"task.num_candidates={CANDIDATES}") if task == "links" else ()),
     )
-    # Copies and reverses of an edge tell no more than the edge does.
+    # Copies and reverses of an edge are no further evidence.
     num_tested = 0.35 * 0.99 * NUM_PAIRS
     if task == "edges":
         assert abs(result.test_metric - 0.5) < 3 * 0.5 / np.sqrt(num_tested)

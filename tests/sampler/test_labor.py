@@ -174,7 +174,7 @@ def test_means_are_unbiased_with_copies_of_neighbours() -> None:
 
 @pytest.mark.parametrize(("layer_dependency", "expected"), [(False, 1 / 4), (True, 1 / 3)])
 def test_means_over_two_hops(layer_dependency: bool, expected: float) -> None:
-    """Hops with numbers of their own are unbiased; hops with the same numbers are not.
+    """Hops with separate numbers are unbiased; hops with the same numbers are not.
 
     Vertex 0 keeps 1 or 2; vertex 1 keeps 1 or 3, vertex 2 keeps 4 or 5. The mean of what is kept is
     that of vertices 1, 3, 4 and 5, each as often. With the same numbers, vertex 1 is kept twice if

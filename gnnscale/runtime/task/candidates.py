@@ -25,8 +25,7 @@ def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
 def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
     """Return ``split`` with edges whose destinations are candidates.
 
-    A pair of an undirected graph has no direction of its own: it is turned if its source alone is a
-    candidate.
+    A pair of an undirected graph has no direction: it is turned if its source alone is a candidate.
 
     Args:
         split: divided edges.

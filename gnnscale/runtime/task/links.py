@@ -94,7 +94,7 @@ class LinkTask:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, and negatives and candidates of an "
                 "edge are drawn among all vertices, those of its source's kind too, which are "
-                "easily told apart; task.candidates=FILE names the destinations, and "
+                "easily recognized; task.candidates=FILE names the destinations, and "
                 "task.candidate_column=COLUMN a column of kinds in it"
             )
 

@@ -35,7 +35,7 @@ _ORIENTATION = float(1 << 20)
 #: Stands for the edge before the first.
 _NO_EDGE = (-1, -1)
 #: Entry of the key of a division in ``$GNNSCALE_HOME/links``. Divisions by ordered pairs, which
-#: earlier releases made of graphs with some mutual edges, have none and are not read again.
+#: earlier releases made of graphs with some mutual edges, lack it and are not read again.
 _RULE = {"unit": "pair of vertices"}
 
 
@@ -136,7 +136,7 @@ def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
 
 
 def _entries(identity: SplitIdentity) -> dict[str, Any]:
-    """Return the stored entries of ``identity``: ``directed`` is stored where it is true."""
+    """Return the stored entries of ``identity``: ``directed`` is stored if it is true."""
     entries = asdict(identity)
     if not identity.directed:
         del entries["directed"]
@@ -391,7 +391,7 @@ def _fill(
     undirected: bool,
     what: str,
 ) -> MutualCounts:
-    """Write every edge where it belongs; return the counts of mutual and repeated edges."""
+    """Write every edge to its part; return the counts of mutual and repeated edges."""
     indptr = np.zeros(graph.num_vertices + 1, np.int64)
     bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
     last, counts = _NO_EDGE, MutualCounts()

@@ -103,7 +103,7 @@ def train_dgl(*options: str) -> float:
 
 
 def with_reverses(topology: Any, src: torch.Tensor, dst: torch.Tensor) -> Any:
-    """Return what adds to numbers of edges those of their reverses, where there are any."""
+    """Return what adds to numbers of edges those of their reverses, if there are any."""
     reverses = torch.full((len(src),), -1)
     mutual = topology.has_edges_between(dst, src)
     reverses[mutual] = topology.edge_ids(dst[mutual], src[mutual])

@@ -27,7 +27,7 @@ def test_shared_pairs_are_counted(edges: Any, group_edges: int, seed: int) -> No
         assert count_shared_pairs(np.array(edges), train, parts) == expected
 
 
-def test_shared_pairs_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_shared_pairs_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     source, target = [0, 1, 2, 3, 2], [1, 0, 3, 4, 0]
     graph = from_arrays(
         (np.array(source), np.array(target)),
