@@ -59,11 +59,12 @@ def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
 def has_label(labels: Array) -> BoolArray:
     """Return ``[n]``, whether each row of ``labels``, in the form of a Graph's, is known.
 
-    Unknown are the class -1, and targets of regression with a NaN; zeros and ones are known.
+    Unknown are the class -1, and regression targets that are all NaN: one known target of several
+    is a label, as losses and metrics leave out single ones. Zeros and ones are known.
     """
     if labels.dtype.kind == "f":
         known: BoolArray = ~np.isnan(labels)
-        return known if labels.ndim == 1 else np.asarray(known.all(axis=1))
+        return known if labels.ndim == 1 else np.asarray(known.any(axis=1))
     if labels.ndim == 2:
         return np.ones(len(labels), np.bool_)
     return np.asarray(labels >= 0)

@@ -115,36 +115,36 @@ def edge_features(
     return converted
 
 
-def class_labels(column: Array, source: object) -> Int64Array:
-    """Return ``[num_vertices]`` classes, integers or floats with NaN, as int64, -1 for unknown."""
+def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
+    """Return ``[n]`` classes, integers or floats with NaN, as int64, -1 for unknown."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
-            _refuse_label(column, (column >= 0) & (column < MAX_CLASSES), source)
+            _refuse_label(column, (column >= 0) & (column < MAX_CLASSES), source, of)
         return column.astype(np.int64)
     known = ~np.isnan(column)
     # Before the cast, which has no answer for what int64 cannot hold. Signalling NaN is NaN too.
     with np.errstate(invalid="ignore"):
         good = ~known | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
     if not good.all():
-        _refuse_label(column, good, source)
+        _refuse_label(column, good, source, of)
     return np.where(known, column, -1).astype(np.int64)
 
 
-def _refuse_label(column: Array, good: BoolArray, source: object) -> None:
-    vertex = int(np.flatnonzero(~good)[0])
+def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> None:
+    place = int(np.flatnonzero(~good)[0])
     raise GraphError(
-        f"{source}: label {column[vertex]} of vertex {vertex} is not a class, "
+        f"{source}: label {column[place]} of {of} {place} is not a class, "
         f"allowed are 0 to {MAX_CLASSES - 1}"
     )
 
 
-def count_classes(labels: Array, source: object) -> int:
+def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
     """Return how many classes ``labels`` have: the columns, or one more than the largest class.
 
     Raises:
-        GraphError: they are not whole numbers, or the largest is far above the number of labelled
-            vertices.
+        GraphError: they are not whole numbers, or the largest is far above the number of labels
+            that are known.
     """
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
@@ -155,28 +155,30 @@ def count_classes(labels: Array, source: object) -> int:
     check_array(labels, axes=1, kinds=None, source=f"{source}: labels")
     if labels.dtype.kind not in "iu":
         raise GraphError(f"{source}: labels are {labels.dtype}, they must be whole numbers")
-    num_classes = int(labels.max()) + 1 if labels.size else 0
+    num_classes = max(int(labels.max()) + 1, 0) if labels.size else 0
     num_labelled = int((labels >= 0).sum())
     allowed = min(MAX_CLASSES, num_labelled + _SPARE_CLASSES)
     if num_classes > allowed:
-        vertex = int(labels.argmax())
+        place = int(labels.argmax())
         raise GraphError(
-            f"{source}: label {num_classes - 1} of vertex {vertex} is too large, allowed are up to "
-            f"{allowed - 1} where {num_labelled} vertices have a label"
+            f"{source}: label {num_classes - 1} of {of} {place} is too large, allowed are up to "
+            f"{allowed - 1} where {num_labelled} {_SEVERAL[of]} have a label"
         )
     return num_classes
 
 
-def checked_labels(labels: Array, *, num_vertices: int, num_classes: int, source: object) -> Array:
+def checked_labels(
+    labels: Array, *, count: int, num_classes: int, source: object, of: str = "vertex"
+) -> Array:
     """Return labels as a Graph holds them.
 
-    ``labels`` are ``[num_vertices]`` whole numbers, -1 if unknown, or ``[num_vertices,
-    num_classes]`` zeros and ones if a vertex may have several; the result is int64 or uint8.
+    ``labels`` are ``[count]`` whole numbers, -1 if unknown, or ``[count, num_classes]`` zeros and
+    ones of multilabel; the result is int64 or uint8.
     """
     if labels.ndim not in (1, 2):
         raise GraphError(f"{source}: labels are {list(labels.shape)}, allowed are 1 or 2 axes")
-    if len(labels) != num_vertices:
-        raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
+    if len(labels) != count:
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {_SEVERAL[of]}")
     if labels.dtype.kind not in ("iu" if labels.ndim == 1 else "biuf"):
         raise GraphError(f"{source}: labels are {labels.dtype}, they must be whole numbers")
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
@@ -185,7 +187,7 @@ def checked_labels(labels: Array, *, num_vertices: int, num_classes: int, source
     if not good.all():
         place = tuple(np.argwhere(~good)[0])
         raise GraphError(
-            f"{source}: label {labels[place]} of vertex {place[0]} is out of range, "
+            f"{source}: label {labels[place]} of {of} {place[0]} is out of range, "
             f"allowed are {low} to {high}"
         )
     return labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
@@ -204,11 +206,13 @@ def is_regression(labels: Array, metric: str | None) -> bool:
     return labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all()
 
 
-def checked_targets(labels: Array, *, num_vertices: int, source: object) -> Float32Array:
-    """Return targets of regression, one or k for each vertex, NaN if unknown, as float32."""
+def checked_targets(
+    labels: Array, *, count: int, source: object, of: str = "vertex"
+) -> Float32Array:
+    """Return targets of regression, ``[count]`` or ``[count, k]``, NaN if unknown, as float32."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
-    if len(labels) != num_vertices:
-        raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
+    if len(labels) != count:
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {_SEVERAL[of]}")
     if labels.ndim == 2 and not 1 <= labels.shape[1] <= MAX_CLASSES:
         raise GraphError(f"{source}: {labels.shape[1]} targets, allowed are 1 to {MAX_CLASSES}")
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
@@ -216,40 +220,12 @@ def checked_targets(labels: Array, *, num_vertices: int, source: object) -> Floa
     if np.isinf(targets).any():
         place = tuple(np.argwhere(np.isinf(targets))[0])
         raise GraphError(
-            f"{source}: label {labels[place]} of vertex {place[0]}, allowed are numbers that "
+            f"{source}: label {labels[place]} of {of} {place[0]}, allowed are numbers that "
             "float32 holds, and NaN if unknown"
         )
     if not has_label(targets).any():
-        raise GraphError(f"{source}: no vertex has a label")
+        raise GraphError(f"{source}: no {of} has a label")
     return targets
-
-
-def edge_labels(labels: Array, num_edges: int, source: object) -> tuple[Array, int]:
-    """Return labels of edges as a Graph has them, and how many classes or targets.
-
-    Args:
-        labels: ``[num_edges]`` whole numbers or booleans, classes, -1 if unknown; or floating point
-            targets of regression, NaN if unknown.
-        num_edges: published edges.
-        source: named in errors.
-
-    Raises:
-        GraphError: they are something else, or no edge has a label.
-    """
-    check_array(labels, axes=1, kinds="biuf", source=f"{source}: labels of edges")
-    if len(labels) != num_edges:
-        raise GraphError(f"{source}: {len(labels)} labels for {num_edges} edges")
-    regression = labels.dtype.kind == "f"
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
-        found: Array = labels.astype(np.float32 if regression else np.int64)
-    wrong = np.isinf(found) if regression else (found < -1) | (found >= MAX_CLASSES)
-    if wrong.any():
-        edge = int(wrong.argmax())
-        allowed = "numbers that float32 holds" if regression else f"-1 to {MAX_CLASSES - 1}"
-        raise GraphError(f"{source}: label {labels[edge]} of edge {edge}, allowed are {allowed}")
-    if not has_label(found).any():
-        raise GraphError(f"{source}: no edge has a label")
-    return found, 1 if regression else int(found.max()) + 1
 
 
 def check_split(

@@ -15,6 +15,7 @@ from gnnscale.artifact.graph_store import (
 )
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
 from gnnscale.dataset import checks
+from gnnscale.dataset.labels import Labels, read_labels
 from gnnscale.graph import EdgeLabels, Split
 
 _LOG = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
 
 def graph_labels(
     values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
-) -> tuple[Array, int]:
-    """Return labels as a Graph holds them, and how many classes or targets there are."""
+) -> Labels:
+    """Return labels as a Graph holds them; without ``values``, those of no vertex."""
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
     ):
@@ -102,39 +103,16 @@ def graph_labels(
             f"{name}: num_classes {shown(num_classes)}, allowed are 0 to {MAX_CLASSES}"
         )
     if values is None:
-        return np.full(num_vertices, -1), num_classes or 0
+        unknown = np.full(num_vertices, -1)
+        return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
     what = f"{name}: labels"
-    labels = as_array(values, what)
-    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
-        raise GraphError(
-            f"{what} are {labels.dtype}{list(labels.shape)}, allowed are classes[num_vertices], "
-            "zeros and ones [num_vertices, num_classes], and numbers to be met"
-        )
-    if checks.is_regression(labels, metric):
-        return _targets(labels, num_classes, num_vertices, what)
-    if labels.ndim == 1 and labels.dtype.kind == "f" and metric is not None:
-        labels = checks.class_labels(labels, what)
-    if num_classes is None:
-        num_classes = checks.count_classes(labels, what)
-    if num_classes > MAX_CLASSES:
-        raise GraphError(f"{what}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
-    if labels.ndim == 2 and labels.shape[1] != num_classes:
-        raise GraphError(f"{what}: {labels.shape[1]} columns for {num_classes} classes")
-    checked = checks.checked_labels(
-        labels, num_vertices=num_vertices, num_classes=num_classes, source=what
+    return read_labels(
+        as_array(values, what),
+        count=num_vertices,
+        source=what,
+        metric=metric,
+        num_classes=num_classes,
     )
-    return checked, num_classes
-
-
-def _targets(
-    labels: Array, num_classes: int | None, num_vertices: int, what: str
-) -> tuple[Float32Array, int]:
-    num_targets = 1 if labels.ndim == 1 else labels.shape[1]
-    if num_classes not in (None, num_targets):
-        raise GraphError(f"{what}: {num_targets} targets, num_classes is {num_classes}")
-    if labels.dtype != np.float32:
-        _LOG.info("%s: %s is converted to float32", what, labels.dtype)
-    return checks.checked_targets(labels, num_vertices=num_vertices, source=what), num_targets
 
 
 def feature_rows(features: Any, name: str) -> tuple[Array, str]:
@@ -198,19 +176,27 @@ def edge_labels(
     """Return labels of edges, and their split: train, valid and test, ids, a mask or None each.
 
     Raises:
-        GraphError: as ``checks.edge_labels`` and ``split_parts`` do, or there are not three parts.
+        GraphError: as ``read_labels`` and ``split_parts`` do, no edge has a label, or there are not
+            three parts.
     """
-    found, num_classes = checks.edge_labels(
-        as_array(labels, f"{name}: labels of edges"), num_edges, name
+    what = f"{name}: labels of edges"
+    found = read_labels(
+        as_array(labels, what),
+        count=num_edges,
+        source=what,
+        of="edge",
+        advice="give whole numbers for classes",
     )
+    if not found.num_classes:
+        raise GraphError(f"{what}: no edge has a label")
     parts = (None, None, None) if split is None else tuple(split)
     if len(parts) != len(_PARTS):
         raise GraphError(f"{name}: edge_split has {len(parts)} parts, needed are {len(_PARTS)}")
     train, valid, test = split_parts(parts, num_edges, f"{name}: edges", "edge")
     return EdgeLabels(
         name=name,
-        labels=found,
-        num_classes=num_classes,
+        labels=found.values,
+        num_classes=found.num_classes,
         split=Split(train_idx=train, valid_idx=valid, test_idx=test),
-        metric="rmse" if found.dtype.kind == "f" else "accuracy",
+        metric=found.metric,
     )

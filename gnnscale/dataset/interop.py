@@ -115,7 +115,7 @@ def from_arrays(
     elif edge_split is not None:
         raise GraphError(f"{name}: edge_split without edge_labels")
     _check_metric(metric, name)
-    classes, num_classes = given.graph_labels(
+    found = given.graph_labels(
         labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
     )
     train, valid, test = given.split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
@@ -124,23 +124,16 @@ def from_arrays(
         **_topology(src, dst, num_vertices, weights, of_edges, of_labels, number_edges),
         features=rows,
         feature_dtype=feature_dtype,
-        labels=classes,
-        num_classes=num_classes,
+        labels=found.values,
+        num_classes=found.num_classes,
         split=Split(train_idx=train, valid_idx=valid, test_idx=test),
-        metric=metric or _metric_of(classes),
+        metric=found.metric,
     )
 
 
 def _check_metric(metric: str | None, name: str) -> None:
     if metric is not None and metric not in METRICS:
         raise GraphError(f"{name}: metric {shown(metric)!r}, allowed are {', '.join(METRICS)}")
-
-
-def _metric_of(labels: Array) -> str:
-    """Return what a graph with these labels is measured by, if nothing else is said."""
-    if labels.dtype.kind == "f":
-        return "rmse"
-    return "micro_f1" if labels.ndim == 2 else "accuracy"
 
 
 def _read_edges(
@@ -311,7 +304,6 @@ def _from_peer(
     y = fields.get(labels)
     if y is not None:
         y = given.as_array(y, f"{name}: labels {labels!r}")
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     train, valid, test = (
         _masked(fields.get(mask), len(rows), f"{name}: {mask}")
         for mask in ("train_mask", "val_mask", "test_mask")

@@ -55,6 +55,18 @@ def test_weights_are_those_of_the_command(planted: Graph, tmp_path: Path, plan: 
     assert written[0] == written[1]
 
 
+def test_known_targets_of_partly_known_vertices_count(planted: Graph) -> None:
+    """Root mean squared errors are those of all known targets, column by column."""
+    targets = np.asarray(planted.features[:, :2], np.float32).copy()
+    first, last = planted.train_idx[0], planted.test_idx[:3]
+    targets[first, 0] = targets[last, [0, 1, 0]] = targets[planted.test_idx[3]] = np.nan
+    graph = replace(planted, labels=targets, num_classes=2, metric="rmse")
+    done = gnnscale.train(graph, **(SMALL | {"epochs": 1}))
+    errors = done.predict(planted.test_idx) - targets[planted.test_idx]
+    by_hand = np.sqrt(np.nanmean(errors.astype(np.float64) ** 2, axis=0)).mean()
+    assert done.test_metric == pytest.approx(by_hand, rel=1e-6)
+
+
 def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
     logger = logging.getLogger("gnnscale")
     before = (logger.level, [*logger.handlers], logger.propagate)

@@ -181,6 +181,12 @@ def test_fractions_of_edges_hold_on_average() -> None:
     assert np.allclose([len(part) / 20_000 for part in parts], (0.6, 0.1, 0.3), atol=0.01)
 
 
+def test_a_random_split_counts_vertices_with_one_known_target():
+    targets = np.array([[0, np.nan], [np.nan, 1], [np.nan, np.nan], [1, 2], [3, 4]], np.float32)
+    parts = random_split(targets, (0.5, 0.25), seed=0)
+    assert sorted(np.concatenate(parts)) == [0, 1, 3, 4]
+
+
 INTERRUPTED = """
     import signal
     import sys

@@ -134,7 +134,7 @@ def test_targets_of_regression(caplog):
     np.testing.assert_array_equal(graph.labels, np.float32([0.5, np.nan, -2]))
     assert (graph.regression, graph.multilabel) == (True, False)
     assert (graph.num_classes, graph.metric) == (1, "rmse")
-    assert caplog.messages == ["graph: labels: float64 is converted to float32"]
+    assert caplog.messages == ["graph: labels: float64 labels are regression targets, as float32"]
     graph = from_arrays((SRC, DST), X, torch.tensor([[0.5, 1]] * 3))
     assert (graph.regression, graph.num_classes, graph.metric) == (True, 2, "rmse")
     assert from_arrays((SRC, DST), X, [1, 2, 3], metric="rmse").regression
@@ -314,8 +314,8 @@ def test_from_dgl():
         ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
         ({"edge_features": ["a"] * 4}, r"features of edges: <U1\[4, 1\], needed are numbers"),
         ({"edge_features": torch.eye(4).to_sparse()}, "edge features: torch.sparse_coo on cpu"),
-        ({"edge_labels": [1, 2]}, "graph: 2 labels for 4 edges"),
-        ({"edge_labels": ["a"] * 4}, r"labels of edges: <U1\[4\], needed are numbers"),
+        ({"edge_labels": [1, 2]}, "labels of edges: 2 labels for 4 edges"),
+        ({"edge_labels": ["a"] * 4}, r"labels of edges: labels are <U1\[4\], expected"),
         ({"edge_split": ([0], [1], [2])}, "edge_split without edge_labels"),
         ({"edge_labels": [1] * 4, "edge_split": [[0]]}, "edge_split has 1 parts, needed are 3"),
         ({"edge_labels": [1] * 4, "edge_split": ([4], [], [])}, "edges: train split: edge id 4 is"),

@@ -11,10 +11,11 @@ import numpy as np
 
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.graph_store import METRICS
-from gnnscale.core import Array, GraphError, Int64Array, check_choice
+from gnnscale.core import Array, GraphError, check_choice
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
+from gnnscale.dataset.labels import read_labels
 from gnnscale.dataset.storage import store
 from gnnscale.dataset.storage.needs import Needs
 
@@ -218,14 +219,16 @@ class Arrays(base.Dataset):
             return
         source = arrays.source(name)
         labels = arrays.labels(name, writer.num_vertices, kinds="biuf")
-        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        if checks.is_regression(labels, self.metric):
-            metric = "rmse"
-            _LOG.info("%s: %s labels are targets of regression, as float32", source, labels.dtype)
-        else:
-            labels = _classes(labels, self.metric, source)
-            metric = self.metric or ("micro_f1" if labels.ndim == 2 else "accuracy")
-        writer.set_labels(labels, metric=metric, source=source)
+        found = read_labels(
+            labels,
+            count=writer.num_vertices,
+            source=source,
+            metric=self.metric,
+            advice="dataset.metric=accuracy makes them classes",
+        )
+        writer.set_labels(
+            found.values, num_classes=found.num_classes, metric=found.metric, source=source
+        )
         if self.split == "published":
             count = f"{writer.num_vertices} vertices"
             parts = [_part(arrays, names, writer.num_vertices, count) for names in _SPLIT]
@@ -235,29 +238,12 @@ class Arrays(base.Dataset):
         name = _found(arrays, _EDGE_LABELS)
         if name is None:
             return
-        labels = arrays.vector(name, kinds="biuf")
+        labels = arrays.labels(name, _num_edges(arrays, _edge_form(arrays)), kinds="biuf")
         writer.set_edge_labels(labels, source=arrays.source(name))
         if self.split == "published":
             count = f"{len(labels)} edges"
             parts = [_part(arrays, names, len(labels), count) for names in _EDGE_SPLIT]
             writer.set_edge_split(*parts, source=arrays.path)
-
-
-def _classes(labels: Array, metric: str | None, source: object) -> Array:
-    """Return classes, or zeros and ones if a vertex may have several."""
-    if labels.ndim == 1:
-        if labels.dtype.kind == "f":
-            return checks.class_labels(labels, source)
-        return labels.astype(np.int64) if labels.dtype.kind == "b" else labels
-    one_hot = metric in (None, "accuracy") and all(
-        ((part == 0) | (part == 1)).all() and (part.sum(axis=1) == 1).all()
-        for part in np.array_split(labels, max(1, labels.size >> 20))
-    )
-    if not one_hot:
-        return labels
-    _LOG.info("%s: every row has a single one, so that a vertex has one class", source)
-    classes: Int64Array = labels.argmax(axis=1)
-    return classes
 
 
 def _part(

@@ -10,6 +10,7 @@ from gnnscale.artifact import files
 from gnnscale.core import ConfigError, GraphError, check_choice, shown
 from gnnscale.core.arrays import Array
 from gnnscale.dataset import base
+from gnnscale.dataset.labels import read_labels
 from gnnscale.dataset.storage import remote, store
 from gnnscale.dataset.tables import ids as id_columns
 from gnnscale.dataset.tables.batch import table_files, usual_names
@@ -380,16 +381,21 @@ def _check_named(option: str, columns: list[str] | None, taken: Sequence[str | N
 def _set_labels(
     writer: store.StoreWriter, column: LabelColumn, ids: id_columns.IdColumn, source: Path
 ) -> Array:
-    """Give the writer classes and their names, or values to regress on; return them."""
+    """Give the writer classes and their names, or regression targets; return them."""
     labels, names = column.finish(ids)
-    if labels.dtype.kind == "f":
-        writer.set_labels(labels, metric="rmse", source=source)
-        return labels
-    num_classes = None if names is None else len(names)
-    writer.set_labels(labels, num_classes=num_classes, source=source)
+    found = read_labels(
+        labels,
+        count=writer.num_vertices,
+        source=source,
+        num_classes=None if names is None else len(names),
+        advice="",
+    )
+    writer.set_labels(
+        found.values, num_classes=found.num_classes, metric=found.metric, source=source
+    )
     if names is not None:
         writer.notes["classes"] = names
-    return labels
+    return found.values
 
 
 def _require_or(table: Table, option: str, column: str, other: str) -> None:

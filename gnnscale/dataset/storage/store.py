@@ -18,6 +18,7 @@ from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import ConfigError, GraphError, shown
 from gnnscale.core.arrays import Array, Int64Array, IntArray
 from gnnscale.dataset import checks
+from gnnscale.dataset.labels import read_labels
 from gnnscale.dataset.storage import edge_spool, raw_files
 from gnnscale.dataset.storage.feature_rows import FeatureEncoding, write_features
 from gnnscale.dataset.storage.options import StoreOptions
@@ -290,7 +291,7 @@ class StoreWriter:
                 ``[num_vertices, C]`` zeros and ones; or with the metric ``rmse`` the targets of
                 regression, ``[num_vertices]`` or ``[num_vertices, k]`` numbers, NaN for unknown.
             source: named in errors.
-            num_classes: None for the largest class present; not given with ``rmse``.
+            num_classes: None for the largest class present; with ``rmse`` the targets count.
             metric: one of ``METRICS``.
 
         Raises:
@@ -298,8 +299,7 @@ class StoreWriter:
         """
         assert metric in graph_store.METRICS
         if metric == "rmse":
-            assert num_classes is None
-            targets = checks.checked_targets(labels, num_vertices=self.num_vertices, source=source)
+            targets = checks.checked_targets(labels, count=self.num_vertices, source=source)
             num_targets = 1 if targets.ndim == 1 else targets.shape[1]
             self._labels, self._num_classes, self._metric = targets, num_targets, metric
             return
@@ -310,7 +310,7 @@ class StoreWriter:
         if num_classes > (limit := graph_store.MAX_CLASSES):
             raise GraphError(f"{source}: {num_classes} classes, allowed are up to {limit}")
         self._labels = checks.checked_labels(
-            labels, num_vertices=self.num_vertices, num_classes=num_classes, source=source
+            labels, count=self.num_vertices, num_classes=num_classes, source=source
         )
         self._num_classes = num_classes
         self._metric = metric
@@ -334,15 +334,23 @@ class StoreWriter:
         """Set the labels of all published edges, in their order; ``lists_edges`` was set.
 
         Args:
-            labels: ``[num_edges]`` whole numbers, classes, -1 if unknown; or floating point
-                targets of regression, NaN if unknown.
+            labels: in a form of ``read_labels``, with one class or one target for each edge.
             source: named in errors.
 
         Raises:
             GraphError: a label is not allowed, or no edge has one.
         """
         num_edges = 0 if self._published is None else self._published.num_edges
-        self._edge_labels = checks.edge_labels(labels, num_edges, source)
+        found = read_labels(
+            labels,
+            count=num_edges,
+            source=source,
+            of="edge",
+            advice="give whole numbers for classes",
+        )
+        if not found.num_classes:
+            raise GraphError(f"{source}: no edge has a label")
+        self._edge_labels = found.values, found.num_classes
 
     @property
     def edge_labels(self) -> Array | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnscale.artifact.graph_store import MAX_CLASSES, has_label
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, shown
+from gnnscale.dataset.labels import wrapped_label, wrapped_message
 from gnnscale.dataset.tables.batch import Batch, floats, is_text, plain
 
 _LOG = logging.getLogger(__name__)
@@ -39,6 +40,13 @@ def csv_label_type(guessed: Any) -> Any:
     return float64() if numeric else string()
 
 
+def _unsigned_dtype(kind: Any) -> np.dtype[Any] | None:
+    """Return the NumPy type of an unsigned Arrow type; None for another."""
+    from pyarrow import types
+
+    return np.dtype(kind.to_pandas_dtype()) if types.is_unsigned_integer(kind) else None
+
+
 class LabelColumn:
     """Gathers the labels of all vertices, or edges; ``kind`` is one of ``LABEL_KINDS``.
 
@@ -51,6 +59,7 @@ class LabelColumn:
         self._column = column
         self._kind = kind
         self._parts: list[Array] = []
+        self._dtype: np.dtype[Any] | None = None  # of numbers, before they are floats
         self._codes: dict[str, int] | None = None  # number of each text, in order of appearance
         self._name_bytes = 0
 
@@ -69,6 +78,7 @@ class LabelColumn:
             )
         if not text:
             self._parts.append(floats(batch, self._column, np.float64))
+            self._dtype = _unsigned_dtype(array.type)
             return
         if self._kind == "values":
             raise GraphError(
@@ -119,7 +129,14 @@ class LabelColumn:
         for part in parts:
             found.append((self._values if regression else self._classes)(part, first, places))
             first += len(part)
-        return np.concatenate(found), None
+        labels = np.concatenate(found)
+        if self._dtype is not None and not regression:
+            place = wrapped_label(labels, self._dtype)
+            if place is not None:
+                raise GraphError(
+                    f"{places.place(place)}: {shown(self._column)} {wrapped_message(self._dtype)}"
+                )
+        return labels, None
 
     def _values(self, labels: Array, first: int, places: Places) -> Float32Array:
         """Return values to regress on of the vertices from ``first`` on."""

@@ -173,7 +173,7 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
     [
         ({"edge_labels": np.array([1, 0])}, "/edge_labels.npy: 2 labels for 5 edges"),
         ({"edge_labels": np.full(5, -1)}, "/edge_labels.npy: no edge has a label"),
-        ({"edge_labels": np.full(5, -2)}, "/edge_labels.npy: label -2 of edge 0, allowed are -1"),
+        ({"edge_labels": np.full(5, -2)}, "/edge_labels.npy: label -2 of edge 0 is out of"),
         ({"edge_labels": np.full(5, 1e39)}, r"/edge_labels.npy: label 1e\+39 of edge 0, allowed"),
         ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
         ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
