@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +68,39 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SplitSource:
+    """Names of the parts of a split at their source, and how to get them, for errors."""
+
+    names: tuple[str, str, str] = ("train_idx", "valid_idx", "test_idx")
+    cure: str = (
+        "gnnscale.dataset.random_split(graph.labels, (0.6, 0.2), seed=0) draws them, and "
+        "graph.with_split sets them"
+    )
+
+    def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
+        """Raise GraphError for a part without vertices or edges ``of`` beside parts that have some.
+
+        Args:
+            parts: ids of training, validation and test.
+            graph: name of the graph.
+        """
+        empty = [name for name, ids in zip(self.names, parts, strict=True) if not len(ids)]
+        if empty and len(empty) < len(parts):
+            raise GraphError(
+                f"{graph}: {' and '.join(empty)} is missing or names no {of}; training needs all "
+                f"of {', '.join(self.names)}, since validation chooses the best epoch and test "
+                f"measures it; {self.cure}"
+            )
+
+
+#: Of the labels of edges, whose split ``from_arrays`` takes in one argument.
+_EDGE_SPLIT = SplitSource(
+    names=("edge_split[0]", "edge_split[1]", "edge_split[2]"),
+    cure="gnnscale.dataset.random_split(edge_labels, (0.6, 0.2), seed=0) draws them",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """Where a graph comes from, and what is known of it there."""
 
@@ -76,6 +110,7 @@ class Origin:
     attainable_accuracy: float | None = None
     #: whether the features are those of the store; a run may have made or learned others
     own_features: bool = True
+    split: SplitSource = SplitSource()  #: the parts of the split at their source
 
 
 class Labelled(Protocol):
@@ -365,6 +400,11 @@ class Graph:
             wrong = ~((part >= 0) & np.isfinite(part))
             if wrong.any():
                 vertex = int(wrong.argmax())
+                if part[vertex] == np.inf and np.isfinite(weights).all():
+                    raise GraphError(
+                        f"{self.path or self.name}: edge_weights: those of the in-edges of vertex "
+                        f"{first + vertex} add up to more than float32 holds; scale all weights"
+                    )
                 raise GraphError(
                     f"{self.path or self.name}: damaged, edge_weights: those of the in-edges of "
                     f"vertex {first + vertex} add up to {part[vertex]}; gnnscale doctor store=DIR "
@@ -483,6 +523,11 @@ class Graph:
         """
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
+        self.origin.split.check((self.train_idx, self.valid_idx, self.test_idx), self.name)
+        if self.edge_labels is not None:
+            split = self.edge_labels.split
+            parts = (split.train_idx, split.valid_idx, split.test_idx)
+            _EDGE_SPLIT.check(parts, self.name, "edge")
         ids = vertex_dtype(self.num_vertices)
         arrays = {
             "indptr": self.indptr,

@@ -144,6 +144,8 @@ def test_several_targets_of_regression(store):
     put(store, "labels", np.array([[0.5, 1], [1, 1], [np.nan, 1]], np.float32))
     assert Graph.open(store).num_classes == 2
     put(store, "labels", np.array([[0.5, 1], [1, np.nan], [1, 1]], np.float32))
+    assert len(Graph.open(store).valid_idx) == 1  # one known target is a label
+    put(store, "labels", np.array([[0.5, 1], [np.nan, np.nan], [1, 1]], np.float32))
     assert refused(store) == "valid_idx.npy: vertex 1 has no label"
 
 
@@ -309,12 +311,17 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         assert found.tolist() == [0, 3, 0, 28, 0]
         assert found.dtype == np.float32
     assert replace(graph, edges=EdgeData()).weight_sums is None
-    for damaged in (np.nan, np.inf, -9.0, np.finfo(np.float32).max):
+    for damaged in (np.nan, np.inf, -9.0):
         wrong = replace(
             graph, edges=EdgeData(weights=np.array([1, 2, damaged, damaged, 0], np.float32))
         )
         with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
             _ = wrong.weight_sums
+    large = EdgeData(weights=np.array([1, 2, 3e38, 3e38, 0], np.float32))
+    with pytest.raises(
+        GraphError, match=r"^graph: edge_weights: .* vertex 3 add up to more than fl"
+    ):
+        _ = replace(graph, edges=large).weight_sums
     for ends in ([0, 0, 2, 2, 6, 6], [0, 0, 2, 1, 5, 5], [-1, 0, 2, 2, 5, 5]):
         wrong = replace(graph, indptr=np.array(ends))
         with pytest.raises(GraphError, match=r"graph: damaged, indptr: lists between vertices"):

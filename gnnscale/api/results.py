@@ -15,7 +15,14 @@ import torch
 
 from gnnscale.api.design import Choice, check_made, own_module
 from gnnscale.api.training import as_dataset, as_graph, run, shown_log
-from gnnscale.core import Array, ConfigError, Float32Array, check_choice, check_range
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    Float32Array,
+    check_choice,
+    check_range,
+    listed_numbers,
+)
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.dataset.tables.selection import find_pairs, find_vertices
 from gnnscale.graph import Graph
@@ -430,7 +437,8 @@ def _asked(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, An
     """Return options by their names on the command line: keywords that are given, and others."""
     asked = {_KEYWORDS[name]: value for name, value in given.items() if value is not None}
     if "sampler.fanouts" in asked:
-        asked["sampler.fanouts"] = list(asked["sampler.fanouts"])
+        fanouts = listed_numbers("fanouts", asked["sampler.fanouts"], "[15, 10]")
+        asked["sampler.fanouts"] = fanouts
     for option in options.keys() & asked.keys():
         raise ConfigError(f"options: {option}: is given by a keyword too")
     return asked | dict(options)

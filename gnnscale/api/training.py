@@ -20,6 +20,7 @@ from gnnscale.api.hardware import Runtime
 from gnnscale.artifact.graph_store import ARRAYS, DEGREES, EDGE_ARRAYS
 from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
+from gnnscale.dataset.given import is_from, other_graph
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
@@ -62,7 +63,7 @@ def as_dataset(graph: Any) -> Choice[GraphSource]:
         return graph
     if isinstance(graph, (str, Path)):
         return _of_store(Path(graph))
-    graph = _in_memory(graph)
+    graph = _in_memory(graph, trains=True)
     if graph.path is not None and _is_store(graph, graph.path):
         return _of_store(graph.path)
     return _of_store(_saved(graph))
@@ -77,19 +78,19 @@ def as_graph(graph: Any) -> Graph:
     """
     if isinstance(graph, (Choice, str, Path)):
         return as_dataset(graph).config.open()
-    return _in_memory(graph)
+    return _in_memory(graph, trains=False)
 
 
-def _in_memory(graph: Any) -> Graph:
-    library = type(graph).__module__.partition(".")[0]
-    if library == "torch_geometric":
-        graph = from_pyg(graph)
-    elif library == "dgl":
-        graph = from_dgl(graph, features="feat" if "feat" in graph.ndata else None)
+def _in_memory(graph: Any, *, trains: bool) -> Graph:
+    if is_from(graph, "torch_geometric", "data.Data"):
+        graph = from_pyg(graph, advises=trains)
+    elif is_from(graph, "dgl", "DGLGraph"):
+        features = "feat" if graph.is_homogeneous and "feat" in graph.ndata else None
+        graph = from_dgl(graph, features=features, advises=trains)
     if not isinstance(graph, Graph):
         raise ConfigError(
-            f"graph={shown(graph)}: must be a gnnscale.Graph, a PyG Data, a DGL graph, the folder "
-            "of a store, or what api.load_input_graph returns"
+            f"graph={shown(graph)}: {other_graph(graph)}; must be a gnnscale.Graph, a PyG Data, a "
+            "DGL graph, the folder of a store, or what api.load_input_graph returns"
         )
     return graph
 

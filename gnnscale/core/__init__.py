@@ -29,7 +29,7 @@ __getattr__ = lazy_names(
         ),
         "gnnscale.core.errors": (
             "ConfigError GraphError MAX_COUNT MAX_SEED UserError check_choice check_range "
-            "explain nearest one_line printable shown"
+            "explain listed_numbers nearest one_line printable shown"
         ),
         "gnnscale.core.files": "check_private unfinished_folder write_atomically",
         "gnnscale.core.hardware": (

@@ -2,7 +2,8 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 #: The largest count that any option takes: what native code keeps in 32 bits.
 MAX_COUNT = 2**31 - 1
@@ -90,6 +91,26 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
         raise ConfigError(
             f"{option}={shown(value)}: must be at least {minimum} and at most {maximum:,}"
         )
+
+
+def listed_numbers(option: str, values: Any, example: str) -> list[int]:
+    """Return whole numbers of a list, a tuple, or an array or tensor with one axis, as a list.
+
+    Raises:
+        ConfigError: ``option`` is something else; ``example`` is an allowed value.
+    """
+    is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
+    if is_list or getattr(values, "ndim", None) == 1:
+        try:
+            numbers = [int(each) for each in values]
+            if all(number == each for number, each in zip(numbers, values, strict=True)):
+                return numbers
+        except Exception:  # an element of any library is asked for its number
+            pass
+    hint = f"; [{values}] is one of one number" if isinstance(values, int) else ""
+    raise ConfigError(
+        f"{option}={shown(values)}: expected a list of whole numbers, such as {example}{hint}"
+    )
 
 
 def printable(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -63,19 +64,42 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
         )
 
 
-def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> None:
-    """Raise GraphError unless ``rows`` are rows of finite numbers.
+def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> float:
+    """Return the largest magnitude in ``rows``; raise GraphError unless all numbers are finite.
 
-    ``first`` is the number of their first row, of a vertex or an edge, which ``of`` names.
+    ``first`` is the number of their first row, of a vertex or an edge, which ``of`` names. The
+    magnitude of float16, which holds no number above 65,504, is not computed, and 0.
     """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
-    finite = np.isfinite(rows)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
-        raise GraphError(
-            f"{source}: feature {column} of {of} {first + row} is {rows[row, column]}, "
-            "features must be finite"
-        )
+    if rows.dtype == np.float16:
+        largest = 0.0 if np.isfinite(rows).all() else np.inf
+    else:
+        largest = float(max(-float(rows.min()), float(rows.max()))) if rows.size else 0.0
+    if not np.isfinite(largest):
+        refuse_not_finite(rows, rows, first, source, of)
+    return largest
+
+
+def refuse_not_finite(
+    rows: Array, converted: Array, first: int, source: object, of: str = "vertex"
+) -> None:
+    """Raise GraphError for the first of ``rows`` that is not finite, or not as ``converted``.
+
+    Both are ``[n, num_features]``; other arguments are as for ``check_features``.
+    """
+    finite = np.isfinite(converted)
+    if finite.all():
+        return
+    row, column = np.argwhere(~finite)[0]
+    reason = not_finite(rows[row, column], str(converted.dtype))
+    raise GraphError(f"{source}: feature {column} of {of} {first + row} is {reason}")
+
+
+def not_finite(value: Any, dtype: str = "float32") -> str:
+    """Return a number, and why it is no feature: not finite, or not in the type it is stored in."""
+    if np.isfinite(value):
+        return f"{value}, {dtype} cannot hold it"
+    return f"{value}, features must be finite"
 
 
 def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Array:
@@ -90,7 +114,8 @@ def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Ar
     if not good.all():
         edge = int(good.argmin())
         raise GraphError(
-            f"{source}: weight {weights[edge]} of edge {edge}, allowed are finite numbers from 0 on"
+            f"{source}: weight {weights[edge]} of edge {edge}, allowed are numbers from 0 on that "
+            "float32 holds"
         )
     return converted
 
@@ -111,7 +136,7 @@ def edge_features(
         )
     with np.errstate(over="ignore"):  # what is not finite is refused
         converted = np.ascontiguousarray(rows, np.float32)
-    check_features(converted, first, source, "edge")
+    refuse_not_finite(rows, converted, first, source, "edge")
     return converted
 
 

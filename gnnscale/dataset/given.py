@@ -1,12 +1,13 @@
 """Given arrays and tensors, checked and converted for a graph in memory."""
 
 import logging
+import sys
 from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED
+from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED, as_float32
 from gnnscale.artifact.graph_store import (
     MAX_CLASSES,
     MAX_EDGE_ROWS,
@@ -16,23 +17,90 @@ from gnnscale.artifact.graph_store import (
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
 from gnnscale.dataset import checks
 from gnnscale.dataset.labels import Labels, read_labels
-from gnnscale.graph import EdgeLabels, Split
+from gnnscale.dataset.storage.scaling import (
+    MAGNITUDE_OF_LAYERS,
+    SAMPLED_ROWS,
+    Spread,
+    warn_of_large,
+    warn_of_spread,
+)
+from gnnscale.graph import EdgeLabels, Graph, Split
 
 _LOG = logging.getLogger(__name__)
+#: What NumPy makes an array of, beside what has the method ``__array__``.
+_PLAIN = (list, tuple, range, bool, int, float, complex, str)
 _PARTS = ("train", "valid", "test")
+_CURE = "For training, scale all alike, such as to mean 0 and deviation 1 over training vertices"
 #: Types of features that a graph in memory may have.
 _GIVEN_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
 
 
+def kind_of(value: object) -> str:
+    """Return the type of an object of any library for a message, as ``networkx.Graph``."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
+
+
+def is_from(value: Any, library: str, kind: str) -> bool:
+    """Whether an object is a ``kind``, such as ``data.Data``, of a library that may be missing."""
+    found: Any = sys.modules.get(library)  # an object of it exists if it was imported
+    for name in kind.split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, type) and isinstance(value, found)
+
+
+def other_graph(value: Any) -> str:
+    """Return the type of a graph of another form, and how to convert it, for a message."""
+    library = type(value).__module__.partition(".")[0]
+    cure = ""
+    if is_from(value, "torch_geometric", "data.Data"):
+        cure = "; from_pyg takes it"
+    elif is_from(value, "dgl", "DGLGraph") and value.is_homogeneous:
+        cure = "; from_dgl takes it"
+    elif is_from(value, "torch_geometric", "data.HeteroData") or is_from(value, "dgl", "DGLGraph"):
+        cure = "; graphs of several types of vertices or edges are not supported"
+    elif is_from(value, "torch_geometric", "data.Dataset") or is_from(
+        value, "dgl.data", "DGLDataset"
+    ):
+        cure = "; dataset[0] is its first graph"
+    elif library == "networkx":
+        cure = "; torch_geometric.utils.from_networkx and dgl.from_networkx convert it"
+    elif library == "scipy":
+        cure = "; from_arrays((m.row, m.col), features) takes a matrix m in the format coo"
+    elif isinstance(value, Graph):
+        cure = "; it needs no conversion"
+    return f"{kind_of(value)}{cure}"
+
+
 def as_array(values: Any, what: str) -> Array:
-    """Return a tensor in main memory, an array or a list as a NumPy array."""
+    """Return a tensor in main memory, an array or a list as a NumPy array.
+
+    Raises:
+        GraphError: it is something else, or a masked array that hides a value.
+    """
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
+    elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
+        cure = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
+        raise GraphError(f"{what}: {kind_of(values)}, expected an array, a tensor or a list{cure}")
+    refuse_masked(values, what)
     try:
         return np.asarray(values)
-    except (TypeError, ValueError) as error:  # a type that NumPy lacks; a ragged list
+    except Exception as error:  # the object of another library converts itself; a ragged list
         raise GraphError(f"{what}: not an array ({error})") from None
+
+
+def refuse_masked(values: Any, what: str) -> None:
+    """Raise GraphError for a masked array, or a list of them, that hides a value."""
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    for part in parts:
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise GraphError(
+                f"{what}: a masked array that hides {np.count_nonzero(part.mask)} of {part.size} "
+                "values, expected a number for each; filled(value) puts one there"
+            )
 
 
 def check_dense(tensor: torch.Tensor, what: str) -> None:
@@ -115,8 +183,11 @@ def graph_labels(
     )
 
 
-def feature_rows(features: Any, name: str) -> tuple[Array, str]:
-    """Return the rows as a NumPy array, and their entry of ``FEATURE_DTYPES``."""
+def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Array, str]:
+    """Return the rows as a NumPy array, and their entry of ``FEATURE_DTYPES``.
+
+    ``advises`` is whether to warn of numbers that a model learns little or nothing of.
+    """
     what = f"{name}: features"
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
@@ -135,21 +206,34 @@ def feature_rows(features: Any, name: str) -> tuple[Array, str]:
         )
     if dtype == "float64":
         _LOG.info("%s: float64 is converted to float32", what)
-        with np.errstate(over="ignore"):  # refused below
-            features, dtype = np.asarray(features).astype(np.float32), "float32"
+        exact = np.asarray(features)
+        with np.errstate(over="ignore"):  # refused here
+            features, dtype = exact.astype(np.float32), "float32"
+        checks.refuse_not_finite(exact, features, 0, what)
     if dtype not in _GIVEN_DTYPES:
         raise GraphError(f"{what} are {dtype}, allowed are {', '.join(_GIVEN_DTYPES)}")
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
             raise GraphError(f"{what} must be finite")
-        return features.contiguous().view(torch.int16).numpy().view(np.uint16), dtype
-    rows = np.require(features, requirements=("C", "A"))
-    checks.check_features(rows, 0, what)
+        largest = float(features.abs().max()) if features.numel() else 0.0
+        rows = features.contiguous().view(torch.int16).numpy().view(np.uint16)
+    else:
+        rows = np.require(as_array(features, what), requirements=("C", "A"))
+        largest = checks.check_features(rows, 0, what)
+    if advises:
+        warn_of_large(largest, what)
+        spread = Spread()
+        spread.look_at(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
+        warn_of_spread(spread, what, str, _CURE)
     return rows, dtype
 
 
-def edge_features(features: Any, num_edges: int, name: str) -> Float32Array:
+def edge_features(
+    features: Any, num_edges: int, name: str, *, advises: bool = True
+) -> Float32Array:
     """Return features of edges as ``[num_edges, num_features]`` float32; one axis is one feature.
+
+    ``advises`` is as for ``feature_rows``.
 
     Raises:
         GraphError: there are not as many rows, no or too many columns, a number is not finite, or
@@ -167,7 +251,12 @@ def edge_features(features: Any, num_edges: int, name: str) -> Float32Array:
         if rows.dtype != np.float32:
             _LOG.info("%s: %s is converted to float32", what, rows.dtype)
     width = rows.shape[-1] if rows.ndim else 0
-    return checks.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
+    found = checks.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
+    if advises:
+        spread = Spread((MAGNITUDE_OF_LAYERS,))
+        spread.look_at(found)
+        warn_of_spread(spread, what, str, _CURE)
+    return found
 
 
 def edge_labels(
@@ -189,6 +278,11 @@ def edge_labels(
     )
     if not found.num_classes:
         raise GraphError(f"{what}: no edge has a label")
+    if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
+        raise GraphError(
+            f"{name}: edge_split: {kind_of(split)}, expected (train, valid, test), each of ids, a "
+            "mask or None"
+        )
     parts = (None, None, None) if split is None else tuple(split)
     if len(parts) != len(_PARTS):
         raise GraphError(f"{name}: edge_split has {len(parts)} parts, needed are {len(_PARTS)}")

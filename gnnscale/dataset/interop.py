@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, shown, usable_cores
 from gnnscale.dataset import checks, given
-from gnnscale.graph import EdgeData, EdgeLabels, Graph, Split
+from gnnscale.graph import EdgeData, EdgeLabels, Graph, Origin, Split, SplitSource
 
 if TYPE_CHECKING:
     import dgl
-    import torch
     import torch_geometric.data
+
+
+_MASKS = ("train_mask", "val_mask", "test_mask")
+_PYG_SPLIT = SplitSource(
+    names=("data.train_mask", "data.val_mask", "data.test_mask"),
+    cure="torch_geometric.transforms.RandomNodeSplit draws all three",
+)
+_DGL_SPLIT = SplitSource(
+    names=("ndata['train_mask']", "ndata['val_mask']", "ndata['test_mask']"),
+    cure="give each as a tensor of booleans",
+)
 
 
 def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
@@ -71,6 +83,7 @@ def from_arrays(
     edge_labels: Array | torch.Tensor | None = None,
     edge_split: tuple[Any, Any, Any] | None = None,
     number_edges: bool = False,
+    advises: bool = True,
 ) -> Graph:
     """Make a Graph from an edge list and arrays. Features are shared, not copied.
 
@@ -100,15 +113,19 @@ def from_arrays(
         edge_split: numbers of the edges, or masks ``[num_edges]``, that train, validate and test
             by their labels; None for no split.
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
+        advises: warn of features that a model learns little of; False for a graph that a run
+            predicts, and scales as it scaled its own.
 
     Raises:
         GraphError: an id is out of range, a number not finite, a weight negative, a label no class,
             parts of the split overlap, or types, axes or lengths are not those above.
     """
-    rows, feature_dtype = given.feature_rows(features, name)
+    rows, feature_dtype = given.feature_rows(features, name, advises=advises)
     num_vertices = len(rows)
     src, dst, weights = _read_edges(edges, edge_weights, num_vertices, name)
-    of_edges = None if edge_features is None else given.edge_features(edge_features, len(src), name)
+    of_edges = None
+    if edge_features is not None:
+        of_edges = given.edge_features(edge_features, len(src), name, advises=advises)
     of_labels = None
     if edge_labels is not None:
         of_labels = given.edge_labels(edge_labels, edge_split, len(src), name)
@@ -140,6 +157,13 @@ def _read_edges(
     edges: Any, edge_weights: Any, num_vertices: int, name: str
 ) -> tuple[Array, Array, Float32Array | None]:
     """Return sources, destinations and weights, as many of each."""
+    if not isinstance(edges, (tuple, list, np.ndarray, torch.Tensor)):
+        kind = given.other_graph(edges)
+        raise GraphError(
+            f"{name}: edges: {kind}; expected (src, dst), ids of the ends of each edge"
+        )
+    if isinstance(edges, (np.ndarray, torch.Tensor)):
+        edges = np.atleast_1d(given.as_array(edges, f"{name}: edges"))
     if len(edges) != 2:
         raise GraphError(f"{name}: edges have {len(edges)} rows, allowed are 2: (src, dst)")
     src, dst = (
@@ -164,6 +188,7 @@ def from_dgl(
     number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
+    advises: bool = True,
 ) -> Graph:
     """Make a Graph from a homogeneous DGL graph. Features are shared, not copied.
 
@@ -180,12 +205,15 @@ def from_dgl(
             without them.
         number_edges: keep DGL's numbers of the edges, as ``Graph.edge_ids``.
         name: what reports call it.
-        metric: None for accuracy, micro-F1 if labels are multi-label.
+        metric: as for ``from_arrays``.
+        advises: as for ``from_arrays``.
 
     Raises:
         GraphError: as ``from_arrays`` does; the graph has several types, no features, or no weights
             or features of edges of that name.
     """
+    if not given.is_from(graph, "dgl", "DGLGraph"):
+        raise GraphError(f"{name}: {given.other_graph(graph)}; from_dgl expects a DGL graph")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: has several vertex or edge types, allowed is one")
     src, dst = graph.edges(order="eid")
@@ -198,10 +226,12 @@ def from_dgl(
         labels,
         graph.num_nodes(),
         name=name,
+        split=_DGL_SPLIT,
         metric=metric,
         edge_weights=weights,
         edge_features=of_edges,
         number_edges=number_edges,
+        advises=advises,
     )
 
 
@@ -213,6 +243,7 @@ def from_pyg(
     number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
+    advises: bool = True,
 ) -> Graph:
     """Make a Graph from a homogeneous PyG ``Data``: ``edge_index``, perhaps ``x`` and ``y``.
 
@@ -230,20 +261,22 @@ def from_pyg(
             leave them out.
         number_edges: keep the columns' numbers of ``edge_index``, as ``Graph.edge_ids``.
         name: what reports call it.
-        metric: None for accuracy, micro-F1 if labels are multi-label.
+        metric: as for ``from_arrays``.
+        advises: as for ``from_arrays``.
 
     Raises:
         GraphError: as ``from_arrays`` does; the data are heterogeneous, or have no edges, no
             features, or no weights or features of edges of that name.
     """
-    if callable(getattr(data, "metadata", None)):  # of HeteroData: its types
+    if not given.is_from(data, "torch_geometric", "data.Data"):
         raise GraphError(
-            f"{name}: is a {type(data).__name__}; graphs of several types of vertices or edges are "
-            "not supported"
+            f"{name}: {given.other_graph(data)}; from_pyg expects a torch_geometric.data.Data"
         )
     fields = data.to_dict()
     if fields.get("edge_index") is None:
-        raise GraphError(f"{name}: has no edge_index")
+        sparse = fields.get("adj_t") is not None
+        cure = "; it has adj_t: leave out the transform ToSparseTensor" if sparse else ""
+        raise GraphError(f"{name}: has no edge_index{cure}")
     edges = given.as_array(fields["edge_index"], f"{name}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise GraphError(f"{name}: edge_index is {list(edges.shape)}, allowed is [2, num_edges]")
@@ -260,10 +293,12 @@ def from_pyg(
         "y",
         fields.get("num_nodes", 0),
         name=name,
+        split=_PYG_SPLIT,
         metric=metric,
         edge_weights=weights,
         edge_features=of_edges,
         number_edges=number_edges,
+        advises=advises,
     )
 
 
@@ -296,6 +331,7 @@ def _from_peer(
     num_vertices: int,
     *,
     name: str,
+    split: SplitSource,
     **options: Any,
 ) -> Graph:
     rows = np.zeros((num_vertices, 0), np.float32) if features is None else fields.get(features)
@@ -305,12 +341,12 @@ def _from_peer(
     if y is not None:
         y = given.as_array(y, f"{name}: labels {labels!r}")
     train, valid, test = (
-        _masked(fields.get(mask), len(rows), f"{name}: {mask}")
-        for mask in ("train_mask", "val_mask", "test_mask")
+        _masked(fields.get(mask), len(rows), f"{name}: {mask}") for mask in _MASKS
     )
-    return from_arrays(
+    graph = from_arrays(
         edges, rows, y, train_idx=train, valid_idx=valid, test_idx=test, name=name, **options
     )
+    return replace(graph, origin=Origin(split=split))
 
 
 def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:

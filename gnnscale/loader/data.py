@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.dataset import from_arrays
+from gnnscale.dataset.given import is_from, other_graph, refuse_masked
 from gnnscale.feature import read_from_disk
 from gnnscale.graph import Graph
 
@@ -54,6 +54,7 @@ class Rows:
             GraphError: it is neither, not on the CPU, or does not have a row for each of them.
         """
         plural = {"vertex": "vertices", "edge": "edges"}[kind]
+        refuse_masked(values, f"{kind} attribute {name!r}")
         if isinstance(values, np.ndarray):
             values = torch.from_numpy(values)
         if not isinstance(values, torch.Tensor):
@@ -127,13 +128,12 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
-    dgl, pyg = sys.modules.get("dgl"), sys.modules.get("torch_geometric")
-    if pyg is not None and isinstance(data, pyg.data.Data):
+    if is_from(data, "torch_geometric", "data.Data"):
         return _read_pyg(data, use)
-    if dgl is not None and isinstance(data, dgl.DGLGraph) and data.is_homogeneous:
+    if is_from(data, "dgl", "DGLGraph") and data.is_homogeneous:
         return _read_dgl(data, use)
     raise GraphError(
-        f"data is a {type(data).__name__}, allowed are gnnscale.Graph and homogeneous graphs of "
+        f"data is a {other_graph(data)}; allowed are gnnscale.Graph and homogeneous graphs of "
         "torch_geometric (Data) and DGL"
     )
 

@@ -11,8 +11,18 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.core import ConfigError, GraphError, Pipeline, arrays, nearest, usable_cores
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    Pipeline,
+    arrays,
+    listed_numbers,
+    nearest,
+    shown,
+    usable_cores,
+)
 from gnnscale.dataset.checks import check_ids
+from gnnscale.dataset.given import as_array
 from gnnscale.graph import Graph
 from gnnscale.loader.batch_format import FORMATS, Sampling
 from gnnscale.loader.data import EdgeUse, read_data
@@ -138,8 +148,9 @@ class NeighborLoader(IterableDataset[Any]):
     ) -> None:
         if isinstance(num_neighbors, Mapping):
             raise ConfigError("num_neighbors: a dictionary, allowed is a list: one type of edges")
-        fanouts = [int(number) for number in num_neighbors]
+        fanouts = listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
         prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        _check_minimum(0, num_workers=num_workers)
         if num_threads is None:
             num_threads = max(1, usable_cores() // max(1, num_workers))
         if output_format not in FORMATS:
@@ -150,7 +161,7 @@ class NeighborLoader(IterableDataset[Any]):
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
         )
         seed = _drawn_seed(seed, generator)
-        _check_minimum(0, num_workers=num_workers, seed=seed)
+        _check_minimum(0, seed=seed)
         sampling = Sampling(
             fanouts=fanouts,
             replace=replace,
@@ -235,7 +246,11 @@ def _can_pin(pin_memory: bool) -> bool:
 def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.Int64Array]:
     """Return the seeds, in the graph's type of ids, and the ``input_id`` of each."""
     num_vertices = graph.num_vertices
-    nodes = np.arange(num_vertices) if input_nodes is None else np.asarray(input_nodes)
+    nodes = np.arange(num_vertices)
+    if input_nodes is not None:
+        nodes = as_array(input_nodes, "input_nodes")
+        if not nodes.size and nodes.ndim == 1:  # an empty list is float64 to NumPy
+            nodes = nodes.astype(np.int64)
     if nodes.ndim != 1:
         raise GraphError(f"input_nodes are {list(nodes.shape)}, allowed is one axis")
     if nodes.dtype == np.bool_:
@@ -283,9 +298,11 @@ def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[
             raise ConfigError(f"{name}={value!r}: there is no such argument{nearest(name, known)}")
 
 
-def _check_minimum(minimum: int, **values: int) -> None:
-    """Refuse numbers below ``minimum``."""
+def _check_minimum(minimum: int, **values: Any) -> None:
+    """Refuse what is no whole number, and numbers below ``minimum``."""
     for name, value in values.items():
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+            raise ConfigError(f"{name}={shown(value)}: expected a whole number")
         if value < minimum:
             raise ConfigError(f"{name}={value}: must be at least {minimum}")
 

@@ -228,7 +228,10 @@ def labelled_vertices(graph: Labelled, split: str, *, what: str = "vertices") ->
     if not graph.num_classes:
         raise GraphError(f"{graph.name}: has no labels, which {split} {what} need")
     if not len(vertices):
-        raise GraphError(f"{graph.name}: has no {split} {what}")
+        raise GraphError(
+            f"{graph.name}: has no {split} {what}; masks such as train_mask name them, or "
+            "dataset.split=random of files"
+        )
     if not len(known):
         raise GraphError(f"{graph.name}: none of the {len(vertices)} {split} {what} has a label")
     if len(known) < len(vertices):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnnscale import api
-from gnnscale.api.training import as_dataset
+from gnnscale.api.training import as_dataset, as_graph
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
@@ -74,13 +74,73 @@ def test_graphs_of_other_libraries(graph: Graph) -> None:
 
 
 def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
-    for given in (np.zeros(3), None, 5):
+    for given in (np.zeros(3), None, 5, {"x": 1}):
         with pytest.raises(ConfigError, match=r"graph=.*must be a gnnscale\.Graph"):
             as_dataset(given)
+    networkx = pytest.importorskip("networkx")
+    with pytest.raises(
+        ConfigError, match=r"networkx\.Graph; torch_geometric\.utils\.from_networkx"
+    ):
+        as_dataset(networkx.path_graph(3))
     with pytest.raises(ConfigError, match="must be what load_input_graph returns"):
         as_dataset(api.platform_metadata("cpu"))
     with pytest.raises(GraphError, match="none"):
         as_dataset(tmp_path / "none").config.open()
+
+
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+def masks(**parts: int) -> dict[str, torch.Tensor]:
+    """Return masks over three vertices, of one vertex each; of no vertex for -1."""
+    return {f"{name}_mask": torch.arange(3) == vertex for name, vertex in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("parts", "missing"),
+    [
+        ({"train": 0, "test": 1}, ["data.val_mask"]),
+        ({"train": 0, "val": 1}, ["data.test_mask"]),
+        ({"train": 0, "val": -1, "test": 1}, ["data.val_mask"]),
+        ({"train": 0}, ["data.val_mask", "data.test_mask"]),
+        ({"val": 0, "test": 2}, ["data.train_mask"]),
+    ],
+)
+def test_a_missing_part_of_a_split_is_named_as_the_data_name_it(
+    parts: dict[str, int], missing: list[str]
+) -> None:
+    data = pytest.importorskip("torch_geometric.data")
+    given = data.Data(x=torch.eye(3), edge_index=EDGES, y=torch.arange(3), **masks(**parts))
+    message = f"^graph: {' and '.join(missing)} is missing or names no vertex; .*RandomNodeSplit"
+    with pytest.raises(GraphError, match=message):
+        as_dataset(given)
+
+
+def test_a_missing_part_of_a_split_of_other_sources() -> None:
+    dgl = pytest.importorskip("dgl")
+    other = dgl.graph((EDGES[0], EDGES[1]))
+    other.ndata.update({"feat": torch.eye(3), "label": torch.arange(3), **masks(train=0, test=1)})
+    with pytest.raises(GraphError, match=r"^graph: ndata\['val_mask'\] is missing or names no"):
+        as_dataset(other)
+    arrays = from_arrays(tuple(EDGES), torch.eye(3), [0, 1, 1], train_idx=[0], valid_idx=[1])
+    with pytest.raises(
+        GraphError, match=r"^graph: test_idx is missing or names no vertex; .*split"
+    ):
+        as_dataset(arrays)
+    edges = from_arrays(
+        tuple(EDGES), torch.eye(3), edge_labels=[0, 1, 1], edge_split=([0], None, [1])
+    )
+    with pytest.raises(GraphError, match=r"^graph: edge_split\[1\] is missing or names no edge;"):
+        as_dataset(edges)
+
+
+def test_a_graph_to_predict_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    data = pytest.importorskip("torch_geometric.data")
+    given = data.Data(x=torch.tensor([[1, 1e6]] * 3), edge_index=EDGES)
+    as_graph(given)
+    assert not caplog.messages
+    as_dataset(given)
+    assert "feature 1 reaches 1e+06, and most only 1" in caplog.text
 
 
 def test_what_edges_carry_decides_the_store() -> None:

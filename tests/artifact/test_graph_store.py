@@ -112,7 +112,6 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (tiny(test_idx=None), "/test_idx.npy: the split is empty"),
         (tiny(train_idx=[3], test_idx=[1, 2]), "/train_idx.npy: vertex 3 has no label"),
         (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
         (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),

@@ -1,5 +1,9 @@
+import logging
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -275,7 +279,27 @@ def test_from_dgl():
         ({"edges": ([2**70], [0])}, "graph: edge sources: vertex ids are object"),
         ({"edges": ([[0], [0, 1]], DST)}, "graph: edge sources: not an array"),
         ({"edges": (SRC.astype(np.uint64) + 2**63, DST)}, "vertex id 9223372036854775810 is out"),
-        ({"features": X.astype(np.float64) * 1e300}, "feature 1 of vertex 0 is inf"),
+        (
+            {"features": X.astype(np.float64) * 1e300},
+            r"feature 1 of vertex 0 is 1e\+300, float32 cannot hold it$",
+        ),
+        ({"features": X + np.float32(np.inf)}, "feature 0 of vertex 0 is inf, features must be f"),
+        ({"features": np.ma.masked_greater(X, 3)}, "masked array that hides 2 of 6 values"),
+        ({"features": [*map(np.ma.masked_less, X, [1] * 3)]}, "masked array that hides 1 of 2 val"),
+        ({"features": scipy.sparse.eye(3)}, r"features: scipy\.\w+, expected an array, .* toarray"),
+        ({"features": {"x": X}}, "features: dict, expected an array, a tensor or a list"),
+        ({"labels": np.ma.masked_equal([0, 1, 2], 2)}, "labels: a masked array that hides 1 of 3"),
+        ({"labels": {0: 1}}, "labels: dict, expected an array, a tensor or a list"),
+        ({"edges": scipy.sparse.eye(3).tocsr()}, r"edges: scipy\.\w+; from_arrays\(\(m.row, m.col"),
+        ({"edges": {0: [1], 1: [2]}}, r"edges: dict; expected \(src, dst\)"),
+        ({"edges": None}, r"edges: NoneType; expected \(src, dst\)"),
+        ({"edges": 5}, r"edges: int; expected \(src, dst\)"),
+        ({"edges": np.array(5)}, "edges have 1 rows, allowed are 2"),
+        (
+            {"edge_labels": [1] * 4, "edge_split": {0: 1}},
+            "edge_split: dict, expected .train, valid",
+        ),
+        ({"train_idx": {0, 1}}, "train split: set, expected an array, a tensor or a list"),
         ({"features": X.astype(np.int64)}, "features are int64"),
         ({"features": X.astype(">f4")}, "features are >f4"),
         ({"features": X[:, 0]}, "features are \\[3\\]"),
@@ -304,11 +328,15 @@ def test_from_dgl():
         ({"train_idx": [0], "test_idx": [2, 0]}, "overlapping splits, vertex 0 of the test split"),
         ({"edge_weights": [1, 2]}, "edge weights: 2 weights for 4 edges"),
         ({"edge_weights": [1, 2, -0.5, 1]}, "edge weights: weight -0.5 of edge 2, allowed are"),
-        ({"edge_weights": [1, 1, 1, 1e39]}, r"edge weights: weight 1e\+39 of edge 3"),
+        ({"edge_weights": [1, 1, 1, 1e39]}, r"weight 1e\+39 of edge 3, .* that float32 holds"),
         ({"edge_weights": np.ones((4, 1))}, r"edge weights: float64\[4, 1\] has 2 axes"),
         ({"edge_weights": [True] * 4}, "edge weights: bool"),
         ({"edge_features": EDGE_FEATURES[1:]}, "graph: 3 rows of features for 4 edges"),
         ({"edge_features": EDGE_FEATURES[:, :0]}, "edge features: 0 features, allowed are 1 to"),
+        (
+            {"edge_features": EDGE_FEATURES.astype(np.float64) * 1e300},
+            r"feature 0 of edge 0 is 5e\+300, float32 cann",
+        ),
         ({"edge_features": EDGE_FEATURES * np.nan}, "graph: feature 0 of edge 0 is nan, features"),
         ({"edge_features": EDGE_FEATURES[None]}, r"features of edges: float32\[1, 4, 2\] has 3 ax"),
         ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
@@ -332,6 +360,81 @@ def test_bad_input(arguments, message):
         from_arrays(**({"edges": (SRC, DST), "features": X} | arguments))
     assert str(error.value).startswith("graph: ")
     assert str(error.value).isprintable()
+
+
+def test_an_array_that_hides_no_value_is_an_array():
+    graph = from_arrays((SRC, DST), np.ma.masked_greater(X, 9), np.ma.masked_less([0, 1, 1], 0))
+    np.testing.assert_array_equal(graph.features, X)
+    assert graph.labels.tolist() == [0, 1, 1]
+
+
+WIDE = np.array([[1, 2e5], [2, -1e5], [3, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": WIDE}, "graph: features: feature 1 reaches 2e+05, and most only 3;"),
+        ({"features": torch.from_numpy(WIDE).bfloat16()}, "features: feature 1 reaches 2e+05"),
+        ({"features": np.full((3, 2), 3e38)}, "graph: features: features reach 3e+38; sums and"),
+        ({"features": torch.full((3, 2), -3e38).bfloat16()}, "e+38; sums and squares"),
+        ({"edge_features": EDGE_FEATURES[:, :1] * 1e5}, "edge features: feature 0 reaches 8e+05"),
+    ],
+)
+def test_features_that_hide_others_are_warned_of(caplog: Any, arguments: Any, message: str) -> None:
+    given = {"edges": (SRC, DST), "features": X} | arguments
+    from_arrays(**given)
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert message in warnings[0]
+    caplog.clear()
+    from_arrays(**given, advises=False)
+    from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES)
+    assert not [each for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def others() -> dict[str, Any]:
+    """Objects of other libraries that are no homogeneous graph of the expected one."""
+    networkx = pytest.importorskip("networkx")
+    geometric = pytest.importorskip("torch_geometric")
+    dgl = pytest.importorskip("dgl")
+    edges = torch.from_numpy(np.stack([SRC, DST]))
+    return {
+        "networkx.Graph; torch_geometric.utils.from_networkx and dgl": networkx.path_graph(3),
+        "dict; ": {"x": 1},
+        "NoneType; ": None,
+        "scipy.csr_matrix; from_arrays((m.row, m.col), features)": scipy.sparse.csr_matrix(X),
+        "gnnscale.Graph; it needs no conversion; ": from_arrays((SRC, DST), X),
+        "numpy.ndarray; ": X,
+        "torch_geometric.KarateClub; dataset[0] is its": geometric.datasets.KarateClub(),
+        "torch_geometric.Data; from_pyg takes it; ": geometric.data.Data(edge_index=edges),
+        "dgl.DGLGraph; from_dgl takes it; ": dgl.graph((edges[0], edges[1])),
+        "dgl.DGLBlock; graphs of several types": dgl.to_block(dgl.graph((edges[0], edges[1]))),
+    }
+
+
+def test_objects_of_other_libraries():
+    for kind, value in others().items():
+        for convert in (from_pyg, from_dgl):
+            if kind.startswith("dgl" if convert is from_dgl else "torch_geometric.Data"):
+                continue
+            with pytest.raises(GraphError) as error:
+                convert(value, name="mine")
+            assert str(error.value).startswith(f"mine: {kind}"), convert
+
+
+def test_a_class_of_the_users_is_what_it_inherits_from():
+    geometric = pytest.importorskip("torch_geometric.data")
+
+    class Own(geometric.Data):
+        pass
+
+    graph = from_pyg(Own(x=torch.from_numpy(X), edge_index=torch.from_numpy(np.stack([SRC, DST]))))
+    assert graph.num_edges == 4
+    sparse = Own(x=torch.from_numpy(X), adj_t=torch.eye(3).to_sparse())
+    with pytest.raises(
+        GraphError, match="has no edge_index; it has adj_t: leave out the transform"
+    ):
+        from_pyg(sparse)
 
 
 @pytest.mark.parametrize(

@@ -310,6 +310,11 @@ def test_dgls_form_has_the_names_and_ids_of_its_source(dgl: Any, graph: Graph) -
     [
         ({"num_neighbors": []}, r"num_neighbors=\[\]: allowed is a positive number, or -1"),
         ({"num_neighbors": {("a", "b", "c"): [2]}}, "a dictionary, allowed is a list"),
+        ({"num_neighbors": 5}, r"num_neighbors=5: expected a list .*; \[5\] is one of one number$"),
+        ({"num_neighbors": "15,10"}, "num_neighbors=15,10: expected a list of whole numbers"),
+        ({"num_neighbors": [5.5]}, r"num_neighbors=\[5.5\]: expected a list of whole numbers"),
+        ({"num_neighbors": None}, "num_neighbors=None: expected a list of whole numbers"),
+        ({"batch_size": "64"}, "batch_size=64: expected a whole number"),
         ({"batch_size": 0}, "batch_size=0: must be at least 1"),
         ({"num_workers": -1}, "num_workers=-1: must be at least 0"),
         ({"prefetch_factor": 0}, "prefetch_factor=0: must be at least 1"),
@@ -345,6 +350,9 @@ def test_arguments_of_pyg_that_mean_the_same_are_taken(graph: Graph) -> None:
         ([4, 5, 4], "input_nodes names vertex 4 more than once"),
         ([[1, 2]], r"input_nodes are \[1, 2\], allowed is one axis"),
         ([True] * 7, "input_nodes is a mask over 7 vertices, the graph has 300"),
+        ({1, 2}, "input_nodes: set, expected an array, a tensor or a list"),
+        (("paper", [1, 2]), "input_nodes: not an array"),
+        (np.ma.masked_equal([1, 2], 2), "input_nodes: a masked array that hides 1 of 2 values"),
     ],
 )
 def test_seeds_that_are_refused(graph: Graph, input_nodes: Any, message: str) -> None:
@@ -352,15 +360,22 @@ def test_seeds_that_are_refused(graph: Graph, input_nodes: Any, message: str) ->
         NeighborLoader(graph, [2], input_nodes)
 
 
+@pytest.mark.parametrize("no_vertex", [[], (), np.array([]), torch.tensor([]), [False] * 300])
+def test_no_seed_is_no_batch(graph: Graph, no_vertex: Any) -> None:
+    loader = NeighborLoader(graph, [2], no_vertex)
+    assert len(loader) == 0
+    assert list(loader) == []
+
+
 def test_data_that_is_refused(graph: Graph) -> None:
     negative = as_data(graph, edge_attr=torch.full((graph.num_edges, 1), -1.0))
     two = {"x": torch.zeros(2, 2)}
     for data, weights, message in (
-        (HeteroData(), None, "data is a HeteroData, allowed are"),
+        (HeteroData(), None, "data is a torch_geometric.HeteroData; graphs of several"),
         (Data(**two), None, "data has no edge_index"),
         (negative, "w", "weights 'w' of data: allowed is 'edge_attr'"),
         (graph, "w", "weights 'w' of graph: allowed is none"),
-        (negative, "edge_attr", r"weight -1.0 of edge 0, allowed are finite numbers"),
+        (negative, "edge_attr", r"weight -1.0 of edge 0, allowed are numbers from 0"),
         (as_data(graph, title=["a"] * 300), None, "'title' is a list, allowed are tensors"),
         (Data(edge_index=torch.tensor([[9], [0]]), **two), None, "sources: vertex id 9 is out of"),
     ):

@@ -30,15 +30,17 @@ def write_features(
     shape: tuple[int, int],  # number of vertices, number of features
     encoding: FeatureEncoding,  # how rows are stored
     source: object,  # named in errors
-) -> ArrayEntry:
-    """Write the feature rows of all vertices in order, and return the entry of ``meta.json``.
+) -> tuple[ArrayEntry, float]:
+    """Write the feature rows of all vertices in order.
+
+    Return the entry of ``meta.json``, and the largest magnitude of the published numbers.
 
     Raises:
         ConfigError: the type that the user chose cannot hold a value.
         GraphError: too few or too many rows, rows of another length, or values that are not finite.
     """
     num_vertices, num_features = shape
-    first = 0
+    first, largest = 0, 0.0
     with (
         NpyWriter(
             path, FEATURE_DTYPES[encoding.dtype], (row_length(encoding.dtype, num_features),)
@@ -55,13 +57,13 @@ def write_features(
                 raise GraphError(
                     f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
                 )
-            checks.check_features(rows, first, source)
+            largest = max(largest, checks.check_features(rows, first, source))
             writer.append(_encoded(rows, encoding, first, source))
             first += len(rows)
             advance(len(rows))
         if first != num_vertices:
             raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
-        return writer.close()
+        return writer.close(), largest
 
 
 def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:

@@ -11,10 +11,8 @@ from gnnscale.artifact.files import check_space
 from gnnscale.artifact.graph_store import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS
 from gnnscale.core import Array, GraphError, track
 from gnnscale.dataset import checks
-from gnnscale.dataset.storage.scaling import Scaling, Spread
+from gnnscale.dataset.storage.scaling import MAGNITUDE_OF_LAYERS, Scaling, Spread
 
-#: Magnitude of the rows that layers compute, which features of edges are added to or stand beside.
-_OF_LAYERS = 1.0
 _SCALED = "scaled.npy"
 
 
@@ -32,7 +30,7 @@ class PublishedEdges:
         self.num_edges = 0  #: written so far
         self.num_features = 0
         self.source = source
-        self.spread = Spread((_OF_LAYERS,))  #: of the features
+        self.spread = Spread((MAGNITUDE_OF_LAYERS,))  #: of the features
         self._folder = folder
         self._num_zeros = 0
         if first is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,12 +16,17 @@ from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_FEATURES, read_meta
 from gnnscale.core import Array, Float32Array, GraphError, IntArray
 from gnnscale.graph import Graph
 
+_LOG = logging.getLogger(__name__)
 #: Rows that are read at once take about so many bytes.
 _SLICE_BYTES = 16 << 20
 #: Rows that are looked at for columns of larger numbers.
-_SAMPLED_ROWS = 1 << 16
+SAMPLED_ROWS = 1 << 16
 #: Beside columns of so much larger numbers, others count for little.
 _WIDE = 100
+#: float32 holds no square of larger numbers, nor sums of many.
+_LARGE = 1e18
+#: Magnitude of the rows that layers compute, which features of edges are added to or stand beside.
+MAGNITUDE_OF_LAYERS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +95,7 @@ class Spread:
     def __init__(self, others: Sequence[float] = ()) -> None:
         self._others = others
         self._max: Float32Array | None = None  # ``[num_features]`` of magnitudes
-        self._left = _SAMPLED_ROWS
+        self._left = SAMPLED_ROWS
 
     def watching(self, chunks: Iterable[Array]) -> Iterator[Array]:
         """Yield ``chunks`` of rows as they are, and look at the first of them."""
@@ -115,6 +121,34 @@ class Spread:
         column, usual = int(self._max.argmax()), float(np.sort(found)[(len(found) - 1) // 2])
         largest = float(self._max[column])
         return (column, largest, usual) if largest >= _WIDE * usual else None
+
+
+def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], cure: str) -> None:
+    """Warn of a column of features that is far larger than others.
+
+    Args:
+        spread: of the features.
+        source: the features, in the warning.
+        names: return the name of a column.
+        cure: a sentence that says how to scale them.
+    """
+    if spread.widest is None:
+        return
+    column, largest, usual = spread.widest
+    _LOG.warning(
+        "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
+        *(source, names(column), largest, usual, cure),
+    )
+
+
+def warn_of_large(largest: float, source: object) -> None:
+    """Warn of features whose sums and squares overflow float32, by their largest magnitude."""
+    if largest > _LARGE:
+        _LOG.warning(
+            "%s: features reach %.3g; sums and squares of numbers above %.0e overflow float32, and "
+            "the loss becomes NaN. Scale them, or replace the number that stands for unknown",
+            *(source, largest, _LARGE),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

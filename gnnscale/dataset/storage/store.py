@@ -23,13 +23,14 @@ from gnnscale.dataset.storage import edge_spool, raw_files
 from gnnscale.dataset.storage.feature_rows import FeatureEncoding, write_features
 from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.published_edges import PublishedEdges
-from gnnscale.dataset.storage.scaling import Scaling, Spread
+from gnnscale.dataset.storage.scaling import Scaling, Spread, warn_of_large, warn_of_spread
 from gnnscale.dataset.storage.sorted_lists import write_topology
 
 _LOG = logging.getLogger(__name__)
 
 
 SPLITS = ("train", "valid", "test")
+_CURE = "For training, dataset.standardize=true scales all alike"
 _FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
 
 
@@ -191,15 +192,11 @@ class StoreWriter:
 
     def _warn_of(self, spread: Spread, source: object, columns: str) -> None:
         """Warn of a column of features that is far larger than others; ``columns`` are a note."""
-        if spread.widest is None or not self._advises:
-            return
-        column, largest, usual = spread.widest
-        name = self._name_of(column, columns)
-        _LOG.warning(
-            "%s: feature %s%s reaches %.3g, and most only %.3g; a model learns little of these. "
-            "For training, dataset.standardize=true scales all alike",
-            *(source, name, " of edges" if columns == "edge_columns" else "", largest, usual),
-        )
+        if self._advises:
+            of_edges = " of edges" if columns == "edge_columns" else ""
+            warn_of_spread(
+                spread, source, lambda column: self._name_of(column, columns) + of_edges, _CURE
+            )
 
     def set_featureless(self, *, source: object) -> None:
         """Let vertices have no features: rows of length 0.
@@ -272,9 +269,12 @@ class StoreWriter:
         check_space(what, self.path, disk=num_bytes)
         shape = (self.num_vertices, num_features)
         self._num_features = num_features
-        return write_features(
+        entry, largest = write_features(
             self.path / name, chunks, shape=shape, encoding=encoding, source=source
         )
+        if self._advises and name == _FEATURES and not encoding.normalize:
+            warn_of_large(largest, source)
+        return entry
 
     def set_labels(
         self,

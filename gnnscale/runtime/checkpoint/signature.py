@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from gnnscale.model.losses import label_kind
 from gnnscale.options.file import read_regular
 from gnnscale.runtime.checkpoint import SIGNATURE
 
+_LOG = logging.getLogger(__name__)
 _LABELS = Literal["classes", "multilabel", "regression"]
 #: Names of columns and of classes take at most 1 MiB each.
 _MAX_BYTES = 16 << 20
@@ -184,6 +186,7 @@ class Signature:
                 f"dataset: {_placed(graph)} has {num_features} features, and the run was trained "
                 f"on {self.num_features} of {self.graph}"
             )
+        _warn_without_names(graph, columns, self.graph, self.columns)
         return places
 
     def _places_of_edges(self, graph: Graph) -> Int64Array | None:
@@ -200,6 +203,7 @@ class Signature:
                 f"dataset: {_placed(graph)} has {num_features} features of each edge, and "
                 f"the run was trained on {self.num_edge_features} of {self.graph}{advice}"
             )
+        _warn_without_names(graph, columns, self.graph, self.edge_columns, of=" of edges")
         return places
 
 
@@ -209,6 +213,32 @@ def _placed(graph: Graph) -> str:
         return f"the given {graph.name}"
     made_of = read_meta(graph.path).entries.get("source") or graph.path
     return f"{graph.name} ({one_line(made_of, _MAX_PLACE)})"
+
+
+def _warn_without_names(
+    graph: Graph,
+    found: tuple[Column, ...] | None,
+    trained_on: str,
+    trained: tuple[Column, ...] | None,
+    *,
+    of: str = "",
+) -> None:
+    """Warn that features of one of two graphs have no names, so that their order is not checked.
+
+    Args:
+        graph: that is predicted.
+        found: its columns of features ``of`` edges.
+        trained_on: name of the graph that the run was trained on.
+        trained: the columns of that graph.
+    """
+    if (found is None) == (trained is None):
+        return
+    named, columns = (trained_on, trained) if found is None else (graph.name, found)
+    unnamed = trained_on if found is not None else graph.name
+    _LOG.warning(
+        "dataset: features%s of %s have no names, and those of %s do: their order must be %s",
+        *(of, unnamed, named, _listed(each.name for each in columns or ())),
+    )
 
 
 def _check_scaling(name: str, found: Scaling | None, own: Scaling | None, arranged: bool) -> None:

@@ -114,9 +114,26 @@ def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch
         replace(run, scaling=Scaling(mean=[1.0], deviation=[1.0]))
 
 
-def test_columns_without_names_count() -> None:
-    """What was trained on arrays is applied to a table, and the other way round."""
-    replace(TRAINED, columns=None).fitted(graph_of(4, np.zeros(3, np.int64)))
+def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
+    """What was trained on arrays is applied to a table, and the other way round, with a warning."""
+    graph = graph_of(4, np.zeros(3, np.int64))
+    replace(TRAINED, columns=None).fitted(graph)
+    assert not caplog.messages
+    TRAINED.fitted(graph)
+    assert caplog.messages == [
+        f"dataset: features of {graph.name} have no names, and those of mine do: their order must "
+        "be age,text"
+    ]
+
+
+def test_a_table_beside_a_run_without_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = table_graph(tmp_path / "new", THIS_MONTH)
+    replace(TRAINED, columns=None, num_features=table.num_features).fitted(table)
+    assert caplog.messages[-1] == (
+        "dataset: features of mine have no names, and those of new do: their order must be city,age"
+    )
 
 
 OF_EDGES = (Column(name="amount", width=1), Column(name="age", width=1))
