@@ -16,6 +16,7 @@ _SPARE_CLASSES = 1024
 _SLICE_IDS = 1 << 18
 #: Vertices that a file of any size may have, beyond one for each of its bytes.
 _SPARE_VERTICES = 1 << 20
+_LARGEST = float(np.finfo(np.float32).max)
 _KEY = re.compile(r"[0-9]{1,18}")
 
 
@@ -99,7 +100,8 @@ def not_finite(value: Any, dtype: str = "float32") -> str:
     """Return a number, and why it is no feature: not finite, or not in the type it is stored in."""
     if np.isfinite(value):
         return f"{value}, {dtype} cannot hold it"
-    return f"{value}, features must be finite"
+    limit = f", and at most {_LARGEST:.2g}" if np.isinf(value) else ""
+    return f"{value}, features must be finite{limit}"
 
 
 def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Array:
@@ -268,7 +270,10 @@ def check_split(
     num_seen = 0
     for name, ids in split.items():
         if not ids.size:
-            raise GraphError(f"{source}: the {name} split is empty")
+            raise GraphError(
+                f"{source}: the {name} split is empty; training needs all three parts, and "
+                "dataset.split=random draws them"
+            )
         check_ids(ids, num_vertices, f"{source}: {name} split", of)
         for part in _slices(ids):
             if seen[part].any():

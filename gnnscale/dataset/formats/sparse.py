@@ -26,11 +26,18 @@ def check_csr(indptr: Array, num_indices: int, source: object) -> None:
     """Raise GraphError unless ``indptr`` are offsets into ``num_indices`` entries."""
     if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
         raise GraphError(f"{source}: indptr is {indptr.dtype}{list(indptr.shape)}, not offsets")
-    # Compared, not subtracted: a difference of unsigned numbers is never negative.
-    if indptr[0] != 0 or indptr[-1] != num_indices or (indptr[1:] < indptr[:-1]).any():
+    if indptr[0] != 0 or indptr[-1] != num_indices:
         raise GraphError(
-            f"{source}: indptr must rise from 0 to {num_indices}, the number of indices; "
-            f"it goes from {indptr[0]} to {indptr[-1]}"
+            f"{source}: indptr goes from {indptr[0]} to {indptr[-1]}, expected from 0 to "
+            f"{num_indices}, the number of indices"
+        )
+    # Compared, not subtracted: a difference of unsigned numbers is never negative.
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        place = int(falls.argmax())
+        raise GraphError(
+            f"{source}: indptr[{place + 1}] is {indptr[place + 1]}, below indptr[{place}] = "
+            f"{indptr[place]}; expected offsets that rise from 0 to {num_indices}"
         )
 
 

@@ -1,7 +1,9 @@
 """Comma- or space-separated numbers in streams, parsed by Arrow block by block."""
 
+import codecs
 import gzip
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.core import Array, GraphError, one_line, shown
 
 _BLOCK_BYTES = 16 << 20
+_BLANKS = " \t"
 #: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
 _HEAD_BYTES = 4 << 20
 #: What text in a .gz may have beyond its size times a ratio.
@@ -27,7 +30,7 @@ def csv_columns(
     types: Sequence[str],  # NumPy type of each column; columns after these are left out
     *,
     source: object,  # named in errors
-    delimiter: str = ",",  # one character
+    delimiter: str = ",",  # one character; after a blank or a tab, any run of both separates too
     skip_lines: int = 0,  # lines at the start that are not data
     ratio: int = 20,  # max bytes from one byte of a .gz, beyond 64 MiB
     block_bytes: int = _BLOCK_BYTES,  # text that is in memory at a time
@@ -82,7 +85,20 @@ def head_lines(file: Path, *, source: object) -> list[str]:
         raise GraphError(f"{source}: empty")
     if not whole:
         raise GraphError(f"{source}: line 1 is longer than {_HEAD_BYTES} bytes")
-    return whole.decode("utf-8", "replace").splitlines()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise GraphError(f"{source}: is UTF-16; save the file as UTF-8")
+    lines = whole.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    refuse_lone_cr(lines[0], 1, source)
+    return [line.removesuffix("\r") for line in lines]
+
+
+def refuse_lone_cr(line: str, number: int, source: object) -> None:
+    """Raise GraphError if line ``number`` has a CR before its end, as old Macintoshes end lines."""
+    if "\r" in line.removesuffix("\r"):
+        raise GraphError(
+            f"{source}: line {number} has a CR without LF, and lines that end in CR alone are not "
+            "read; save the file with LF, or with CR LF"
+        )
 
 
 def num_columns(file: Path, *, source: object) -> int:
@@ -162,13 +178,24 @@ def _names(
 ) -> list[str]:
     text = block.lstrip(b"\r\n")
     line += block[: len(block) - len(text)].count(b"\n")
-    count = text[: text.find(b"\n") + 1 or len(text)].count(delimiter.encode()) + 1
+    first = text[: text.find(b"\n") + 1 or len(text)]
+    refuse_lone_cr(first.removesuffix(b"\n").decode("utf-8", "replace"), line, source)
+    count = first.count(delimiter.encode()) + 1
+    if delimiter in _BLANKS:
+        count = max(count, len(first.split()))
     if not len(types) <= count <= MAX_FEATURES:
         raise GraphError(
             f"{source}: line {line} has {count} columns and cannot be read as "
             f"{'/'.join(sorted(set(types)))}; allowed are {len(types)} to {MAX_FEATURES}"
         )
     return [f"f{column}" for column in range(count)]
+
+
+def _first_fields(text: bytes, count: int) -> bytes:
+    """Return the first ``count`` fields of each line, which runs of blanks and tabs separate."""
+    field = rb"[ \t]*([^ \t\r\n]+)"
+    found = rb"\t".join(rb"\%d" % number for number in range(1, count + 1))
+    return re.sub(rb"(?m)^" + rb"[ \t]".join([field] * count) + rb"(?=\s|\Z).*$", found, text)
 
 
 def _parsed(
@@ -182,14 +209,22 @@ def _parsed(
     # An empty cell is an error, not a zero; NaN is for the checks to judge.
     convert = csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
 
-    def parse(text: bytes) -> list[Array]:
+    def strict(text: bytes, mark: str, columns: list[str]) -> list[Array]:
         table = csv.read_csv(
             io.BytesIO(text),
-            read_options=csv.ReadOptions(block_size=len(text) + 1, column_names=names),
-            parse_options=csv.ParseOptions(delimiter=delimiter),
+            read_options=csv.ReadOptions(block_size=len(text) + 1, column_names=columns),
+            parse_options=csv.ParseOptions(delimiter=mark),
             convert_options=convert,
         )
         return [column.to_numpy() for column in table.columns]
+
+    def parse(text: bytes) -> list[Array]:
+        if delimiter not in _BLANKS:
+            return strict(text, delimiter, names)
+        try:
+            return strict(text, delimiter, names)
+        except Exception:  # of Arrow, which takes one character for a delimiter
+            return strict(_first_fields(text, len(types)), "\t", used)
 
     try:
         return parse(block)

@@ -255,11 +255,16 @@ def _part(
             f"{arrays.path}: has no {' or '.join(names)}; dataset.split=random draws a split"
         )
     values = arrays.vector(name, kinds="b" if name.endswith("mask") else "iu")
-    if not name.endswith("mask"):
-        return values
-    if len(values) != length:
-        raise GraphError(f"{arrays.source(name)}: {len(values)} entries for {entries}")
-    return np.flatnonzero(values)
+    if name.endswith("mask"):
+        if len(values) != length:
+            raise GraphError(f"{arrays.source(name)}: {len(values)} entries for {entries}")
+        values = np.flatnonzero(values)
+    if not len(values):
+        raise GraphError(
+            f"{arrays.source(name)}: the split is empty; training needs all three parts, and "
+            "dataset.split=random draws them"
+        )
+    return values
 
 
 def _stored(dtype: np.dtype[Any]) -> str:

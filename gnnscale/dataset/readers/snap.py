@@ -1,6 +1,7 @@
 """SNAP edge lists (Leskovec & Krevl, 2014): text, one edge a line, ids with gaps."""
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,19 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array
-from gnnscale.dataset.formats.text import csv_columns, head_lines
+from gnnscale.dataset.formats.text import csv_columns, head_lines, refuse_lone_cr
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
 
 _LOG = logging.getLogger(__name__)
+_COMMA = re.compile(r"\s*[+-]?\d+\s*,")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snap(Structure):
     """File ``<name>.txt`` or ``<name>.txt.gz``; lines at its start that begin with # are skipped.
 
-    Ids keep their order but lose their gaps: vertex ``i`` is the ``i``-th smallest id. The file
-    is read twice, first for the ids.
+    Runs of blanks and tabs separate the ids, or a comma. Ids keep their order but lose their gaps:
+    vertex ``i`` is the ``i``-th smallest id. The file is read twice, first for the ids.
     """
 
     def read_edges(self, writer: StoreWriter) -> None:
@@ -47,7 +49,7 @@ class Snap(Structure):
 
     def _log_columns(self, file: Path) -> None:
         edge, delimiter, _ = _first_edge(file)
-        if edge.strip().count(delimiter) > 1:
+        if len(edge.split("," if delimiter == "," else None)) > 2:
             _LOG.info("%s: columns after the first two are not read", file)
 
 
@@ -66,9 +68,11 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
     )
     if num_comments == len(lines):
         raise GraphError(f"{file}: has no edges")
+    for number, line in enumerate(lines[: num_comments + 1], 1):
+        refuse_lone_cr(line, number, file)
     edge = lines[num_comments]
-    delimiter = next((mark for mark in "\t ," if mark in edge.strip()), "\t")
-    return edge, delimiter, num_comments
+    delimiter = " " if " " in edge.strip() and "\t" not in edge.strip() else "\t"
+    return edge, "," if _COMMA.match(edge) else delimiter, num_comments
 
 
 def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:

@@ -22,15 +22,17 @@ from gnnscale.dataset.tables.labels import (
     LABEL_KINDS,
     UNLABELLED,
     LabelColumn,
-    SplitColumn,
     csv_label_type,
 )
+from gnnscale.dataset.tables.roles import default_features, find_split, log_features
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 
 _LOG = logging.getLogger(__name__)
 #: Name of the column of weights that may be missing.
 _WEIGHT = "weight"
+#: Name of the column of the split, which masks may replace.
+_SPLIT = "split"
 #: Bytes a vertex, beside its id: label, part of the split, in-degree, where its list begins.
 _VERTEX_BYTES = 48
 #: And of a table of ids, at most; texts come on top.
@@ -86,7 +88,7 @@ class Tables(base.Dataset):
     id_type: str = "auto"
     label: str | None = field(default="label", metadata=names("text"))
     label_kind: str = "auto"
-    split_column: str = field(default="split", metadata=names("text"))
+    split_column: str = field(default=_SPLIT, metadata=names("text"))
     unlabelled: str = "refuse"
     features: list[str] | None = field(default=None, metadata=names("text"))
     categories: list[str] | None = field(default=None, metadata=names("text"))
@@ -97,7 +99,7 @@ class Tables(base.Dataset):
     edge_categories: list[str] | None = field(default=None, metadata=names("text"))
     edge_label: str | None = field(default=None, metadata=names("text"))
     edge_label_kind: str = "auto"
-    edge_split_column: str = field(default="split", metadata=names("text"))
+    edge_split_column: str = field(default=_SPLIT, metadata=names("text"))
     edge_split_by: str = "pair"
     delimiter: str = ","
 
@@ -246,7 +248,7 @@ class Tables(base.Dataset):
         read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
         unread = [name for name in table.names if name not in read]
         if unread:
-            listed = ", ".join(map(shown, unread))
+            listed = ", ".join(shown(name or "''") for name in unread)
             _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
         features = None
         if names:
@@ -274,8 +276,7 @@ class Tables(base.Dataset):
         name = table.require("edge_label", self.edge_label)
         split = None
         if self.split == "published":
-            _require_or(table, "edge_split_column", self.edge_split_column, "dataset.split=random")
-            split = SplitColumn(self.edge_split_column)
+            split = find_split(table, "edge_split_column", self.edge_split_column, _SPLIT)
         return EdgeLabelColumns(
             table, LabelColumn(name, self.edge_label_kind, "edge_label_kind"), split
         )
@@ -297,21 +298,20 @@ class Tables(base.Dataset):
         """Return the columns of features; None if vertices have no features."""
         names = self.features
         if names is None:
-            named = (table.require("id", self.id), self.label, self.split_column)
-            names = [name for name in table.names if name not in named]
+            taken = (table.require("id", self.id), self.label, self.split_column)
+            names = default_features(table, taken, self.categories or ())
         for name in names:
             table.require("features", name)
-        if not names:
-            return None
         for name in self.categories or ():
             table.require("categories", name)
+        if not names:
+            return None
+        log_features(table, names)
         categories = _categories(table, names, self.categories)
         return FeatureColumns(table, names, named=self.features is not None, categories=categories)
 
     def _read_vertices(self, table: Table, writer: store.StoreWriter) -> id_columns.IdMap:
         """Set number, labels and split of the vertices; keep their ids in the store."""
-        import pyarrow
-
         max_bytes = id_columns.max_id_bytes(
             files.total_bytes(self._files("vertices", self.vertices))
         )
@@ -319,13 +319,12 @@ class Tables(base.Dataset):
         types = {self.id: id_columns.csv_id_type(self.id_type, table.types[self.id])}
         labels = split = None
         if self.label is not None and self._has_labels:
-            _require_or(table, "label", self.label, "dataset.label=null")
+            table.require_or("label", self.label, "dataset.label=null")
             labels = LabelColumn(self.label, self.label_kind)
             types[self.label] = csv_label_type(table.types[self.label])
         if labels is not None and self.split == "published":
-            _require_or(table, "split_column", self.split_column, "dataset.split=random")
-            split = SplitColumn(self.split_column)
-            types[self.split_column] = pyarrow.string()
+            split = find_split(table, "split_column", self.split_column, _SPLIT)
+            types |= split.csv_types
         for batch in table.batches(list(types), types, 64):
             for column in (ids, labels, split):
                 if column is not None:
@@ -335,7 +334,7 @@ class Tables(base.Dataset):
         if values is None:
             writer.set_unlabelled()
         elif split is not None:
-            parts = split.finish(values, ids, unlabelled=self.unlabelled)
+            parts = split.finish(values, ids, unlabelled=self.unlabelled, source=table.path)
             writer.set_split(*parts, source=table.path)
         found = ids.map()
         if found.array is not None:
@@ -396,11 +395,3 @@ def _set_labels(
     if names is not None:
         writer.notes["classes"] = names
     return found.values
-
-
-def _require_or(table: Table, option: str, column: str, other: str) -> None:
-    """Refuse a table without ``column``, and name the option for such tables."""
-    try:
-        table.require(option, column)
-    except GraphError as error:
-        raise GraphError(f"{error}; if there is none, set {other}") from None

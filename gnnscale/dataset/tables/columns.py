@@ -1,6 +1,7 @@
 """Columns of features of a table, read batch by batch."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,8 +15,13 @@ from gnnscale.dataset.tables.categories import Column, find_categories, mixed_up
 from gnnscale.dataset.tables.table import Table
 from gnnscale.graph import Graph
 
+_LOG = logging.getLogger(__name__)
 #: Names of columns take at most so many bytes of meta.json.
 _MAX_NAME_BYTES = 1 << 20
+#: Fewer rows may well be counted by a feature.
+_FEW_ROWS = 16
+#: Words of CSV, and of Python, for numbers that are not finite.
+_NOT_FINITE = ("inf", "infinity", "nan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +87,7 @@ class FeatureColumns:
     ) -> None:
         self._table = table
         self._columns = columns
+        self._named = named
         self._options = options
         self._categories = self._found_categories(categories or {}, named=named)
         kinds = [table.types[column] for column in columns]
@@ -170,9 +177,23 @@ class FeatureColumns:
         return self._table.batches(self._columns, self.csv_types, 8 * self.num_features)
 
     def rows(self) -> Iterator[Float32Array]:
-        """Yield ``[rows, num_features]`` float32, in order; raises as ``of_batch``."""
+        """Yield ``[rows, num_features]`` float32, in order; raises as ``of_batch``.
+
+        A warning names columns that the user has not named, and that number the rows.
+        """
+        starts = np.append(0, np.cumsum(self._widths)[:-1])
+        numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
         for batch in self.batches():
-            yield self.of_batch(batch)
+            rows = self.of_batch(batch)
+            numbers.look_at(rows)
+            yield rows
+        for feature in numbers.found:
+            column = self._columns[int(np.searchsorted(starts, feature))]
+            _LOG.warning(
+                "%s: feature %s numbers the rows; if their order means nothing, leave it out by "
+                "dataset.features=[...]",
+                *(self._table.path, shown(repr(column))),
+            )
 
     def of_batch(self, batch: Batch) -> Float32Array:
         """Return ``[rows, num_features]`` float32 of a batch that has the columns.
@@ -190,11 +211,36 @@ class FeatureColumns:
                 continue
             refuse_nulls(batch, column)
             if is_list:
-                rows[:, place] = _list_values(batch, column, width)
+                rows[:, place] = values = _list_values(batch, column, width)
             else:
                 rows[:, place.start] = values = floats(batch, column, np.float32)
-                _refuse_infinite(batch, column, values)
+            self._refuse_infinite(batch, column, values)
         return rows
+
+    def _refuse_infinite(self, batch: Batch, column: str, values: Array) -> None:
+        """Raise GraphError if ``values``, ``[rows]`` or ``[rows, width]``, are not finite."""
+        finite = np.isfinite(values)
+        if finite.all():
+            return
+        index, *number = map(int, np.argwhere(~finite)[0])
+        which = f"number {number[0] + 1} of {shown(column)}" if number else shown(column)
+        cell = self._cell(batch, column, index)
+        value = cell[number[0]] if number else cell
+        infinite = str(value).strip().lower().lstrip("+-") in _NOT_FINITE
+        reason = "features must be finite" if infinite else "float32 cannot hold it"
+        raise GraphError(f"{batch.place(index)}: {which} is {shown(value)}, {reason}")
+
+    def _cell(self, batch: Batch, column: str, index: int) -> Any:
+        """Return a cell as the table has it: CSV has been parsed as float32."""
+        import pyarrow
+
+        if not self._table.is_csv:
+            return batch.columns[column][index].as_py()
+        row = batch.row + index
+        for part in self._table.batches([column], {column: pyarrow.string()}, 64):
+            if part.file == batch.file and part.row <= row < part.row + len(part):
+                return part.columns[column][row - part.row].as_py()
+        raise GraphError(f"{batch.file}: was changed while it was read")
 
     def _measured(self) -> list[int]:
         """Return how many features each column has: categories, or numbers of the first row.
@@ -217,6 +263,33 @@ class FeatureColumns:
             column = self._columns[widths.index(0)]
             raise GraphError(f"{batch.place(0)}: {shown(column)} has no number, needed is one")
         return widths
+
+
+class _RowNumbers:
+    """Features that count the rows from 0 or 1 on, among ``features``, numbers of columns."""
+
+    def __init__(self, features: Sequence[int]) -> None:
+        self._features = np.asarray(features, np.int64)
+        self._first: Float32Array | None = None  # value of each feature in the first row
+        self._count = 0
+
+    def look_at(self, rows: Float32Array) -> None:
+        """Look at the next ``rows``, ``[n, num_features]``."""
+        if self._first is None:
+            self._features = self._features[np.isin(rows[0, self._features], (0, 1))]
+            self._first = rows[0, self._features]
+        # Two rows rule out most features.
+        for count in (2, len(rows)):
+            expected = np.arange(self._count, self._count + len(rows[:count]), dtype=np.float32)
+            values = rows[:count, self._features] - self._first
+            kept = (values == expected[:, None]).all(axis=0)
+            self._features, self._first = self._features[kept], self._first[kept]
+        self._count += len(rows)
+
+    @property
+    def found(self) -> list[int]:
+        """Those features; nothing is said of a few rows."""
+        return self._features.tolist() if self._count >= _FEW_ROWS else []
 
 
 def _is_list(kind: Any) -> bool:
@@ -262,19 +335,4 @@ def _list_values(batch: Batch, column: str, width: int) -> Array:
             f"{batch.place(empty // width)}: number {empty % width + 1} of {shown(column)} is empty"
         )
     values = floats(Batch(batch.file, batch.row, {column: flat}), column, np.float32)
-    _refuse_infinite(batch, column, values.reshape(-1, width))
     return values.reshape(-1, width)
-
-
-def _refuse_infinite(batch: Batch, column: str, values: Array) -> None:
-    """Raise GraphError if ``values``, ``[rows]`` or ``[rows, width]``, are not finite."""
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    place = tuple(np.argwhere(~finite)[0])
-    which = shown(column)
-    if len(place) == 2:
-        which = f"number {place[1] + 1} of {which}"
-    raise GraphError(
-        f"{batch.place(place[0])}: {which} is {values[place]}, features must be finite"
-    )

@@ -35,15 +35,14 @@ class EdgeLabelColumns:
     """Gathers labels, and perhaps the split, of all edges in the order of the table."""
 
     def __init__(self, table: Table, label: LabelColumn, split: SplitColumn | None) -> None:
-        import pyarrow
-
         self._label = label
         self._split = split
         self._places = RowPlaces()
         #: Arrow type that each column of CSV is parsed as.
         self.csv_types: dict[str, Any] = {label.name: csv_label_type(table.types[label.name])}
+        self._path = table.path
         if split is not None:
-            self.csv_types[split.name] = pyarrow.string()
+            self.csv_types |= split.csv_types
 
     def add(self, batch: Batch) -> None:
         """Take the labels and parts of a batch; raises as the columns do."""
@@ -58,7 +57,9 @@ class EdgeLabelColumns:
         labels, names = self._label.finish(self._places)
         if self._split is None:
             return labels, names, None
-        parts = self._split.finish(labels, self._places, unlabelled=unlabelled, what="edges")
+        parts = self._split.finish(
+            labels, self._places, unlabelled=unlabelled, source=self._path, what="edges"
+        )
         return labels, names, parts
 
 
@@ -174,6 +175,6 @@ def _weights(batch: Batch, column: str) -> Float32Array:
         index = int(good.argmin())
         raise GraphError(
             f"{batch.place(index)}: {shown(column)} is {batch.columns[column][index]}, allowed are "
-            "finite numbers from 0 on"
+            "numbers from 0 on that float32 holds"
         )
     return values

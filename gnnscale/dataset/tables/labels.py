@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ _MAX_NAME_BYTES = 1 << 20
 #: Words of the split and the part that each means; null and nothing mean none.
 _WORDS = {"": 0} | dict.fromkeys(("train", "training"), 1) | {"test": 3, "testing": 3}
 _WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
+_PARTS = ("train", "valid", "test")
 #: What becomes of vertices that are to train or validate, and have no label.
 UNLABELLED = ("refuse", "drop")
 
@@ -187,9 +189,15 @@ class SplitColumn:
     """Gathers the part of the split of each vertex, or edge."""
 
     def __init__(self, column: str) -> None:
-        self.name = column
         self._column = column
         self._parts: list[UInt8Array] = []
+
+    @property
+    def csv_types(self) -> dict[str, Any]:
+        """Arrow type that each column of CSV is parsed as."""
+        import pyarrow
+
+        return {self._column: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
         """Take the words of a batch; raise GraphError, naming the row, for one that is no part."""
@@ -222,7 +230,13 @@ class SplitColumn:
         return "train, valid (val, validation, dev), test, and an empty cell"
 
     def finish(
-        self, labels: Array, places: Places, *, unlabelled: str, what: str = "vertices"
+        self,
+        labels: Array,
+        places: Places,
+        *,
+        unlabelled: str,
+        source: object,
+        what: str = "vertices",
     ) -> list[Int64Array]:
         """Return the vertices, or edges, of training, validation and test.
 
@@ -230,11 +244,12 @@ class SplitColumn:
             labels: of all, in order.
             places: of their rows.
             unlabelled: one of ``UNLABELLED``.
+            source: the table, in errors.
             what: names them in errors.
 
         Raises:
-            GraphError: vertices of the first two have no label, and ``refuse`` is asked for; names
-                how many, and the first row.
+            GraphError: a part has no vertex; or vertices of the first two have no label, and
+                ``refuse`` is asked for; names how many, and the first row.
         """
         parts = np.concatenate(self._parts)
         self._parts = []
@@ -252,4 +267,45 @@ class SplitColumn:
             _LOG.warning(
                 "%s: %s %s without a label neither train nor validate", self._column, count, what
             )
-        return [np.flatnonzero(parts == part) for part in (1, 2, 3)]
+        found = [np.flatnonzero(parts == part) for part in (1, 2, 3)]
+        empty = [name for name, ids in zip(_PARTS, found, strict=True) if not len(ids)]
+        if empty:
+            raise GraphError(
+                f"{source}: {self._column} names no {what} for {' and '.join(empty)}; training "
+                "needs all three parts, and dataset.split=random draws them"
+            )
+        return found
+
+
+class SplitMasks(SplitColumn):
+    """Gathers the part of the split of each vertex, or edge, from a mask for each part."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        super().__init__(", ".join(columns))
+        self._columns = columns  # of training, validation and test
+
+    @property
+    def csv_types(self) -> dict[str, Any]:
+        """Arrow type that each column of CSV is parsed as."""
+        import pyarrow
+
+        return dict.fromkeys(self._columns, pyarrow.bool_())
+
+    def add(self, batch: Batch) -> None:
+        """Take the masks of a batch; raise GraphError, naming the row, for one that is no mask."""
+        parts = np.zeros(len(batch), np.uint8)
+        for part, column in enumerate(self._columns, 1):
+            values = np.nan_to_num(floats(batch, column, np.float64))
+            self._refuse(batch, column, (values != 0) & (values != 1), "true and false, or 1 and 0")
+            self._refuse(batch, column, (values == 1) & (parts > 0), "one part for each row")
+            parts[values == 1] = part
+        self._parts.append(parts)
+
+    @staticmethod
+    def _refuse(batch: Batch, column: str, wrong: BoolArray, allowed: str) -> None:
+        if wrong.any():
+            index = int(wrong.argmax())
+            value = batch.columns[column][index]
+            raise GraphError(
+                f"{batch.place(index)}: {shown(column)} is {shown(value)}, allowed are {allowed}"
+            )

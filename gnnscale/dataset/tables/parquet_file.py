@@ -1,6 +1,7 @@
 """Parquet, decoded batch by batch, pages as they are needed."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class ParquetFile:
             self.names: list[str] = list(self._schema.names)
             # Reading them can fail, too: types and names come from the file.
             self._types = {field.name: field.type for field in self._schema}
+            self.index_columns = _index_columns(self._schema.metadata)
         shape = [metadata.num_columns] * len(self._group_rows)
         if [len(group) for group in self._footer] != shape:
             raise GraphError(f"{path}: its footer is damaged")
@@ -204,6 +206,15 @@ class ParquetFile:
                 memory_map=False,
                 **options,
             )
+
+
+def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
+    """Return the columns that are the index of a data frame, as pandas says in the file."""
+    try:
+        found = json.loads((metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _is_long(chunk: Chunk) -> bool:

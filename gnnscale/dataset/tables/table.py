@@ -161,13 +161,20 @@ class Table:
         self.names = self._files[0].names
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
+        #: columns of Parquet that pandas wrote as its index
+        self.index_columns = {
+            name
+            for file in self._files
+            if isinstance(file, parquet_file.ParquetFile)
+            for name in file.index_columns
+        }
         self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
 
     def require(self, option: str, column: str) -> str:
         """Return ``column``, the value of an option; raise GraphError unless every file has it."""
         for file in self._files:
             if column not in file.names:
-                listed = ", ".join(map(shown, file.names[:_MAX_NAMED]))
+                listed = ", ".join(shown(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
                 raise GraphError(
                     f"{file.path}: has no column {shown(repr(column))} (dataset.{option}), it has "
@@ -175,6 +182,13 @@ class Table:
                     f"{nearest(column, file.names)}{self._hint(file)}"
                 )
         return column
+
+    def require_or(self, option: str, column: str, other: str) -> str:
+        """Return as ``require``; the error names ``other``, the option for tables without it."""
+        try:
+            return self.require(option, column)
+        except GraphError as error:
+            raise GraphError(f"{error}; if there is none, set {other}") from None
 
     @staticmethod
     def _hint(file: _File) -> str:

@@ -23,6 +23,36 @@ def test_columns():
     assert columns(b"1\n", types=["float64"]) == [[1.0]]
 
 
+@pytest.mark.parametrize("delimiter", [" ", "\t"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"35  33\n35\t48\n35\t15\n",
+        b"35\t33\n35  48\n35 15",
+        b" 35 33\n\t35 \t48\n35 15 \n",
+        b"35 33 0.5\r\n35 \t 48\r\n\r\n35\t15\tx y\r\n",
+    ],
+)
+def test_any_run_of_blanks_and_tabs_separates(content, delimiter):
+    assert columns(content, delimiter=delimiter) == [[35, 35, 35], [33, 48, 15]]
+    assert columns(content, delimiter=delimiter, block_bytes=9) == [[35, 35, 35], [33, 48, 15]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"35 33\n35\n35\t15\n", "x.csv: line 2 is '35' and cannot be read as int64"),
+        (b"35  33\n35 x\n35 15\n", "x.csv: line 2 is '35 x' and cannot be read as int64"),
+        (b"35 \t33\n" * 999 + b"35 33z\n", "x.csv: line 1000 is '35 33z'"),
+        (b"35 33\r35 48\r35 15\r", "x.csv: line 1 has a CR without LF"),
+        (b"35\t33\r35\t48\n", "x.csv: line 1 has a CR without LF"),
+    ],
+)
+def test_blanks_and_tabs_of_bad_text(content, message):
+    with pytest.raises(GraphError, match=f"^{re.escape(message)}"):
+        columns(content, delimiter=" ")
+
+
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 9)), min_size=1))
 def test_small_blocks_give_the_same(rows):
     content = "".join(f"{a},{b}\n" for a, b in rows).encode()
@@ -111,3 +141,11 @@ def test_head(packed):
         head_lines(packed(b"1" * (4 << 20)), source="x.csv.gz")
     # A line that goes on beyond the head is left out, not cut.
     assert head_lines(packed(b"1\n" + b"2" * (4 << 20)), source="x.csv.gz") == ["1"]
+
+
+@pytest.mark.parametrize("wide", ["utf-16-le", "utf-16-be"])
+def test_another_encoding_is_named(tmp_path, wide):
+    file = tmp_path / "x.csv"
+    file.write_bytes("\ufeffid,label\n1,2\n".encode(wide))
+    with pytest.raises(GraphError, match=r"x\.csv: is UTF-16; save the file as UTF-8$"):
+        head_lines(file, source=file)

@@ -132,7 +132,7 @@ CRAFTED = {
         ("toy.npz", {"indptr": np.array(3)}, "indptr.npy: int64[] has 0 axes"),
         ("toy.npz", {"indptr": np.zeros(0, int)}, "not offsets"),
         ("toy.npz", {"indptr": np.zeros(1, int), "indices": np.zeros(0, int)}, "0 vertices"),
-        ("toy.npz", {"indptr": np.array([0, 2**64 - 1, 2, 5], np.uint64)}, "indptr must rise"),
+        ("toy.npz", {"indptr": np.array([0, 2**64 - 1, 2, 5], np.uint64)}, "indptr[2] is 2, below"),
         ("toy.npz", {"indices": np.array([1, 2, 0, 3, 4])}, "4 is out of range, the graph has 4"),
         ("toy.npz", {"indices": np.ones(5)}, "indices.npy: float64[5], needed are whole numbers"),
         ("toy.npz", {"indices": np.array([2**63] * 5, np.uint64)}, "id 9223372036854775808 is"),

@@ -86,6 +86,93 @@ def test_vertices_without_a_label_leave_the_split(tables, caplog):
     assert "split: 2 vertices without a label neither train nor validate" in caplog.messages
 
 
+INDEXED = ",id,label,split,a,Unnamed: 0\n0,70,0,train,1,0\n1,5,1,val,3,1\n2,-8,1,TEST,5,2\n"
+
+
+def test_columns_without_a_name_are_no_features(tables, caplog):
+    caplog.set_level(logging.INFO)
+    edges = ",source,target\n0,70,5\n1,9,5\n"
+    dataset = tables(INDEXED + "3,9,,,7,3\n", edges)
+    graph = dataset.open()
+    assert graph.features.tolist() == [[1], [3], [5], [7]]
+    file = dataset.raw_path() / "vertices.csv"
+    left_out = "'' (no name), 'Unnamed: 0' (no name)"
+    assert f"{file}: no features, unless dataset.features names them: {left_out}" in caplog.messages
+    assert f"{file}: features are 'a'" in caplog.messages
+    assert any(
+        line.endswith("edges.csv: not read: ''; see dataset.edge_features")
+        for line in caplog.messages
+    )
+    named = tables(INDEXED + "3,9,,,7,3\n", edges, features=["", "a"])
+    assert named.open().features.tolist() == [[0, 1], [1, 3], [2, 5], [3, 7]]
+
+
+def test_the_index_of_pandas_is_no_feature(tables, caplog):
+    caplog.set_level(logging.INFO)
+    table = pa.table(PARQUET_VERTICES | {"__index_level_0__": [0, 1, 2, 3], "row": [3, 2, 1, 0]})
+    pandas = {"index_columns": ["row", {"kind": "range"}], "columns": []}
+    graph = tables(table.replace_schema_metadata({"pandas": json.dumps(pandas)})).open()
+    assert [each.name for each in read_columns(graph)] == ["a", "b"]
+    assert "'__index_level_0__' (the index of pandas), 'row' (the index of pandas)" in caplog.text
+    for metadata in ("[", '{"index_columns": 5}', "[1]"):
+        odd = table.replace_schema_metadata({"pandas": metadata})
+        columns = read_columns(tables(odd, split_column="split", name="odd").open())
+        assert [each.name for each in columns] == ["a", "b", "row"]
+
+
+MASKED = (
+    "id,label,train_mask,val_mask,test_mask,other_mask,a\n"
+    "70,0,{},,,7,1\n5,1,,{},,8,3\n-8,1,,,{},9,5\n"
+)
+
+
+@pytest.mark.parametrize(
+    "vertices",
+    [
+        MASKED.format("True", "True", "true"),
+        MASKED.format("1", "1", "1").replace(",,", ",0,").replace(",,", ",0,"),
+        {
+            **{"id": [70, 5, -8], "label": [0, 1, 1], "train_mask": [True, False, False]},
+            **{"valid_mask": [0, 1, 0], "test_mask": [0.0, None, 1.0], "other_mask": [7, 8, 9]},
+            "a": [1, 3, 5],
+        },
+    ],
+    ids=["words", "numbers", "parquet"],
+)
+def test_masks_are_the_split(tables, vertices, caplog):
+    caplog.set_level(logging.INFO)
+    edges = "source,target\n70,5\n"
+    graph = tables(vertices, edges).open()
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.features.tolist() == [[1], [3], [5]]
+    assert "'train_mask' (a mask)" in caplog.text
+    fractions = {"train_fraction": 0.4, "valid_fraction": 0.3}
+    drawn = tables(vertices, edges, split="random", **fractions).open()
+    assert drawn.features.tolist() == [[1], [3], [5]]
+    named = tables(vertices, edges, features=["a", "other_mask"]).open()
+    assert named.features.tolist() == [[1, 7], [3, 8], [5, 9]]
+
+
+def test_masks_of_edges(tables):
+    edges = "source,target,y,train_mask,val_mask,test_mask\n"
+    edges += "70,5,1,1,0,0\n9,5,0,0,1,0\n5,70,1,0,0,1\n70,-8,0,0,0,0\n"
+    labels = tables(edges=edges, edge_label="y").open().edge_labels
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [rows.tolist() for rows in split] == [[0], [1], [2]]
+
+
+def test_a_feature_that_numbers_the_rows_is_warned_of(tables, caplog):
+    rows = "".join(f"v{i},{i % 2},{i + 1},{i * i},{i / 2}\n" for i in range(20))
+    vertices = f"id,label,index,a,b\n{rows}"
+    edges = "source,target\nv0,v19\n"
+    tables(vertices, edges, split="random").open()
+    (line,) = [line for line in caplog.messages if "numbers the rows" in line]
+    assert "feature 'index' numbers the rows; if their order means nothing, leave" in line
+    caplog.clear()
+    tables(vertices, edges, split="random", features=["index", "a", "b"]).open()
+    assert "numbers the rows" not in caplog.text
+
+
 def test_vertices_may_have_no_features(tables):
     """The table has no column for them, or the options name no column."""
     found = [
@@ -556,7 +643,33 @@ def columns(**changed):
             "csv: row 5: split is 'devel', allowed are train, valid (",
         ),
         (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
-        (VERTICES.replace("TEST", ""), "csv: the test split is empty"),
+        (VERTICES.replace("TEST", ""), "csv: split names no vertices for test; training needs all"),
+        (
+            VERTICES.replace("TEST", "").replace("val", "train"),
+            "csv: split names no vertices for valid and test; training needs all three parts, and "
+            "dataset.split=random draws them",
+        ),
+        (
+            "id,label,train_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
+            "csv: has train_mask, test_mask, and no valid_mask or val_mask; a split needs a mask",
+        ),
+        (
+            "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",
+            "csv: row 2: test_mask is True, allowed are one part for each row",
+        ),
+        (columns(a=[1, 2, 1e300, 4]), "parquet: row 3: a is 1e+300, float32 cannot hold it"),
+        (
+            columns(a=[[1, 2]] * 3 + [[1, -1e300]]),
+            "parquet: row 4: number 2 of a is -1e+300, float32 cannot hold it",
+        ),
+        (VERTICES.replace("4.5", "1e300"), "csv: row 2: b is 1e300, float32 cannot hold it"),
+        (VERTICES.replace("4.5", "-1e400"), "csv: row 2: b is -1e400, float32 cannot hold it"),
+        (VERTICES.replace("4.5", "-inf"), "csv: row 2: b is -inf, features must be finite"),
+        (VERTICES.replace("\n", "\r"), "csv: line 1 has a CR without LF, and lines that end in CR"),
+        (
+            VERTICES.replace("\n", "\r", 1),
+            "csv: line 1 has a CR without LF, and lines that end in C",
+        ),
         ("", "csv: empty"),
     ],
 )
@@ -579,7 +692,7 @@ def test_bad_vertices(tables, vertices, message):
             "dataset.id_type=string",
         ),
         (EDGES + "5\n", "csv: row 5 is '5' and cannot be read (CSV parse error: "),
-        ("source,target,weight\n70,5,-0.5\n", "csv: row 1: weight is -0.5, allowed are finite num"),
+        ("source,target,weight\n70,5,-0.5\n", "csv: row 1: weight is -0.5, allowed are numbers"),
         (PARQUET_EDGES | {"weight": [1, 2, 3, np.nan]}, "parquet: row 4: weight is nan, allowed"),
         (PARQUET_EDGES | {"weight": [*"1234"]}, "parquet: column 'weight' holds large_string, ne"),
         ("source,target\n", "csv: empty, it has a header and no row"),

@@ -1,0 +1,88 @@
+"""Roles of columns that the user does not name: features of vertices, and masks of a split."""
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+
+from gnnscale.core import GraphError, shown
+from gnnscale.dataset.tables.labels import SplitColumn, SplitMasks
+from gnnscale.dataset.tables.table import Table
+
+_LOG = logging.getLogger(__name__)
+#: Names of the split's masks, of which a table has one for each part.
+_MASKS = (("train_mask",), ("valid_mask", "val_mask"), ("test_mask",))
+_IS_MASK = re.compile(r".*_mask", re.IGNORECASE)
+#: Names that pandas gives to a column without one, and to its index.
+_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?|")
+_INDEX = re.compile(r"__index_level_\d+__")
+#: Columns that a line of the log lists.
+_MAX_LISTED = 12
+
+
+def default_features(
+    table: Table, taken: Collection[str | None], named: Collection[str]
+) -> list[str]:
+    """Return the columns that are features if the user names none, and log what is left out.
+
+    Args:
+        table: of the vertices.
+        taken: columns of other roles.
+        named: columns that the user names as categories, which are features in any case.
+    """
+    free = [name for name in table.names if name not in taken]
+    reasons = {name: _reason(name, table.index_columns) for name in free if name not in named}
+    left_out = {name: reason for name, reason in reasons.items() if reason}
+    if left_out:
+        listed = [f"{shown(repr(name))} ({reason})" for name, reason in left_out.items()]
+        _LOG.info(
+            "%s: no features, unless dataset.features names them: %s", table.path, _listed(listed)
+        )
+    return [name for name in free if name not in left_out]
+
+
+def _reason(name: str, index_columns: Collection[str]) -> str:
+    """Return why a column is no feature; empty for one that is."""
+    if _UNNAMED.fullmatch(name.strip()):
+        return "no name"
+    if name in index_columns or _INDEX.fullmatch(name):
+        return "the index of pandas"
+    return "a mask" if _IS_MASK.fullmatch(name) else ""
+
+
+def log_features(table: Table, names: Sequence[str]) -> None:
+    """Log which columns are features."""
+    _LOG.info("%s: features are %s", table.path, _listed([shown(repr(name)) for name in names]))
+
+
+def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
+    """Return the split of a table: the column of words, or three masks if there is no such column.
+
+    Args:
+        table: of the vertices, or of the edges.
+        option: names the column.
+        column: its value.
+        default: the value that allows masks instead.
+
+    Raises:
+        GraphError: there is neither, or not a mask for each part.
+    """
+    if column in table.names or column != default:
+        return SplitColumn(table.require_or(option, column, "dataset.split=random"))
+    found = [[name for name in names if name in table.names] for names in _MASKS]
+    if not any(found):
+        return SplitColumn(table.require_or(option, column, "dataset.split=random"))
+    missing = [" or ".join(names) for names, have in zip(_MASKS, found, strict=True) if not have]
+    if missing:
+        there = ", ".join(name for names in found for name in names)
+        raise GraphError(
+            f"{table.path}: has {there}, and no {' and no '.join(missing)}; a split needs a mask "
+            "for each part, and dataset.split=random draws one"
+        )
+    masks = [table.require(option, names[0]) for names in found]
+    _LOG.info("%s: %s are the split", table.path, ", ".join(masks))
+    return SplitMasks(masks)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
