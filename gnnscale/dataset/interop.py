@@ -92,8 +92,9 @@ def from_arrays(
         features: ``[num_vertices, num_features]`` float32, float16, bfloat16 (torch) or uint8;
             float64 is converted to float32, which is logged.
         labels: ``[num_vertices]`` classes, -1 if unknown; or ``[num_vertices, num_classes]``
-            zeros and ones; or the targets of regression, ``[num_vertices]`` or
-            ``[num_vertices, k]`` floating point, NaN if unknown. None for a graph without labels.
+            zeros and ones, classes if every row has a single one, else multilabel; or regression
+            targets, ``[num_vertices]`` or ``[num_vertices, k]`` floating point, NaN if unknown.
+            None for a graph without labels.
         train_idx: vertex ids, or a mask ``[num_vertices]`` of booleans; None for no vertex,
             likewise the next two.
         valid_idx: the same.
@@ -108,8 +109,8 @@ def from_arrays(
         edge_features: ``[num_edges, num_edge_features]`` finite numbers, or ``[num_edges]`` for
             one feature, in the order of ``edges``; any type but float32 is converted to that.
             None without features of edges.
-        edge_labels: ``[num_edges]`` classes, -1 if unknown, or floating point targets of
-            regression, NaN if unknown, in the order of ``edges``. None without.
+        edge_labels: as ``labels``, one class or regression target for each edge, in the order of
+            ``edges``. None without.
         edge_split: numbers of the edges, or masks ``[num_edges]``, that train, validate and test
             by their labels; None for no split.
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.

@@ -58,11 +58,12 @@ class Tables(base.Dataset):
             has no split either.
         label_kind: one of ``LABEL_KINDS``. By default, a column of texts or whole numbers has
             classes, and any other has values.
-        split_column: column of words that name the part of each vertex.
+        split_column: column of words that name the part of each vertex; masks ``train_mask``,
+            ``val_mask`` and ``test_mask`` replace a missing one of the default's name.
         unlabelled: one of ``UNLABELLED``: vertices in the split to train or validate that have no
             label are refused, or taken out of it.
         features: columns of numbers, of lists of numbers, or of categories; None for all columns
-            without another role.
+            without another role, but columns without a name, an index of pandas and masks.
         categories: features that are categories beside those that hold texts, such as codes that
             are numbers; each of up to 256 categories is a feature of 0 or 1.
         source: column of the ids that edges come from.
@@ -76,7 +77,8 @@ class Tables(base.Dataset):
         edge_label: column of the edges with their labels, as ``label``; null for edges without
             labels.
         edge_label_kind: one of ``LABEL_KINDS``, as ``label_kind``.
-        edge_split_column: column of words that name the part of each edge, of edges with labels.
+        edge_split_column: column of words that name the part of each edge, of edges with labels;
+            masks replace it as for ``split_column``.
         edge_split_by: one of ``EDGE_UNITS``: a random split of edges keeps all edges between two
             vertices in one part, or divides each edge by itself.
         delimiter: one character between the values of CSV, or ``tab``.
