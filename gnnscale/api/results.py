@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gnnscale.core import (
     check_range,
     listed_numbers,
 )
+from gnnscale.dataset.given import kind_of
 from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.dataset.tables.selection import find_pairs, find_vertices
 from gnnscale.graph import Graph
@@ -485,7 +487,7 @@ def load(
         ConfigError: it is no run directory, names code or a path that is not named again, or holds
             what no run wrote; or ``module`` takes other arguments, or has other weights.
     """
-    folder = Path(run_directory).absolute()
+    folder = _run_folder(run_directory)
     given = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
         given["model.module"] = module if isinstance(module, str) else importable_name(module)
@@ -510,6 +512,12 @@ def load(
     if module is not None and (folder / BEST).exists():
         _ = result.model  # refused here if its weights or arguments are others
     return result
+
+
+def _run_folder(run: Any) -> Path:
+    if not isinstance(run, (str, PathLike)):
+        raise ConfigError(f"run: {kind_of(run)}, expected a result or the path of a run directory")
+    return Path(run).absolute()
 
 
 def _with_module(

@@ -67,6 +67,19 @@ def test_known_targets_of_partly_known_vertices_count(planted: Graph) -> None:
     assert done.test_metric == pytest.approx(by_hand, rel=1e-6)
 
 
+@pytest.mark.parametrize("run", [None, 5, {"run": 1}, np.zeros(3)])
+def test_what_is_no_run(run: Any) -> None:
+    for read in (gnnscale.load, gnnscale.evaluate):
+        with pytest.raises(ConfigError, match=r"^run: .*, expected a result or the path of a run"):
+            read(run)
+
+
+@pytest.mark.parametrize("fanouts", [5, "15,10", {5}, [5.5], torch.tensor(5)])
+def test_fanouts_are_a_list(planted: Graph, fanouts: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^fanouts=.*: expected a list of whole numbers, such"):
+        gnnscale.train(planted, fanouts=fanouts)
+
+
 def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
     logger = logging.getLogger("gnnscale")
     before = (logger.level, [*logger.handlers], logger.propagate)

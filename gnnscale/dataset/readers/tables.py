@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from gnnscale.artifact import files
+from gnnscale.artifact.graph_store import read_meta
 from gnnscale.core import ConfigError, GraphError, check_choice, shown
 from gnnscale.core.arrays import Array
 from gnnscale.dataset import base
@@ -24,7 +25,7 @@ from gnnscale.dataset.tables.labels import (
     LabelColumn,
     csv_label_type,
 )
-from gnnscale.dataset.tables.roles import default_features, find_split, log_features
+from gnnscale.dataset.tables.roles import default_features, find_split, log_features, warn_of_store
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 
@@ -172,6 +173,14 @@ class Tables(base.Dataset):
                 given["weight"] = None
         found = replace(self, **given) if given else self
         return super(Tables, found).to_predict(columns, edge_columns, splits=splits)
+
+    def prepare(self, force: bool = False) -> Path:
+        """Return the store as ``Dataset.prepare`` does, with a warning of what no feature is."""
+        path = super().prepare(force)
+        if self.features is None:
+            columns = read_meta(path).entries.get("columns")
+            warn_of_store(columns, self.categories or (), path)
+        return path
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""

@@ -3,6 +3,8 @@
 import logging
 import re
 from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 from gnnscale.core import GraphError, shown
 from gnnscale.dataset.tables.labels import SplitColumn, SplitMasks
@@ -11,9 +13,11 @@ from gnnscale.dataset.tables.table import Table
 _LOG = logging.getLogger(__name__)
 #: Names of the split's masks, of which a table has one for each part.
 _MASKS = (("train_mask",), ("valid_mask", "val_mask"), ("test_mask",))
-_IS_MASK = re.compile(r".*_mask", re.IGNORECASE)
-#: Names that pandas gives to a column without one, and to its index.
-_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?|")
+_IS_MASK = re.compile(r".*_masks?(_?\d+)?", re.IGNORECASE)
+#: Columns of booleans that are masks too.
+_IS_PART = re.compile(r"(is_)?(train|training|val|valid|validation|test)", re.IGNORECASE)
+#: Names that pandas and readr give to a column without one, and pandas to its index.
+_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?(\.\d+)?|\.\.\.\d+|")
 _INDEX = re.compile(r"__index_level_\d+__")
 #: Columns that a line of the log lists.
 _MAX_LISTED = 12
@@ -30,7 +34,12 @@ def default_features(
         named: columns that the user names as categories, which are features in any case.
     """
     free = [name for name in table.names if name not in taken]
-    reasons = {name: _reason(name, table.index_columns) for name in free if name not in named}
+    reasons = {
+        name: "a mask" if _is_part(name, table.types[name]) else no_feature(name)
+        for name in free
+        if name not in named
+    }
+    reasons |= dict.fromkeys(table.index_columns & reasons.keys(), "the index of pandas")
     left_out = {name: reason for name, reason in reasons.items() if reason}
     if left_out:
         listed = [f"{shown(repr(name))} ({reason})" for name, reason in left_out.items()]
@@ -40,13 +49,43 @@ def default_features(
     return [name for name in free if name not in left_out]
 
 
-def _reason(name: str, index_columns: Collection[str]) -> str:
-    """Return why a column is no feature; empty for one that is."""
+def no_feature(name: str) -> str:
+    """Return why a column of this name is no feature; empty for one that is."""
     if _UNNAMED.fullmatch(name.strip()):
         return "no name"
-    if name in index_columns or _INDEX.fullmatch(name):
+    if _INDEX.fullmatch(name):
         return "the index of pandas"
     return "a mask" if _IS_MASK.fullmatch(name) else ""
+
+
+def _is_part(name: str, kind: Any) -> bool:
+    from pyarrow import types
+
+    return _IS_PART.fullmatch(name) is not None and types.is_boolean(kind)
+
+
+def warn_of_store(columns: object, named: Collection[str], path: Path) -> None:
+    """Warn of a store that an earlier release prepared with such columns as features.
+
+    Args:
+        columns: what its ``meta.json`` says of them, unchecked.
+        named: columns that the user names as categories.
+        path: of the store.
+    """
+    names = (
+        [each.get("name") for each in columns if isinstance(each, dict)]
+        if isinstance(columns, list)
+        else []
+    )
+    kept = [
+        name for name in names if isinstance(name, str) and name not in named and no_feature(name)
+    ]
+    if kept:
+        _LOG.warning(
+            "%s: features are also %s, as an earlier release prepared it; gnnscale prepare with "
+            "force=true leaves them out",
+            *(path, _listed([f"{shown(repr(name))} ({no_feature(name)})" for name in kept])),
+        )
 
 
 def log_features(table: Table, names: Sequence[str]) -> None:

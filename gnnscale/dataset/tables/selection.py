@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnscale.artifact.arrays import map_npy
 from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, shown
+from gnnscale.dataset.given import refuse_masked
 from gnnscale.dataset.tables.batch import plain, refuse_nulls
 from gnnscale.dataset.tables.ids import csv_id_type
 from gnnscale.dataset.tables.table import Table
@@ -123,6 +124,7 @@ def _given(
 def _listed_ids(
     given: Any, option: str, listed: str, *, num_columns: int, own: pyarrow.Array | None
 ) -> list[Array]:
+    refuse_masked(given, option)
     values = given if isinstance(given, (Sequence, np.ndarray)) else _as_list(given)
     texts = own is not None and not _is_integer(own)
     try:
@@ -141,8 +143,10 @@ def _listed_ids(
 
 
 def _as_list(given: Any) -> Any:
-    # A tensor, or one id.
-    return given.numpy() if hasattr(given, "numpy") else [given]
+    # A tensor, an array of another library, or one id.
+    if hasattr(given, "numpy"):
+        return given.numpy()
+    return np.asarray(given) if hasattr(type(given), "__array__") else [given]
 
 
 def _is_integer(own: pyarrow.Array) -> bool:

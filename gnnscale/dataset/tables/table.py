@@ -155,7 +155,9 @@ class Table:
             for file in files
         ]
         for file in self._files:
-            twice = next((name for name in file.names if file.names.count(name) > 1), None)
+            # Columns without a name are not read, however many there are.
+            named = [name for name in file.names if name.strip()]
+            twice = next((name for name in named if named.count(name) > 1), None)
             if twice is not None:
                 raise GraphError(f"{file.path}: has two columns {shown(repr(twice))}")
         self.names = self._files[0].names
@@ -173,6 +175,8 @@ class Table:
     def require(self, option: str, column: str) -> str:
         """Return ``column``, the value of an option; raise GraphError unless every file has it."""
         for file in self._files:
+            if file.names.count(column) > 1:
+                raise GraphError(f"{file.path}: has two columns {shown(repr(column))}")
             if column not in file.names:
                 listed = ", ".join(shown(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED

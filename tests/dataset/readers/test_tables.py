@@ -153,6 +153,38 @@ def test_masks_are_the_split(tables, vertices, caplog):
     assert named.features.tolist() == [[1, 7], [3, 8], [5, 9]]
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        (",,id,label,split,a", "7,8,{}"),
+        ("Unnamed: 0.1,...1,id,label,split,a", "7,8,{}"),
+        ("id,label,split,a,", "{},"),
+        ("id,label,split,a,train_mask_0,is_train", "{},1,True"),
+        ("id,label,split,a,Train_Mask,val_masks", "{},x,1"),
+        (" ,id,label,split,a", "7,{}"),
+    ],
+)
+def test_more_columns_that_are_no_features(tables, header, row):
+    lines = ["70,0,train,1", "5,1,val,3", "-8,1,test,5", "9,,,7"]
+    vertices = "\n".join([header, *map(row.format, lines)]) + "\n"
+    graph = tables(vertices).open()
+    assert graph.features.tolist() == [[1], [3], [5], [7]]
+    assert [each.name for each in read_columns(graph)] == ["a"]
+
+
+def test_a_store_of_an_earlier_release_is_warned_of(tables, caplog):
+    vertices = VERTICES.replace("a,b", "Unnamed: 0,x_mask")
+    dataset = tables(vertices, features=["Unnamed: 0", "x_mask"])
+    graph = dataset.open()
+    assert "earlier release" not in caplog.text
+    options = {"features": None, "store": str(graph.path)}
+    change_meta(graph, lambda meta: meta["options"].update(features=None))
+    replace(dataset, **options).open()
+    assert caplog.messages[-1].startswith(
+        f"{graph.path}: features are also 'Unnamed: 0' (no name), 'x_mask' (a mask), as an earlier"
+    )
+
+
 def test_masks_of_edges(tables):
     edges = "source,target,y,train_mask,val_mask,test_mask\n"
     edges += "70,5,1,1,0,0\n9,5,0,0,1,0\n5,70,1,0,0,1\n70,-8,0,0,0,0\n"

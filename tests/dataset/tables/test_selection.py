@@ -45,6 +45,11 @@ def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> 
         find_vertices(given, tiny_graph.with_split(test_idx=np.empty(0, np.int32)))
 
 
+def test_an_array_that_hides_ids(tiny_graph: Graph) -> None:
+    with pytest.raises(GraphError, match=r"^vertices: a masked array that hides 1 of 2 values"):
+        find_vertices(np.ma.masked_equal([1, 2], 2), tiny_graph)
+
+
 def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"none\.npy"):
         find_vertices(tmp_path / "none.npy", tiny_graph)
