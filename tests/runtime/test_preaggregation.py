@@ -192,7 +192,8 @@ def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> Non
     with pytest.raises(GraphError) as error:
         preaggregate(GIN(hidden=8), graph, num_threads=1)
     assert str(error.value) == (
-        f"{path / 'rows.npy'}: feature 7 of vertex 599 is {value}, features must be finite; "
+        f"{path / 'rows.npy'}: feature 7 of vertex 599 is {value}, features must be finite"
+        f"{'' if np.isnan(value) else ', and at most 3.4e+38'}; "
         f"remove {path}, and it is made again"
     )
 
