@@ -290,6 +290,26 @@ def test_types_of_features(tmp_path, caplog, dtype, stored) -> None:
     assert (said in caplog.messages) == (stored == "float32")
 
 
+@pytest.mark.parametrize("options", [{}, {"standardize": True}])
+def test_features_that_overflow_sums_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    opened(tmp_path, WHOLE | {"features": np.where(X == 5, 3e38, 2e38)}, **options)
+    warned = f"{tmp_path}/mine/features.npy: features reach 3e+38; sums and squares of numbers"
+    assert any(line.startswith(warned) for line in caplog.messages) == (not options)
+
+
+@pytest.mark.parametrize("name", ["valid_idx", "test_idx"])
+@pytest.mark.parametrize("form", ["ids", "mask"])
+def test_an_empty_part_of_a_split_is_named(tmp_path: Path, name: str, form: str) -> None:
+    changed: dict[str, Any] = {name: np.empty(0, np.int64)}
+    if form == "mask":
+        changed = {name: None, name.replace("idx", "mask"): np.zeros(4, bool)}
+    file = f"{tmp_path}/mine/{[*changed][-1]}.npy"
+    with pytest.raises(GraphError, match=rf"^{file}: the split is empty; training needs all three"):
+        opened(tmp_path, WHOLE | changed)
+
+
 def test_what_is_needed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     opened(tmp_path, WHOLE | {"node_names": np.arange(4)}, undirected=True)
