@@ -12,6 +12,7 @@ WHOLE = {
     "cli/test_odd_lines.py": "every wrong line gets one line",
     "cli/test_own_parts_swept.py": "parts of the user's in sweeps, and after a run",
     "cli/test_start.py": "what a command imports and starts",
+    "cli/test_two_writers.py": "two commands that write one directory",
     "cli/test_training_page.py": "docs/training.md",
     "dataset/readers/test_crafted.py": "files made to harm a reader",
     "dataset/readers/test_layouts.py": "the layouts of all readers",

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from gnnscale.api.design import Choice, check_made, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
 from gnnscale.core import ConfigError, shown
+from gnnscale.core.locks import sole_writer
 from gnnscale.dataset import GraphSource
 from gnnscale.generator import GenerateConfig, Generated, GeneratedDesign, generate
 from gnnscale.model import ModelConfig
@@ -267,7 +268,7 @@ def _device(made: Generated, card: Board, bitstream: str | Path | None) -> dict[
 
 def _written(made: Generated, directory: Path, model: Choice[ModelConfig]) -> Path:
     options = {"model": {key: each for key, each in model.values.items() if key != "_target_"}}
-    with taken_back(directory):
+    with taken_back(directory), sole_writer(directory, option="directory"):
         made.write(directory, groups={}, options=options)
         write_json(directory / "design.json", made.design.plain())
         write_json(directory / "estimate.json", report.describe(made))

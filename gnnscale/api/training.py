@@ -333,7 +333,8 @@ def run(
     values: Any = OmegaConf.to_container(node, resolve=True)
     values |= {each.group: each.values for each in chosen if each.values} | {"resume": None}
     place = resume or directory or hydra.run.dir
-    with made_directory(place, node, hydra, fresh=resume is None, option="directory") as folder:
+    option = "directory" if resume is None else "resume"
+    with made_directory(place, node, hydra, fresh=resume is None, option=option) as folder:
         result = train_and_report(
             config, folder, options=values, run_training=launch, observers=observers
         )

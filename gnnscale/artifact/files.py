@@ -1,7 +1,6 @@
 """Regular files, directories that appear atomically, and checks of room before it is filled."""
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -11,7 +10,16 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-from gnnscale.core import ConfigError, GraphError, errors, hardware, home, shown, unfinished_folder
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    errors,
+    hardware,
+    home,
+    locks,
+    shown,
+    unfinished_folder,
+)
 
 _MAX_BYTES = 2 << 30
 #: Longer than the two renames take by which a directory takes the place of another.
@@ -126,7 +134,7 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
                 _publish(partial, path)
         finally:
             # Once it is published, a sibling of this name is another process's.
-            os.close(lock)
+            locks.release(lock)
     except OSError as error:
         if error.errno in _FULL:
             free = shutil.disk_usage(path.parent).free
@@ -196,12 +204,12 @@ def _lock(partial: Path) -> int:
             lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:  # another process has just renamed or removed it
             continue
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Whoever held it before has renamed or removed it, or was killed and left it here.
-        if _is_at(partial, lock):
+        locks.lock(lock, partial)
+        # The process that held it before has renamed or removed it, or was killed and left it here.
+        if locks.is_at(partial, lock):
             _empty(partial)
             return lock
-        os.close(lock)
+        locks.release(lock)
 
 
 def _empty(folder: Path) -> None:
@@ -210,14 +218,6 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-
-
-def _is_at(path: Path, opened: int) -> bool:
-    """Whether the open directory is what ``path`` names."""
-    try:
-        return os.path.samestat(os.fstat(opened), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _publish(partial: Path, path: Path) -> None:

@@ -17,9 +17,10 @@ from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
+from gnnscale.core.locks import sole_writer
 from gnnscale.options import user_code
 from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
-from gnnscale.options.run_directory import taken_back
+from gnnscale.options.run_directory import check_unused, taken_back
 
 COMMANDS = {
     "prepare": "raw files to a graph store",
@@ -216,7 +217,11 @@ def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) 
     try:
         with ExitStack() as stack:
             if folder is not None:
-                mine = stack.enter_context(taken_back(Path(os.path.abspath(folder))))
+                place = Path(os.path.abspath(folder))
+                mine = stack.enter_context(taken_back(place))
+                stack.enter_context(sole_writer(place, option="output"))
+                if translated.fresh:
+                    check_unused(place, jobs=True)
                 mine.add("multirun.yaml")
             path = f"pkg://{CONFIGS}"
             hydra.main(version_base="1.3", config_path=path, config_name=translated.config)(job)()

@@ -16,7 +16,7 @@ from gnnscale.cli import arguments as cli_arguments
 from gnnscale.core import ConfigError, nearest, shown
 from gnnscale.options import compose, found, user_code
 from gnnscale.options.file import check_known, check_references, read_yaml
-from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, check_unused, read_run
+from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
 
 #: Where the options of a resumed run are, for Hydra to compose.
 _RESUMED = "resumed_run"
@@ -39,6 +39,7 @@ class Translated:
     #: the folder to write into, which may refer to options; None for the command's default
     output: str | None = None
     sweep: bool = False  #: whether the command has several jobs
+    fresh: bool = True  #: whether a folder that holds a sweep is refused
 
 
 def translate(command: str, arguments: Sequence[str]) -> Translated:
@@ -139,9 +140,7 @@ def _to_output(translated: Translated, argument: str) -> Translated:
     output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
         raise ConfigError(f"{argument}: names no folder")
-    if name == "output" and translated.sweep:
-        check_unused(Path(output), jobs=True)
-    return replace(translated, output=output)
+    return replace(translated, output=output, fresh=name == "output")
 
 
 @cache

@@ -24,6 +24,7 @@ from gnnscale.core.hardware import (
     restarting_run,
     torchrun_rank,
 )
+from gnnscale.core.locks import RESTART_WAIT_S, sole_maker, sole_writer
 from gnnscale.core.process_state import process_age_s
 from gnnscale.options import compose, run_directory, user_code
 from gnnscale.options.config import typed
@@ -59,6 +60,7 @@ def partition(options: DictConfig) -> None:
     from gnnscale.partition import (
         PICTURE_FILE,
         make_partition,
+        place_of,
         read_partition,
         write_parts,
         write_rows,
@@ -68,22 +70,20 @@ def partition(options: DictConfig) -> None:
 
     config = typed(options, PartitionConfig)
     graph = config.dataset.open()
-    path = make_partition(
-        config.partitioner,
-        graph,
-        num_parts=config.num_parts,
-        num_hops=config.num_hops,
-        num_threads=config.num_threads,
-        force=config.force,
-    )
-    made = read_partition(path, graph)
-    print_partition(made, graph=graph.name, console=Console())
-    if not (path / PICTURE_FILE).exists():
-        write_atomically(path / PICTURE_FILE, draw(made, graph=graph.name))
-    if config.part_stores == "rows":
-        write_rows(made, graph)
-    elif config.part_stores:
-        write_parts(made, graph)
+    sizes = {"num_parts": config.num_parts, "num_hops": config.num_hops}
+    # The stores of parts and the picture belong to the partition that is there now.
+    with sole_maker(place_of(config.partitioner, graph, **sizes)):
+        path = make_partition(
+            config.partitioner, graph, **sizes, num_threads=config.num_threads, force=config.force
+        )
+        made = read_partition(path, graph)
+        print_partition(made, graph=graph.name, console=Console())
+        if not (path / PICTURE_FILE).exists():
+            write_atomically(path / PICTURE_FILE, draw(made, graph=graph.name))
+        if config.part_stores == "rows":
+            write_rows(made, graph)
+        elif config.part_stores:
+            write_parts(made, graph)
     print(path)
 
 
@@ -184,11 +184,12 @@ def evaluate(options: DictConfig) -> None:
     from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 
     config = typed(options, EvaluateConfig)
-    evaluation = evaluate_run(config)
+    file = config.run.resolve() / "evaluation.json"
+    with run_directory.writing_into_run(config.run):
+        evaluation = evaluate_run(config)
+        write_json(file, asdict(evaluation))
     for split in ("train", "valid", "test"):
         print(_figure(evaluation, split))
-    file = config.run.resolve() / "evaluation.json"
-    write_json(file, asdict(evaluation))
     print(file)
 
 
@@ -199,7 +200,9 @@ def predict(options: DictConfig) -> None:
     from gnnscale.report.export import predict as task
 
     graph = take_graph(options)
-    print(task.predict(replace(typed(options, task.PredictConfig), graph=graph)))
+    config = replace(typed(options, task.PredictConfig), graph=graph)
+    with run_directory.writing_into_run(config.run, config.out):
+        print(task.predict(config))
 
 
 def take_graph(options: DictConfig) -> GraphSource | None:
@@ -226,7 +229,9 @@ def export(options: DictConfig) -> None:
 
     from gnnscale.report.export import weights
 
-    done = weights.export(typed(options, weights.ExportConfig))
+    config = typed(options, weights.ExportConfig)
+    with run_directory.writing_into_run(config.run, config.file):
+        done = weights.export(config)
     print(done.snippet)
     if done.note:
         print(f"note: {done.note}")
@@ -400,17 +405,32 @@ def left_by(leave: SystemExit) -> ConfigError:
 
 @contextmanager
 def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
-    """Make the run directory of a command, and log into it; for a job of a sweep it is made."""
+    """Make the run directory of a command, and log into it; for a job of a sweep it is made.
+
+    No other command writes there meanwhile.
+    """
     from hydra.core.hydra_config import HydraConfig
 
     if _in_sweep():
-        with run_directory.logged(_job_directory()) if log else nullcontext():
-            yield _job_directory()
+        directory = _job_directory()
+        with (
+            sole_writer(directory, option="hydra.sweep.dir"),
+            run_directory.logged(directory) if log else nullcontext(),
+        ):
+            yield directory
         return
     hydra: Any = HydraConfig.get()
     typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
-    fresh = not typed and options.get("resume") is None and not (log and restarting_run())
-    made = run_directory.made_directory(hydra.run.dir, options, hydra, fresh=fresh, log=log)
+    resumes, restarts = options.get("resume") is not None, bool(log and restarting_run())
+    made = run_directory.made_directory(
+        hydra.run.dir,
+        options,
+        hydra,
+        fresh=not (typed or resumes or restarts),
+        log=log,
+        option="resume" if resumes else "output",
+        wait_s=RESTART_WAIT_S if restarts else 0.0,
+    )
     with made as directory:
         yield directory
 

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from gnnscale.core import locks
+from gnnscale.core.errors import ConfigError
+
 #: Folders that this process fills at the moment.
 _unfinished_folders: set[Path] = set()
 
@@ -29,34 +32,50 @@ def write_atomically(
 
 
 @contextmanager
-def whole_file(file: Path, *, durable: bool = False, shared: bool = False) -> Iterator[IO[bytes]]:
+def whole_file(
+    file: Path, *, durable: bool = False, shared: bool = False, wait: bool = True
+) -> Iterator[IO[bytes]]:
     """Open a temporary sibling of ``file``, whose folder exists; rename it to ``file`` at the end.
 
-    A killed process leaves the sibling, and ``file`` as it was. The next call overwrites the
-    sibling. An exception removes it; an OSError gets the name of ``file``. ``durable`` waits until
-    the disk has it. ``shared`` makes the sibling's name unique, since other processes may write the
-    same file at the same time.
+    A killed process leaves the sibling, and ``file`` as it was. The next call replaces the
+    sibling. An exception removes it; an OSError gets the name of ``file``. The sibling is locked: a
+    second process that writes ``file`` waits for the first.
+
+    Args:
+        durable: wait until the disk has the file.
+        shared: make the sibling's name unique, so that nobody waits and the last rename counts.
+        wait: wait for another process that writes the file.
+
+    Raises:
+        ConfigError: another process writes it, and ``wait`` is false.
+        OSError: it cannot be written.
     """
     unfinished = _unfinished(file)
+    lock: int | None = None
     try:
         if shared:
             handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
             unfinished = Path(name)
         else:
+            lock = locks.create_locked(unfinished, wait=wait)
+            if lock is None:
+                raise ConfigError(f"{file}: is being written by another process")
+            handle = os.dup(lock)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+                stream.flush()
+                if durable:
+                    os.fsync(stream.fileno())
+            os.replace(unfinished, file)
+        except BaseException:
             unfinished.unlink(missing_ok=True)
-            handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-        os.replace(unfinished, file)
+            raise
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(file)) from None
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    finally:
+        if lock is not None:
+            locks.release(lock)
 
 
 def remove_unfinished(file: Path) -> None:

@@ -7,12 +7,13 @@ import os
 import shlex
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, shown, write_atomically
+from gnnscale.core.locks import sole_writer
 from gnnscale.options.file import check_known, check_references, read_regular, read_yaml
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.yaml"
 #: A line for each of its epochs.
 METRICS_FILE = "metrics.jsonl"
+#: A line for each of its steps.
+STEPS_FILE = "steps.jsonl"
+#: What came of it.
+SUMMARY_FILE = "summary.json"
 #: The name of torchrun's run, if torchrun starts its processes again.
 TORCHRUN_FILE = "rdzv-id"
 #: Bytes of such a name.
@@ -31,7 +36,7 @@ _LOG_FILE = "train.log"
 #: What Hydra composed for a run.
 _COMPOSED = ".hydra"
 #: What a run directory has as soon as there is a run in it, and a sweep's folder once it is over.
-_OF_RUN = (CONFIG_FILE, "summary.json", "checkpoints", _COMPOSED)
+_OF_RUN = (CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, "checkpoints", _COMPOSED)
 _OF_SWEEP = ("multirun.yaml", "results.json")
 
 #: The run directory that this process wrote into last.
@@ -47,26 +52,31 @@ def made_directory(
     fresh: bool = True,
     log: bool = True,
     option: str = "output",
+    wait_s: float = 0.0,
 ) -> Iterator[Path]:
     """Make a run directory, with ``.hydra`` and the log file in it, and yield its absolute path.
 
-    If the ``with`` block raises before anything else is in there, all that is removed again.
-    ``hydra`` are Hydra's own options, as ``compose`` returns them; ``log`` writes ``train.log``;
-    ``option`` names the folder in errors.
+    No other command writes there during the ``with`` block. If the block raises before anything
+    else is in there, all that is removed again.
+
+    Args:
+        folder: the run directory.
+        options: what Hydra composed.
+        hydra: Hydra's own options, as ``compose`` returns them.
+        fresh: refuse a directory that holds a run.
+        log: write ``train.log``.
+        option: names the folder in errors.
+        wait_s: seconds to wait for another command that writes there.
 
     Raises:
-        ConfigError: it holds a run, which ``fresh`` refuses, or cannot be made.
+        ConfigError: another command writes there; or the directory holds a run, which ``fresh``
+            refuses, or cannot be made.
     """
     directory = Path(os.path.abspath(folder))
-    if fresh:
-        check_unused(directory, option=option)
-    with taken_back(directory) as mine:
-        try:
-            # Of two commands at a time, one makes it.
-            (directory / _COMPOSED).mkdir(exist_ok=not fresh)
-        except FileExistsError:
+    with taken_back(directory) as mine, sole_writer(directory, option=option, wait_s=wait_s):
+        if fresh:
             check_unused(directory, option=option)
-            raise
+        (directory / _COMPOSED).mkdir(exist_ok=True)
         mine.update((_COMPOSED, _LOG_FILE))
         _write_composed(directory, options, hydra)
         if not log:
@@ -140,6 +150,22 @@ class _Onwards(logging.Handler):
         root = logging.getLogger()
         if root.isEnabledFor(record.levelno):
             root.handle(record)
+
+
+@contextmanager
+def writing_into_run(run: Path, file: Path | None = None) -> Iterator[None]:
+    """Let no other command write into a run directory in which ``file`` is about to be written.
+
+    A file elsewhere may be written next to any command; None is a file in the run directory. A
+    folder that is no run directory is for its reader to refuse.
+
+    Raises:
+        ConfigError: another command writes there, as one that trains the run.
+    """
+    inside = file is None or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(run))
+    is_run = os.path.lexists(run / CONFIG_FILE)
+    with sole_writer(run, option="run") if inside and is_run else nullcontext():
+        yield
 
 
 def check_unused(directory: Path, *, option: str = "output", jobs: bool = False) -> None:

@@ -60,6 +60,16 @@ def make_partition(
     return path
 
 
+def place_of(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Path:
+    """Return the directory of the partition that ``make_partition`` makes, which may be missing.
+
+    Raises:
+        ConfigError, GraphError: as ``make_partition``.
+    """
+    check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
+    return partition_place(config, identify(config, graph, num_parts=num_parts, num_hops=num_hops))
+
+
 def write_parts(partition: store.Partition, graph: Graph) -> Path:
     """Write each part as a separate graph store unless that is done, and return their folder.
 

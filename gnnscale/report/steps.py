@@ -36,14 +36,13 @@ import numpy as np
 from gnnscale.core import SPAN, STAGES, Count, write_atomically
 from gnnscale.core.arrays import Float64Array, Int64Array, StructArray
 from gnnscale.core.stages import NO_TRAFFIC, Traffic
+from gnnscale.options.run_directory import STEPS_FILE as STEPS_FILE
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.report import figures, fpga
 
 if TYPE_CHECKING:
     from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
 
-
-STEPS_FILE = "steps.jsonl"
 
 _FLUSH_EVERY_S = 1.0
 #: Steps that a report is made of, at most; a plot shows far fewer.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.core import STAGES, Traffic, find_machine, installed, write_atomically
 from gnnscale.core.metrics import mteps, nvtps
 from gnnscale.options.run_directory import METRICS_FILE
+from gnnscale.options.run_directory import SUMMARY_FILE as SUMMARY_FILE
 from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import least_real
 from gnnscale.report.fpga import SIMULATED, csim_figures
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
         TrainResult,
     )
 
-
-SUMMARY_FILE = "summary.json"
 
 _VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")
 

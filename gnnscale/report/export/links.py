@@ -35,7 +35,7 @@ def write_scores(
     """
     first = 0
     if file.suffix == ".npy":
-        with whole_file(file) as stream:
+        with whole_file(file, wait=False) as stream:
             write_header(stream, np.dtype(np.float32), (len(pairs),))
             for some in scores:
                 _append(stream, some)
@@ -69,7 +69,7 @@ def write_partners(
     first = 0
     if file.suffix == ".npy":
         dtype = RowIds(vertices=vertices[:0], own=own).array(0, 0).dtype
-        with whole_file(file) as stream, whole_file(ids_file(file)) as ids:
+        with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
             write_header(stream, np.dtype(np.float32), (len(vertices), k))
             write_header(ids, dtype, (len(vertices), k))
             for partners, scores in found:
@@ -99,7 +99,7 @@ def _parquet(file: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     writer: Any = None
-    with whole_file(file) as stream:
+    with whole_file(file, wait=False) as stream:
 
         def write(sources: Any, targets: Any, scores: Float32Array) -> None:
             nonlocal writer

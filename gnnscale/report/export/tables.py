@@ -104,15 +104,15 @@ def open_table(file: Path, layout: Layout) -> Iterator[Table]:
         OSError: it cannot be written.
     """
     if file.suffix == ".parquet":
-        with whole_file(file) as stream:
+        with whole_file(file, wait=False) as stream:
             table = _Parquet(stream, layout)
             yield table
             table.close()
     elif not layout.ids.are_rows:
-        with whole_file(file) as stream, whole_file(ids_file(file)) as ids:
+        with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
             yield _Npy(stream, layout, ids)
     else:
-        with whole_file(file) as stream:
+        with whole_file(file, wait=False) as stream:
             yield _Npy(stream, layout, None)
         # One of an earlier file would name other rows.
         ids_file(file).unlink(missing_ok=True)

@@ -13,14 +13,15 @@ import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gnnscale.core import ConfigError, write_atomically
+from gnnscale.core import ConfigError, explain, write_atomically
+from gnnscale.core.locks import sole_writer
 from gnnscale.options import found
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.runtime.checkpoint.file import LAST, read_checkpoint
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 #: By its content the other machines recognise the disk of rank 0.
 _DISK_FILE = ".disk"
+#: Seconds in which processes of before, whose torchrun was killed, end on a machine.
+_LOCK_WAIT_S = 30.0
 #: Bytes of a SHA-256.
 _DIGEST_BYTES = 32
 
@@ -145,12 +148,14 @@ class Copies:
     keepers: tuple[int, ...]  #: the first process of each machine with another disk
     options: Mapping[str, Any]  #: the run's options as plain values
     _thread: threading.Thread = field(init=False, repr=False)
+    _lock: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     @classmethod
     def open(cls, directory: Path, group: Group, options: Mapping[str, Any]) -> Copies | None:
         """Find out who needs copies; None if nobody does. Every process calls this.
 
         Raises:
+            ConfigError: another command writes into the run directory of a machine.
             OSError: the run directory of rank 0 is not writable.
             PeerLostError: another process is gone.
         """
@@ -161,10 +166,32 @@ class Copies:
             return None
         links = group.with_own_connections()
         copies = cls(directory=directory, links=links, keepers=keepers, options=options)
+        copies._lock_directory(group)
         if group.rank in keepers:
             copies._thread = threading.Thread(target=copies._follow, name="copies", daemon=True)
             copies._thread.start()
         return copies
+
+    def _lock_directory(self, group: Group) -> None:
+        """Lock the run directory of each machine that keeps copies; all raise if one does.
+
+        Rank 0 holds its own from the start.
+        """
+        problem = None
+        if group.rank in self.keepers:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                held = sole_writer(self.directory, option="output", wait_s=_LOCK_WAIT_S)
+                self._lock.enter_context(held)
+            except (ConfigError, OSError) as error:
+                problem = explain(error)
+        problems = [each for each in trade_values(problem, group) if each is not None]
+        if problems:
+            raise ConfigError(problems[0])
+
+    def close(self) -> None:
+        """Release the run directory of this machine; nothing is written there any more."""
+        self._lock.close()
 
     def send(self, content: bytes) -> None:
         """Send a checkpoint, or nothing as the end, to each of the others; on rank 0.

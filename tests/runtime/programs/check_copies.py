@@ -3,12 +3,15 @@
 import logging
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.core.locks import sole_writer
+from gnnscale.runtime.checkpoint import copies as copies_module
 from gnnscale.runtime.checkpoint.copies import Copies, read_newest
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.sync.group import Group, join
@@ -55,6 +58,9 @@ def check_copies(group: Group, directory: Path) -> None:
         for content in contents:
             copies.send(content)
     copies.end()
+    assert (directory / ".lock").exists() == (not group.is_rank0)
+    copies.close()
+    assert not (directory / ".lock").exists()
     if group.is_rank0:
         assert not (directory / LAST).exists()
         return
@@ -74,11 +80,22 @@ def check_full_disk(group: Group, directory: Path, logged: list[str]) -> None:
         copies.send(b"first")
         copies.send(b"second")
     copies.end()
+    copies.close()
     if group.rank == 1:
         assert len(logged) == 2
         assert "this machine keeps the checkpoint before" in logged[0]
     if group.rank == 2:
         assert (directory / LAST).read_bytes() == b"second"
+
+
+def check_second_writer(group: Group, directory: Path) -> None:
+    """A command that writes into the run directory of one machine ends the run on all."""
+    locks = ExitStack()
+    if group.rank == 2:
+        locks.enter_context(sole_writer(directory, option="run"))
+    with locks, pytest.raises(ConfigError, match=r"machine-2: is being written by process \d+ on "):
+        Copies.open(directory, group, {})
+    group.barrier()
 
 
 def check_shared_disk(group: Group, directory: Path) -> None:
@@ -102,5 +119,7 @@ def run(rank: int, size: int, meeting: Path, checkpoint: str) -> None:
         check_copies(group, directory)
         lines.clear()
         check_full_disk(group, directory, lines)
+        copies_module._LOCK_WAIT_S = 0.0
+        check_second_writer(group, directory)
         check_shared_disk(group, meeting.parent / "shared")
         group.barrier()

@@ -1,0 +1,227 @@
+"""Two commands that write one directory: one of them is refused in a line, or waits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+
+pytestmark = pytest.mark.integration
+
+GRAPH = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    "dataset.num_features=8",
+)
+TINY = (*GRAPH, "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64", "num_threads=1")
+_TRAIN = """
+import sys
+import gnnscale
+from gnnscale import api
+
+if __name__ == "__main__":
+    sizes = {"num_vertices": 600, "num_edges": 3000, "num_classes": 4, "num_features": 8}
+    graph = api.load_input_graph("planted_partition", **sizes)
+    try:
+        gnnscale.train(graph, **{sys.argv[1]: sys.argv[2]})
+    except gnnscale.ConfigError as error:
+        print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def start(environment: dict[str, str]) -> Callable[..., Any]:
+    """Start a command in a directory, and end it with the ``with`` block."""
+
+    @contextmanager
+    def started(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, "-m", "gnnscale", *map(str, arguments)]
+        with subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    return started
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def training(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """The directory of a run that trains, and has weights; and the process that writes there."""
+    folder = tmp_path_factory.mktemp("training")
+    with start(folder, "train", *TINY, "epochs=1000000", "output=run") as process:
+        wait_for((folder / "run" / BEST).exists)
+        yield folder / "run", process.pid
+
+
+def in_one_line(answer: Any) -> str:
+    """Return what a refused command reports, after the line that it starts."""
+    text = answer.stderr if isinstance(answer.stderr, str) else answer.stderr.read()
+    (line,) = (each for each in text.splitlines() if each != "starting")
+    assert "Traceback" not in text
+    return line
+
+
+REFUSED = (
+    ("train", "resume=run"),
+    ("train", "output=run", *TINY),
+    ("train", "hydra.run.dir=run", *TINY),
+    ("evaluate", "run=run"),
+    ("export", "run=run"),
+    ("export", "run=run", "out=run/checkpoints/model.safetensors", "force=true"),
+    ("predict", "run=run", "out=run/rows.npy"),
+    ("simulate", "output=run"),
+)
+
+
+def test_a_run_that_trains_is_written_by_nobody_else(
+    training: tuple[Path, int], run_lines: Any
+) -> None:
+    directory, pid = training
+    names = set(os.listdir(directory))
+    for answer in run_lines(REFUSED, directory.parent):
+        assert answer.status == 1
+        line = in_one_line(answer)
+        assert f"run: is being written by process {pid} on " in line
+        assert line.startswith(("resume=", "output=", "run="))
+    assert names <= set(os.listdir(directory)) <= names | {"metrics.jsonl", "steps.jsonl"}
+
+
+def test_a_run_that_trains_may_be_read(training: tuple[Path, int], run_lines: Any) -> None:
+    directory, _ = training
+    (answer,) = run_lines([("predict", "run=run", "out=rows.npy")], directory.parent)
+    assert answer.status == 0, answer.stderr
+    assert (directory.parent / "rows.npy").exists()
+
+
+@pytest.mark.parametrize("keyword", ["resume", pytest.param("directory", marks=pytest.mark.long)])
+def test_a_program_is_refused_as_a_command_is(
+    training: tuple[Path, int], command_in: Any, keyword: str
+) -> None:
+    directory, pid = training
+    program = directory.parent / "program.py"
+    program.write_text(_TRAIN)
+    answer = command_in(directory.parent, program)(keyword, directory)
+    assert answer.stdout.startswith(f"{keyword}={directory}: is being written by process {pid} on ")
+
+
+def test_of_two_that_resume_a_run_one_does(command_in: Any, start: Any, tmp_path: Path) -> None:
+    """The record is that of one run, to the bit, and a third one resumes it."""
+    gnnscale = command_in(tmp_path)
+    for name, epochs in (("run", 2), ("whole", 8)):
+        assert gnnscale("train", *TINY, f"epochs={epochs}", f"output={name}").returncode == 0
+    line = ("train", "resume=run", "epochs=6")
+    with start(tmp_path, *line) as first, start(tmp_path, *line) as second:
+        first.wait()
+        second.wait()
+        statuses = {first.returncode, second.returncode}
+        # The second one may come so late that the first has ended.
+        assert statuses in ({0, 1}, {0})
+        for process in (first, second):
+            if process.returncode:
+                assert "run: is being written by process " in in_one_line(process)
+    assert gnnscale("train", "resume=run", "epochs=8").returncode == 0
+    records = [
+        [json.loads(each) for each in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("run", "whole")
+    ]
+    losses = [[(each["epoch"], each["train_loss"]) for each in epochs] for epochs in records]
+    assert losses[0] == losses[1]
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_killed_run_is_resumed_at_once(start: Any, command_in: Any, tmp_path: Path) -> None:
+    with start(tmp_path, "train", *TINY, "epochs=1000000", "output=run") as process:
+        wait_for((tmp_path / "run" / LAST).exists)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        done = load_checkpoint(tmp_path / "run" / LAST)["epoch"]
+        answer = command_in(tmp_path)("train", "resume=run", f"epochs={done + 2}")
+    assert answer.returncode == 0, answer.stderr
+    assert "resuming after epoch" in answer.stderr
+
+
+def test_a_sweep_that_runs_is_written_by_nobody_else(
+    start: Any, run_lines: Any, tmp_path: Path
+) -> None:
+    line = ("train", "-m", *TINY, "epochs=1000000", "seed=0,1")
+    with start(tmp_path, *line, "output=sweep") as process:
+        wait_for((tmp_path / "sweep" / "0" / ".lock").exists)
+        answers = run_lines(
+            [
+                (*line, "output=sweep"),
+                (*line, "hydra.sweep.dir=sweep"),
+                ("train", "resume=sweep/0"),
+            ],
+            tmp_path,
+        )
+        for answer, held in zip(answers, ("sweep", "sweep", "0"), strict=True):
+            assert answer.status == 1
+            assert f"{held}: is being written by process {process.pid} on " in in_one_line(answer)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "holds"),
+    [
+        (("prepare", "dataset.store={place}"), "store", ("meta.json", "features.npy")),
+        (
+            (
+                *("partition", "partitioner=pagraph", "partitioner.num_parts=2", "num_threads=1"),
+                *("partitioner.store={place}", "part_stores=true"),
+            ),
+            "partition",
+            ("partition.json", "partition.svg", "parts/0/meta.json", "parts/1/meta.json"),
+        ),
+        (
+            (
+                *("plan-cache", "batch_size=64", "num_threads=1", "device_plan=emulated_x4"),
+                *("sampler.fanouts=[5,3]", "cache_planner.store={place}"),
+            ),
+            "plan",
+            ("cache_plan.json", "cache_plan.svg"),
+        ),
+    ],
+    ids=["store", "partition", "plan"],
+)
+@pytest.mark.parametrize(
+    "force", ["force=true", pytest.param("force=false", marks=pytest.mark.long)]
+)
+def test_of_two_that_make_an_artifact_one_waits(
+    start: Any,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    place: str,
+    holds: tuple[str, ...],
+    force: str,
+) -> None:
+    line = [*(each.format(place=place) for each in arguments), *GRAPH, force]
+    with start(tmp_path, *line) as first, start(tmp_path, *line) as second:
+        for process in (first, second):
+            out, errors = process.communicate()
+            assert process.returncode == 0, (out, errors)
+            assert out.splitlines()[-1] == str(tmp_path / place)
+    assert all((tmp_path / place / name).exists() for name in holds)
+    assert os.listdir(tmp_path) == [place]
+    assert not [*(tmp_path / place).rglob(".*")]

@@ -1,0 +1,220 @@
+import fcntl
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gnnscale.core import locks
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.files import whole_file, write_atomically
+from gnnscale.core.locks import LOCK_FILE, create_locked, release, sole_maker, sole_writer
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from gnnscale.core.locks import sole_writer
+with sole_writer(Path(sys.argv[1]), option="output"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def another_writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that writes into ``folder`` until it is killed."""
+    command = [sys.executable, "-c", _HOLD, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def enter(folder: Path, **options: float) -> None:
+    with sole_writer(folder, option="resume", **options):
+        assert (folder / LOCK_FILE).read_text() == f"{os.getpid()} {socket.gethostname()}\n"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_ends_in_any_way_releases_its_folder(tmp_path: Path, number: int) -> None:
+    with another_writer(tmp_path) as process:
+        with pytest.raises(ConfigError) as caught:
+            enter(tmp_path)
+        assert str(caught.value) == (
+            f"resume={tmp_path}: is being written by process {process.pid} on "
+            f"{socket.gethostname()}; wait until it ends, or end it"
+        )
+        process.send_signal(number)
+        process.wait()
+        enter(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.integration
+def test_a_writer_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with another_writer(tmp_path) as process, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(enter, tmp_path, wait_s=30)
+        time.sleep(0.3)
+        assert not waiting.done()
+        process.kill()
+        waiting.result()
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+    assert f"process {process.pid} on " in caplog.text
+
+
+def test_one_of_several_writes(tmp_path: Path) -> None:
+    """A writer that comes at any moment is refused, or writes alone."""
+    inside: list[int] = []
+
+    def write(number: int) -> str:
+        try:
+            with sole_writer(tmp_path, option="output"):
+                inside.append(number)
+                assert inside == [number]
+                time.sleep(0.001)
+                inside.remove(number)
+        except ConfigError as error:
+            return str(error)
+        return "done"
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(write, range(400)))
+    refused = f"output={tmp_path}: is being written by "
+    assert all(answer == "done" or answer.startswith(refused) for answer in answers)
+    assert "done" in answers
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_of_the_writer_holds_nothing(tmp_path: Path) -> None:
+    with sole_writer(tmp_path, option="output"):
+        reader, written = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(reader, 1)
+            os._exit(0)
+    enter(tmp_path)
+    with sole_writer(tmp_path, option="output"), pytest.raises(ConfigError, match="is being writt"):
+        enter(tmp_path)
+    os.write(written, b"x")
+    os.waitpid(child, 0)
+    os.close(reader)
+    os.close(written)
+
+
+def test_a_folder_in_which_nothing_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"{LOCK_FILE}: No such file or directory$"):
+        enter(tmp_path / "none")
+    (tmp_path / LOCK_FILE).mkdir()
+    with pytest.raises(ConfigError, match=rf"{LOCK_FILE}: Is a directory$"):
+        enter(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "x" * 5000, "1 host\x1b[2J\n", "12\n", "1 a b\n"])
+def test_a_writer_that_is_not_named(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_NAMED_WITHIN_S", 0.0)
+    with sole_writer(tmp_path, option="output"):
+        (tmp_path / LOCK_FILE).write_text(content)
+        with pytest.raises(ConfigError, match=r"is being written by another process; wait until"):
+            enter(tmp_path)
+
+
+def link(file: Path, elsewhere: Path) -> None:
+    os.link(elsewhere, file)
+
+
+@pytest.mark.parametrize("make", [Path.symlink_to, link, lambda file, _: os.mkfifo(file)])
+def test_nothing_is_written_through_a_file_that_is_there(
+    tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    make(tmp_path / LOCK_FILE, elsewhere)
+    make(tmp_path / ".file.tmp", elsewhere)
+    enter(tmp_path)
+    write_atomically(tmp_path / "file", "new")
+    assert (elsewhere.read_text(), (tmp_path / "file").read_text()) == ("mine", "new")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_two_writers_of_a_file_leave_it_whole(tmp_path: Path) -> None:
+    """Each waits for the other, so that no part of one ends up in the file of the other."""
+    file = tmp_path / "file"
+
+    def write(letter: str) -> None:
+        for _ in range(100):
+            write_atomically(file, iter([letter.encode() * 100] * 10))
+            assert set(file.read_text()) in ({"a"}, {"b"}, {"c"})
+            assert file.stat().st_size == 1000
+
+    with ThreadPoolExecutor(3) as pool:
+        tasks = [pool.submit(write, letter) for letter in "abc"]
+    assert [task.exception() for task in tasks] == [None] * 3
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "rows.npy"
+    with whole_file(file) as stream:
+        stream.write(b"first")
+        message = rf"^{file}: is being written by another process$"
+        with pytest.raises(ConfigError, match=message), whole_file(file, wait=False):
+            raise AssertionError("never here")
+    assert file.read_bytes() == b"first"
+    with whole_file(file, wait=False) as stream:
+        stream.write(b"second")
+    assert file.read_bytes() == b"second"
+
+
+def test_one_process_at_a_time_makes_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "parts" / "graph"
+    made: list[int] = []
+
+    def make(number: int) -> None:
+        with sole_maker(folder):
+            made.append(number)
+            time.sleep(0.01)
+            assert made[-1] == number
+
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(make, number) for number in range(8)]
+    assert [task.exception() for task in tasks] == [None] * 8
+    assert not list(folder.parent.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(locks, "create_locked", refused)
+    with sole_maker(tmp_path / "graph"):
+        pass
+
+
+def test_a_file_system_without_locks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    descriptor = create_locked(tmp_path / "file", wait=True)
+    assert descriptor is not None
+    release(descriptor)
+    assert "file: its file system has no locks (Function not implemented)" in caplog.text
