@@ -1,8 +1,8 @@
 """``steps.jsonl``: what every device did in every step, a line for each step.
 
-A line holds ``global_step``, ``epoch``, ``seconds`` since the epoch began, ``loss`` (null if it
-is not finite), ``decision`` (of dynamic resource management, or null) and ``devices``, in the
-plan's order. Each of them has
+Numbers have all their digits. A line holds ``global_step``, ``epoch``, ``seconds`` since the epoch
+began, ``loss`` (null if it is not finite), ``decision`` (of dynamic resource management, or null)
+and ``devices``, in the plan's order. Each of them has
 
 - ``seeds``: its slice of the mini-batch,
 - ``threads``: of ``sample``, ``load`` and ``propagate``,
@@ -226,12 +226,12 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
 
 def _line(record: StepRecord) -> str:
     """A step as JSON, put together by hand, in half the time that ``json.dumps`` takes."""
-    loss = f"{record.loss:.7g}" if math.isfinite(record.loss) else "null"
+    loss = repr(float(record.loss)) if math.isfinite(record.loss) else "null"
     devices = ",".join([_device(each) for each in record.devices])
     decision = "null" if record.decision is None else json.dumps(record.decision)
     return (
         f'{{"global_step":{record.global_step},"epoch":{record.epoch},'
-        f'"seconds":{record.seconds:.6f},"loss":{loss},"devices":[{devices}],'
+        f'"seconds":{float(record.seconds)!r},"loss":{loss},"devices":[{devices}],'
         f'"decision":{decision}}}\n'
     )
 
@@ -239,7 +239,7 @@ def _line(record: StepRecord) -> str:
 def _device(step: DeviceStep) -> str:
     # ``vars``, as ``asdict`` copies.
     seconds = ",".join(
-        [f'"{name}":{value:.6f}' for name, value in vars(step.stages).items() if value >= 1e-6]
+        [f'"{name}":{float(value)!r}' for name, value in vars(step.stages).items() if value > 0]
     )
     traffic = "" if step.traffic is NO_TRAFFIC else _traffic(step.traffic)
     return (

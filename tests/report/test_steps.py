@@ -41,10 +41,11 @@ def test_what_is_written_is_read(tmp_path: Path, hybrid_run: Any) -> None:
     assert steps.epoch.tolist() == [1] * 30 + [2] * 30 + [3] * 30
     assert steps.num_seeds[0].tolist() == [800, 224]
     assert steps.threads[5].tolist() == [[1, 1, 2], [1, 1, 0]]
-    np.testing.assert_allclose(steps.loss, [s.loss for s in hybrid_run.steps], rtol=1e-6)
+    np.testing.assert_array_equal(steps.loss, [s.loss for s in hybrid_run.steps])
+    np.testing.assert_array_equal(steps.seconds, [s.seconds for s in hybrid_run.steps])
     expected = [s.devices[1].stages.transfer for s in hybrid_run.steps]
     transfer = STAGES.index("transfer")
-    np.testing.assert_allclose(steps.stages[:, 1, transfer], expected, atol=1e-6)
+    np.testing.assert_array_equal(steps.stages[:, 1, transfer], expected)
     # A processor transfers nothing.
     assert np.isnan(steps.stages[:, 0, transfer]).all()
     # 400 bytes of rows and 10 of lists for each seed.
@@ -65,12 +66,28 @@ def test_a_line_by_hand(tmp_path: Path, hybrid_run: Any) -> None:
     cpu = line["devices"][0]
     assert (cpu["seeds"], cpu["threads"]) == (800, {"sample": 1, "load": 1, "propagate": 2})
     assert list(cpu["stage_s"]) == ["sample", "load", "propagate", "sync"]
-    assert cpu["stage_s"]["load"] == pytest.approx(step.devices[0].stages.load, abs=1e-6)
+    assert cpu["stage_s"]["load"] == step.devices[0].stages.load
     assert "traffic" not in cpu
     assert line["devices"][1]["traffic"] == {
         "rows": {"link_bytes": 224 * 400, "link_requests": 224 * 40},
         "lists": {"link_bytes": 224 * 10, "link_requests": 224},
     }
+
+
+@pytest.mark.parametrize(
+    "value", [1 / 3, 1e-9, 2.0**-40, 123456789.123456789, 5e300, np.float64(0.1)]
+)
+def test_numbers_have_all_their_digits(tmp_path: Path, hybrid_run: Any, value: float) -> None:
+    """Whatever is compared later is the run's own number, bit for bit."""
+    record = hybrid_run.steps[0]
+    stages = replace(record.devices[0].stages, load=value, sample=value / 7)
+    devices = (replace(record.devices[0], stages=stages), *record.devices[1:])
+    step = replace(record, loss=value, seconds=value * 3, devices=devices)
+    write_steps(tmp_path / "steps.jsonl", [step])
+    line = json.loads((tmp_path / "steps.jsonl").read_text())
+    assert (line["loss"], line["seconds"]) == (value, value * 3)
+    assert line["devices"][0]["stage_s"]["load"] == value
+    assert line["devices"][0]["stage_s"]["sample"] == value / 7
 
 
 def test_hits_and_misses_of_a_cache_are_written(tmp_path: Path, cached_run: Any) -> None:
