@@ -37,6 +37,8 @@ def resume(state: TrainState) -> saved_run.SavedRun | None:
         best = best_epoch(progress.history, state.metric)
         if saved.sums is None and best == saved.epoch:
             progress.best_weights = saved.learnt.model
+        if best is not None and state.config.runtime.checkpoint:
+            state.checkpoint.restore_best(best, progress.best_weights)
     metrics = [each.valid_metric for each in progress.history]
     progress.metrics = state.group.broadcast_json(metrics)
     return saved
@@ -109,7 +111,7 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
     state.checkpoint.check()
     if last:
         _save_and_wait(state, [*state.progress.history, trained])
-    elif state.checkpoint.is_due:
+    elif state.checkpoint.is_due or state.checkpoint.saved_step is None:
         _save(state, [*state.progress.history, trained])
 
 
@@ -132,7 +134,8 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
         _save_and_wait(state, [*progress.history[:-1], trained])
     if state.checkpoint.saved_step == progress.steps_done:
         state.checkpoint.save_best(best, progress.best_weights)
-    if state.finished:
+    # A run without a checkpoint but with an epoch in its files is one that has lost it.
+    if state.finished or progress.epoch == 1:
         state.checkpoint.wait()
 
 

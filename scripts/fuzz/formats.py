@@ -143,7 +143,7 @@ def safetensors(data: bytes, rng: random.Random) -> bytes:
 
 
 def packed_value(data: bytes, rng: random.Random) -> bytes:
-    """Edit the plain values that a checkpoint has as its last tensor; sizes agree with them."""
+    """Edit the plain values of a checkpoint; sizes and the checksum at its end agree with them."""
     size = int.from_bytes(data[:8], "little")
     try:
         header = json.loads(data[8 : 8 + size])
@@ -152,9 +152,13 @@ def packed_value(data: bytes, rng: random.Random) -> bytes:
         return rng.choice(BYTES)(data, rng)
     body = data[8 + size :]
     values = json_value(body[begin:end], rng)
-    header["values"].update(shape=[len(values)], data_offsets=[begin, begin + len(values)])
+    end = begin + len(values)
+    header["values"].update(shape=[len(values)], data_offsets=[begin, end])
+    if "crc32" in header:
+        header["crc32"].update(data_offsets=[end, end + 4])
     text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + body[:begin] + values
+    changed = len(text).to_bytes(8, "little") + text + body[:begin] + values
+    return changed + zlib.crc32(changed).to_bytes(4, "little") if "crc32" in header else changed
 
 
 def parquet_footer(data: bytes, rng: random.Random) -> bytes:

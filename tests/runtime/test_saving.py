@@ -15,7 +15,7 @@ from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.state.schedule import WorkerSchedule
-from gnnscale.runtime.telemetry.records import TrainResult
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -201,3 +201,18 @@ def test_workers_go_on_from_every_step(trained_together: Any, tmp_path: Path, pl
         assert runs[name]["epochs"] == known["epochs"][step // STEPS :]
     if plan == "hybrid":
         assert any(known["decisions"])
+
+
+@pytest.mark.parametrize("every_s", ["null", "1e6"])
+def test_an_epoch_is_recorded_once_the_run_can_be_resumed(
+    run: Any, tmp_path: Path, every_s: str
+) -> None:
+    """An epoch in the files of a run without a checkpoint is one of which it was lost."""
+    found: list[bool] = []
+
+    class Looks(Observer):
+        def finished_epoch(self, record: EpochRecord) -> None:
+            found.append(all((tmp_path / file).exists() for file in (LAST, BEST)))
+
+    run(tmp_path, f"runtime.checkpoint_every_s={every_s}", "epochs=2", watched=Looks())
+    assert found == [True, True]

@@ -27,7 +27,7 @@ from gnnscale.model import TrainableModel
 from gnnscale.options.config import differences
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.checkpoint import FILES, remove_parts, saved_run
+from gnnscale.runtime.checkpoint import FILES, SIGNATURE, remove_parts, saved_run
 from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint.copies import Copies, read_newest
 from gnnscale.runtime.checkpoint.file import BEST, LAST, save_checkpoint
@@ -35,7 +35,7 @@ from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.checkpoint.signature import Signature, write_signature
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.group import Group, trade_values
 from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch
 
 Job = Callable[[], None]
@@ -173,6 +173,8 @@ class RunCheckpoint:
     def close(self) -> None:
         """Let what was begun come to its end, whatever became of the run."""
         self._writer.close()
+        if self.copies is not None:
+            self.copies.close()
 
     @running("checkpoint")
     def save(
@@ -239,6 +241,11 @@ class RunCheckpoint:
             self._write_best(best, content["best_model"])
         self.took_s = time.perf_counter() - self.saved_at
 
+    def restore_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+        """Write the best weights, never changed in place, again if the directory has lost them."""
+        if not all((self.directory / file).exists() for file in (BEST, SIGNATURE)):
+            self.save_best(epoch, weights)
+
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Write the best weights, never changed in place, if new, after what is in flight."""
         self._writer.follow(partial(self._write_best, epoch, weights))
@@ -277,7 +284,8 @@ class RunCheckpoint:
             the epochs before it from ``history_of``.
 
         Raises:
-            ConfigError: the checkpoint is damaged, or not one of this run.
+            ConfigError: the checkpoint is damaged, or not one of this run; or it is missing, and
+                the run has done an epoch.
         """
         file = self.directory / LAST
         content, limit = b"", files.max_bytes(model)
@@ -291,6 +299,7 @@ class RunCheckpoint:
                 self._checked(file, content, model, optimizer, steps_per_epoch)
             content = group.broadcast(content if group.is_rank0 else None)
         if not content:
+            self._check_not_begun(group)
             if group.is_rank0 and not self.restarts:
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
@@ -300,6 +309,24 @@ class RunCheckpoint:
         if group.is_rank0:
             log.info(f"{file}: resuming {_place(saved, steps_per_epoch, self.config.epochs)}")
         return saved
+
+    def _check_not_begun(self, group: Group) -> None:
+        """Refuse to begin a run again that has done an epoch, as any machine's directory shows.
+
+        Raises:
+            ConfigError: in every process, with what the first such directory has.
+        """
+        done = saved_run.find_progress(self.directory) if group.local_rank == 0 else None
+        found = next((each for each in trade_values(done, group) if each is not None), None)
+        if found is None:
+            return
+        if self.config.runtime.checkpoint:
+            missing = f"{LAST} is missing; copy it to {LAST.parent} of this folder"
+        else:
+            missing = "runtime.checkpoint=false wrote no checkpoint; leave it as it is"
+        raise ConfigError(
+            f"resume={self.directory}: {found}, and {missing}, or train in another folder"
+        )
 
     def history_of(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
         """Return the epochs that a checkpoint continues, and the one after which it was written.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,14 +23,19 @@ from gnnscale.core import STAGES, ConfigError, Count, Positive, decode, shown
 from gnnscale.model import TrainableModel
 from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.plain import restore_optimizer
-from gnnscale.options.run_directory import METRICS_FILE
+from gnnscale.options.file import read_regular
+from gnnscale.options.run_directory import METRICS_FILE, STEPS_FILE, SUMMARY_FILE
 from gnnscale.plan import DevicePlan
+from gnnscale.runtime.checkpoint import BEST, SIGNATURE
 from gnnscale.runtime.checkpoint.file import load_checkpoint, pack
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums
 
 #: Bytes of a line that could be one of a run.
 _MAX_LINE = 1 << 20
+_MAX_SUMMARY_BYTES = 16 << 20
+#: The epoch of a step in ``steps.jsonl``.
+_STEP_EPOCH = re.compile(rb'"epoch": ?(\d{1,18})\b')
 _STAGES = set(STAGES)
 _THREADS = {"sample", "load", "propagate"}
 
@@ -42,7 +48,7 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
     Raises:
         ConfigError: the file is no regular file, or cannot be read.
     """
-    lines = _open(directory)
+    lines = _open(directory / METRICS_FILE)
     if lines is None:
         return
     expected = 1
@@ -53,6 +59,51 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
                 return
             yield record
             expected += 1
+
+
+def find_progress(directory: Path) -> str | None:
+    """Return what a run directory has of an epoch that was done; None if it shows none.
+
+    The first checkpoint is on the disk before ``metrics.jsonl`` has a line. So a directory without
+    a checkpoint and with any of these has lost it, or the run wrote none.
+    """
+    for file in (BEST, SIGNATURE):
+        if os.path.lexists(directory / file):
+            return f"it has {file}"
+    if _size_of(directory / METRICS_FILE):
+        return f"{METRICS_FILE} has epochs of it"
+    if _epochs_of_summary(directory / SUMMARY_FILE):
+        return f"{SUMMARY_FILE} has epochs of it"
+    if _last_epoch_of_steps(directory / STEPS_FILE) > 1:
+        return f"{STEPS_FILE} has epochs of it"
+    return None
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _epochs_of_summary(file: Path) -> int:
+    """Return the epochs in a ``summary.json``; 0 without a count."""
+    try:
+        epochs = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))["epochs"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return 0
+    return epochs if type(epochs) is int else 0
+
+
+def _last_epoch_of_steps(file: Path) -> int:
+    """Return the epoch of the last step in a ``steps.jsonl``; 0 without one."""
+    lines = _open(file)
+    if lines is None:
+        return 0
+    with lines:
+        lines.seek(max(lines.seek(0, os.SEEK_END) - 2 * _MAX_LINE, 0))
+        found = _STEP_EPOCH.findall(lines.read(2 * _MAX_LINE))
+    return int(found[-1]) if found else 0
 
 
 def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
@@ -68,7 +119,7 @@ def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
     Raises:
         ConfigError: the file is no regular file, or cannot be read.
     """
-    lines = _open(directory)
+    lines = _open(directory / METRICS_FILE)
     if lines is None:
         return 0
     with lines:
@@ -105,9 +156,8 @@ def check_record(record: EpochRecord, number: int) -> None:
         raise ValueError(f"record of epoch {number}")
 
 
-def _open(directory: Path) -> BinaryIO | None:
-    """Open ``metrics.jsonl``, None if there is none; a pipe is not waited for."""
-    file = directory / METRICS_FILE
+def _open(file: Path) -> BinaryIO | None:
+    """Open a file of lines, None if there is none; a pipe is not waited for."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
@@ -38,6 +40,9 @@ _LOG = logging.getLogger(__name__)
 _LABELS = Literal["classes", "multilabel", "regression"]
 #: Names of columns and of classes take at most 1 MiB each.
 _MAX_BYTES = 16 << 20
+#: The end of the JSON object in the file, and what stands before it.
+_END = "\n}"
+_CHECKSUM = re.compile(rb',\n "crc32": (\d{1,10})\n}\n\Z')
 #: Characters of a path in an error.
 _MAX_PLACE = 200
 #: Columns that an error lists.
@@ -300,18 +305,43 @@ def write_signature(directory: Path, signature: Signature) -> None:
     """
     file = directory / SIGNATURE
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, json.dumps(asdict(signature), indent=1) + "\n")
+    write_atomically(file, _with_checksum(json.dumps(asdict(signature), indent=1)))
+
+
+def _with_checksum(text: str) -> str:
+    """Return a JSON object with the CRC-32 of its text as the last entry."""
+    return f'{text.removesuffix(_END)},\n "crc32": {zlib.crc32(text.encode())}{_END}\n'
+
+
+def _checked(content: bytes) -> bytes:
+    """Return the JSON object in a file, which earlier releases wrote without a checksum.
+
+    Raises:
+        ValueError: it is not the object of which the checksum was made.
+    """
+    found = _CHECKSUM.search(content)
+    if found is None:
+        # A flipped bit leaves an entry that no release wrote, or no JSON at all.
+        entries = decode(dict[str, Any], content, source="signature")
+        whole = entries.keys() <= {each.name for each in fields(Signature)}
+    else:
+        content = content[: found.start()] + _END.encode()
+        whole = zlib.crc32(content) == int(found[1])
+    if not whole:
+        raise ValueError("damaged, its bytes are not those of its checksum")
+    return content
 
 
 def read_signature(directory: Path) -> Signature | None:
     """Return the signature in a run directory, which is not trusted; None without one.
 
     Raises:
-        ConfigError: the file cannot be read, or is no signature.
+        ConfigError: the file cannot be read, is damaged, or is no signature.
     """
     file = directory / SIGNATURE
     try:
-        return decode(Signature, read_regular(file, limit=_MAX_BYTES), source="signature")
+        content = _checked(read_regular(file, limit=_MAX_BYTES))
+        return decode(Signature, content, source="signature")
     except FileNotFoundError:
         return None
     except OSError as error:

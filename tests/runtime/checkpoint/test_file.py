@@ -26,7 +26,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "checkpoints" / "last.safetensors"
     save_checkpoint(file, CONTENT)
     loaded = load_checkpoint(file)
-    assert loaded == {**CONTENT, "format_version": 5, "model": loaded["model"]}
+    assert loaded == {**CONTENT, "format_version": 6, "model": loaded["model"]}
     assert torch.equal(loaded["model"]["w"], torch.arange(4.0))
     assert [path.name for path in file.parent.iterdir()] == ["last.safetensors"]
 
@@ -66,7 +66,7 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
         ([1, 2], "checkpoint format None"),
     ):
         file.write_bytes(pack(content))
-        with one_line("this release reads 5", shown, shorter_than=700):
+        with one_line("this release reads 5 and 6", shown, shorter_than=700):
             load_checkpoint(file)
 
 

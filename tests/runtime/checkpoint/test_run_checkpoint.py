@@ -13,7 +13,7 @@ from small_plans import plan_of, share
 from gnnscale.graph import Graph, Origin
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
-from gnnscale.runtime.checkpoint import FILES
+from gnnscale.runtime.checkpoint import FILES, SIGNATURE
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_identity
 from gnnscale.runtime.settings import TrainConfig
@@ -212,6 +212,83 @@ def test_a_run_without_a_checkpoint_starts_again(new_run: Any, caplog: Any) -> N
     assert run.resume() is None
     assert run.has(before)
     assert "stopped before its first checkpoint; it starts again" in caplog.text
+
+
+#: What a run directory without a checkpoint may have of a run that has done an epoch.
+DONE = {
+    "checkpoints/best.safetensors": "x",
+    "checkpoints/signature.json": "{}",
+    "metrics.jsonl": '{"epoch": 1, "train_',
+    "summary.json": '{"status": "failed", "epochs": 1}',
+    "steps.jsonl": '{"global_step":5,"epoch":1,"s":0}\n{"global_step":6,"epoch":2,"s":0}\n{"glo',
+}
+#: And of one that has not.
+NOT_DONE = {
+    "metrics.jsonl": "",
+    "summary.json": '{"status": "interrupted", "epochs": 0}',
+    "steps.jsonl": '{"global_step":5,"epoch":1,"seconds":0}\n',
+    "train.log": "",
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("name", DONE)
+def test_a_run_that_has_lost_its_checkpoint_is_refused(
+    new_run: Any, tmp_path: Path, name: str, restarts: bool
+) -> None:
+    run = new_run()
+    run.checkpoint.restarts = restarts
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / name).write_text(DONE[name])
+    before = run.weights()
+    with one_line(f" {name}" if "/" in name else name, f"{LAST} is missing; copy it to ch"):
+        run.resume()
+    assert run.has(before)
+    assert (tmp_path / name).read_text() == DONE[name]
+
+
+@pytest.mark.parametrize("name", NOT_DONE)
+def test_a_run_that_has_done_no_epoch_starts_again(new_run: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(NOT_DONE[name])
+    assert new_run().resume() is None
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5]
+)
+def test_a_summary_of_something_else_is_of_no_epoch(
+    new_run: Any, tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "summary.json").write_text(content)
+    assert new_run().resume() is None
+
+
+def test_a_run_without_checkpoints_is_not_resumed(
+    new_run: Any, settings: Any, tmp_path: Path
+) -> None:
+    run = new_run()
+    run.checkpoint.config = settings("runtime.checkpoint=false")
+    write_metrics(tmp_path, epochs(0.5))
+    with one_line("metrics.jsonl has epochs of it, and runtime.checkpoint=false wrote no checkp"):
+        run.resume()
+
+
+def test_best_weights_that_are_lost_are_written_again(new_run: Any, tmp_path: Path) -> None:
+    run = new_run()
+    run.save_best(1)
+    content = (tmp_path / BEST).read_bytes()
+    other = new_run()
+    for name in (BEST, SIGNATURE):
+        (tmp_path / name).unlink()
+        other.checkpoint.restore_best(1, run.weights())
+        other.checkpoint.wait()
+        assert (tmp_path / SIGNATURE).exists()
+        assert (tmp_path / BEST).read_bytes() == content
+        other = new_run()
+    (tmp_path / BEST).write_bytes(b"as it is")
+    other.checkpoint.restore_best(1, run.weights())
+    other.checkpoint.wait()
+    assert (tmp_path / BEST).read_bytes() == b"as it is"
 
 
 def test_parts_of_files_that_a_killed_process_left_are_removed(new_run, tmp_path) -> None:

@@ -42,6 +42,12 @@ def check_newest(group: Group, directory: Path, checkpoint: Path) -> None:
         (directory / LAST).write_bytes(content[:-1])
     assert read_newest(group, directory, limit=LIMIT) == content
     assert (directory / LAST).read_bytes() == content
+    if group.rank == 2:
+        changed = bytearray(content)
+        changed[len(content) // 2] ^= 1
+        (directory / LAST).write_bytes(changed)
+    assert read_newest(group, directory, limit=LIMIT) == content
+    assert (directory / LAST).read_bytes() == content
     (directory / LAST).write_bytes(content[:-1])
     with pytest.raises(ConfigError, match=r"machine-\d/checkpoints/last.safetensors: not a"):
         read_newest(group, directory, limit=LIMIT)
