@@ -96,7 +96,7 @@ class Result:
         return cls(
             directory=directory,
             config=config,
-            history=run.history,
+            history=tuple(run.history),
             test_metric=run.test_metric,
             metric=run.metric,
         )

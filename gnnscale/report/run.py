@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,8 @@ def write_outcome(
         OSError: with the file's name; it could not be written.
     """
     report.close()
+    # The page reads them many times.
+    run = replace(run, history=tuple(run.history))
     directory = report.directory
     steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
     predicted = prediction.compare(run, steps)
@@ -142,6 +145,7 @@ def train_and_report(
         _close_after_failure(everybody)
         raise
     report.close()
+    result = replace(result, history=tuple(result.history))
     try:
         if result.stopped_early:
             log.info(early_stop(result, config))

@@ -316,7 +316,8 @@ class Spans:
             self._end = int(spans["step"].min()) + self._max_steps
         kept = spans[spans["step"] < self._end]
         if len(kept):
-            self._parts.append(kept.copy())
+            # What another process has sent has a dtype of its own, which takes more than the spans.
+            self._parts.append(kept.astype(SPAN))
 
     def all(self) -> StructArray:
         """Return the spans kept, ``[num_spans]`` of ``SPAN``, in the order of their start."""

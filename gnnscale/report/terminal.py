@@ -19,6 +19,7 @@ from gnnscale.options import found
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.report import figures, fpga, prediction, steps, summary
 from gnnscale.runtime.telemetry import records
+from gnnscale.runtime.telemetry.history import History
 
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.
 _NUM_STEPS = 16
@@ -234,7 +235,7 @@ class RunReport(records.Observer):
 
     def started(self, run: records.TrainResult) -> None:
         """Write the run's options, and the epochs after which it resumes."""
-        self.run = run
+        self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()
         summary.write_metrics(self.directory, run.history)
@@ -266,7 +267,9 @@ class RunReport(records.Observer):
     def finished_epoch(self, record: records.EpochRecord) -> None:
         """Write the epoch to ``metrics.jsonl`` and show it in a line."""
         assert self.run is not None
-        self.run = replace(self.run, history=(*self.run.history, record))
+        history = self.run.history
+        assert isinstance(history, History)
+        self.run = replace(self.run, history=history.appended(record))
         summary.append_metrics(self.directory, record)
         line = epoch_line(record, epochs=self._epochs, metric=self.run.metric)
         now = time.monotonic()

@@ -156,7 +156,6 @@ def _open(
         restarts=group.restarts,
         copies=Copies.open(directory, group, options) if config.runtime.checkpoint else None,
         graph=data.graph,
-        metric=data.task.measures[0],
         partition=partition,
     )
     return train_state.TrainState(

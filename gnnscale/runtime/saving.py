@@ -7,7 +7,8 @@ from dataclasses import replace
 from gnnscale.runtime.checkpoint import file, saved_run
 from gnnscale.runtime.drm.rebalancer import RebalancerState
 from gnnscale.runtime.state.train_state import TrainState
-from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch
+from gnnscale.runtime.telemetry.history import History
+from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch, best_number
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,9 @@ def resume(state: TrainState) -> saved_run.SavedRun | None:
     if saved.sums is not None:
         _resume_inside(state, saved, saved.sums)
     if state.group.is_rank0:
-        progress.history, progress.unvalidated = state.checkpoint.history_of(saved)
-        best = best_epoch(progress.history, state.metric)
+        before, progress.unvalidated = state.checkpoint.history_of(saved)
+        progress.history = History(before)
+        best = best_epoch(before, state.metric)
         if saved.sums is None and best == saved.epoch:
             progress.best_weights = saved.learnt.model
         if best is not None and state.config.runtime.checkpoint:
@@ -96,7 +98,7 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
     )
     workers = state.group.gather(part.packed())
     if state.group.is_rank0:
-        _save(state, state.progress.history, sums, workers)
+        _save(state, None, sums, workers)
 
 
 def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
@@ -110,9 +112,9 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
     """
     state.checkpoint.check()
     if last:
-        _save_and_wait(state, [*state.progress.history, trained])
+        _save_and_wait(state, trained)
     elif state.checkpoint.is_due or state.checkpoint.saved_step is None:
-        _save(state, [*state.progress.history, trained])
+        _save(state, trained)
 
 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
@@ -120,10 +122,10 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
 
     Args:
         state: where the run stands; the epoch is validated, and the last one of ``history``.
-        trained: its record from before.
+        trained: its record from before its validation.
     """
     progress = state.progress
-    best = best_epoch(progress.history, state.metric)
+    best = best_number(progress.metrics, state.metric)
     assert best is not None
     if best == progress.epoch:
         weights = state.learning.model.state_dict()
@@ -131,7 +133,7 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
     if not state.config.runtime.checkpoint:
         return
     if state.finished and state.checkpoint.saved_step != progress.steps_done:
-        _save_and_wait(state, [*progress.history[:-1], trained])
+        _save_and_wait(state, trained, validated=True)
     if state.checkpoint.saved_step == progress.steps_done:
         state.checkpoint.save_best(best, progress.best_weights)
     # A run without a checkpoint but with an epoch in its files is one that has lost it.
@@ -139,28 +141,38 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
         state.checkpoint.wait()
 
 
-def _save_and_wait(state: TrainState, history: Sequence[EpochRecord]) -> None:
+def _save_and_wait(state: TrainState, trained: EpochRecord, *, validated: bool = False) -> None:
     state.checkpoint.wait()
-    _save(state, history)
+    _save(state, trained, validated=validated)
     state.checkpoint.wait()
 
 
 def _save(
     state: TrainState,
-    history: Sequence[EpochRecord],
+    trained: EpochRecord | None,
     sums: EpochSums | None = None,
     workers: Sequence[bytes] = (),
+    *,
+    validated: bool = False,
 ) -> None:
+    """Begin to write a checkpoint.
+
+    Args:
+        trained: the epoch after which it stands, None inside an epoch.
+        validated: whether the last one of ``history`` is this epoch, after its validation.
+    """
     if state.config.runtime.checkpoint:
-        step = state.progress.steps_done
+        progress, step = state.progress, state.progress.steps_done
         state.checkpoint.save(
             model=state.learning.model,
             optimizer=state.learning.optimizer_state,
             step=step,
-            history=history,
-            best_weights=state.progress.best_weights,
+            history=progress.history.first(len(progress.history) - validated),
+            trained=trained,
+            best_weights=progress.best_weights,
             plan=state.schedule.slices.plan_of(step),
             management=state.schedule.management(step),
             sums=sums,
             workers=workers,
+            best=best_number(progress.metrics, state.metric) if sums is not None else None,
         )

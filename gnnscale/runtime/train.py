@@ -196,7 +196,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
     if trained is not None:
         metric = metrics.get(state.metric)
         record = replace(trained, valid_metric=metric, valid_metrics=metrics, eval_time_s=seconds)
-        progress.history.append(record)
+        progress.history = progress.history.appended(record)
         progress.metrics.append(metric)
         progress.unvalidated = None
         saving.keep_best(state, trained)

@@ -1,5 +1,8 @@
+import gc
+import io
 import logging
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +14,14 @@ from devices import accelerator, plan_of
 from in_memory import InMemory
 from learnt import same, weights
 from losses import At
+from rich.console import Console
 
 from gnnscale.backend import loading
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
+from gnnscale.report.terminal import RunReport
 from gnnscale.runtime import opening
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
@@ -25,7 +30,7 @@ from gnnscale.runtime.evaluation.evaluate import VertexExaminer
 from gnnscale.runtime.evaluation.plan import InferencePlan
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.telemetry.records import TrainResult
+from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import LayerSampling
 
@@ -418,3 +423,32 @@ def test_a_metric_that_is_not_defined_is_none(run: Any, tmp_path: Path) -> None:
     graph = two_labels(labels=np.zeros(300, np.int64), num_classes=2, metric="roc_auc")
     result = run(tmp_path, "epochs=2", dataset=InMemory(graph=graph))
     assert (result.valid_metric, result.test_metric, result.best_epoch) == (None, None, 2)
+
+
+#: Epochs after which memory is looked at: records of 64 are written to a file at a time.
+FIRST, LAST_LOOK = 64, 192
+
+
+@pytest.mark.timeout(120)
+def test_memory_does_not_grow_with_the_epochs(run: Any, tmp_path: Path) -> None:
+    """Neither what rank 0 keeps of an epoch, nor what the process keeps that reports it."""
+    found: dict[int, int] = {}
+
+    class Looks(RunReport):
+        def finished_epoch(self, record: EpochRecord) -> None:
+            super().finished_epoch(record)
+            if record.epoch == FIRST:
+                tracemalloc.start()
+            if record.epoch in (FIRST, LAST_LOOK):
+                gc.collect()
+                found[record.epoch] = tracemalloc.get_traced_memory()[0]
+            if record.epoch == LAST_LOOK:
+                tracemalloc.stop()
+
+    console = Console(file=io.StringIO())
+    report = Looks(tmp_path, epochs=LAST_LOOK, options={}, console=console)
+    done = run(tmp_path, f"epochs={LAST_LOOK}", "batch_size=512", watched=report)
+    report.close()
+    assert len(done.history) == LAST_LOOK
+    # Of the first 2,000 steps the timeline takes 300 bytes each.
+    assert (found[LAST_LOOK] - found[FIRST]) / (LAST_LOOK - FIRST) < 1200

@@ -36,7 +36,7 @@ from gnnscale.runtime.checkpoint.signature import Signature, write_signature
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group, trade_values
-from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoch
+from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums
 
 Job = Callable[[], None]
 
@@ -121,7 +121,6 @@ class RunCheckpoint:
     config: TrainConfig  #: the run's options
     options: Mapping[str, Any]  #: the same as plain values
     graph: Graph  #: the graph that is trained on
-    metric: str  #: what decides which epoch is the best
     #: hash of the partition whose parts give the order of seeds; None without
     partition: str | None = None
     #: whether torchrun starts the run again, perhaps on another machine
@@ -184,11 +183,13 @@ class RunCheckpoint:
         optimizer: Mapping[int, Mapping[str, Tensor]],
         step: int,
         history: Sequence[EpochRecord],
+        trained: EpochRecord | None = None,
         best_weights: Mapping[str, Tensor],
         plan: DevicePlan,
         management: Mapping[str, Any] | None = None,
         sums: EpochSums | None = None,
         workers: Sequence[bytes] = (),
+        best: int | None = None,
     ) -> None:
         """Copy everything that the run needs to go on, and begin to write it.
 
@@ -196,17 +197,20 @@ class RunCheckpoint:
 
         Args:
             optimizer: its optimizer's state of each parameter, by its number.
-            history: records of all epochs that are trained to their end. After an epoch, its
-                record is the last of them, and yet to be validated.
+            history: records of all epochs that are trained to their end and validated; it never
+                changes.
+            trained: after an epoch, its record, which is yet to be validated; None inside one.
             best_weights: those of the best epoch that is validated; never changed in place.
             plan: applies to the next step.
             management: where resource management stands; None if there is none.
             sums: what the epoch has added up so far; None after an epoch.
             workers: each worker's ``WorkerPart``, packed; empty after an epoch.
+            best: the epoch of ``best_weights``, which are written too if they are new; None after
+                an epoch, whose validation may find better ones.
         """
         self.saved_at, self.saved_step = time.perf_counter(), step
         content = {
-            "epoch": len(history),
+            "epoch": len(history) + (trained is not None),
             "step": step,
             "model": _copied(model.state_dict()),
             "best_model": dict(best_weights),
@@ -218,21 +222,20 @@ class RunCheckpoint:
             "config": dict(self.options),
             "graph": self._identity,
         }
-        best = best_epoch(history, self.metric) if sums is not None else None
-        self._writer.begin(partial(self._write, content, tuple(history), tuple(workers), best))
+        self._writer.begin(partial(self._write, content, history, trained, tuple(workers), best))
 
     def _write(
         self,
         content: dict[str, Any],
         history: Sequence[EpochRecord],
+        trained: EpochRecord | None,
         workers: Sequence[bytes],
         best: int | None,
     ) -> None:
         """Write a checkpoint, and then the weights of epoch ``best`` if they are new."""
-        validated = history if workers else history[:-1]
         # Another machine has no ``metrics.jsonl`` of before.
-        known = 0 if self.restarts else saved_run.num_recorded(self.directory, validated)
-        content["records"] = history[known:]
+        known = 0 if self.restarts else saved_run.num_recorded(self.directory, history)
+        content["records"] = [*history[known:], *(() if trained is None else (trained,))]
         content["workers"] = [files.unpack(each) for each in workers]
         save_checkpoint(self.directory / LAST, content)
         if self.copies is not None:

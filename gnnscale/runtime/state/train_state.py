@@ -21,6 +21,7 @@ from gnnscale.runtime.task.base import Task, ceiling
 from gnnscale.runtime.task.edges import EdgeTask
 from gnnscale.runtime.task.links import LinkTask
 from gnnscale.runtime.telemetry import records
+from gnnscale.runtime.telemetry.history import History
 
 
 @dataclass(kw_only=True)
@@ -32,7 +33,7 @@ class Progress:
     #: the first validation metric of every epoch done, None for one without
     metrics: list[float | None] = field(default_factory=list)
     #: records of the epochs done, on rank 0
-    history: list[records.EpochRecord] = field(default_factory=list)
+    history: History = field(default_factory=History)
     #: the record of an epoch that is trained and not done, on rank 0; else None
     unvalidated: records.EpochRecord | None = None
     #: the model's state after the best epoch, on rank 0
@@ -153,7 +154,7 @@ class TrainState:
             layout=self.layout,
             measures=self.data.task.measures,
             ceiling=ceiling(graph, self.metric),
-            history=tuple(progress.history),
+            history=progress.history,
             graph=_figures_of(self.data.task),
             test_metrics=test_metrics or {},
             test_classes=test_classes,

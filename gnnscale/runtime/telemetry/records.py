@@ -127,7 +127,7 @@ class DeviceEpoch:
     peak_rss_bytes: int
     pss_bytes: int | None
     gpu: GpuUse | None = None
-    counters: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, int | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +259,7 @@ class TrainResult:
     layout: RunLayout
     measures: tuple[str, ...]
     ceiling: float | None
-    history: tuple[EpochRecord, ...]
+    history: Sequence[EpochRecord]
     graph: GraphFigures | None = None
     test_metrics: dict[str, float | None] = field(default_factory=dict)
     test_classes: ClassCounts | None = None
@@ -318,10 +318,15 @@ def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
     Args:
         metric: what their ``valid_metric`` measures.
     """
-    best = _best([each.valid_metric for each in history], metric)
+    return best_number([each.valid_metric for each in history], metric)
+
+
+def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
+    """Return as ``best_epoch`` does, of the validation metrics of all epochs, None without one."""
+    best = _best(metrics, metric)
     if best is not None:
-        return history[best].epoch
-    return history[-1].epoch if history else None
+        return best + 1
+    return len(metrics) or None
 
 
 def waited(metrics: Sequence[float | None], metric: str) -> int:

@@ -102,7 +102,7 @@ class TinyRun:
         return model, self.config.optimizer.build(model)
 
     def checkpoint(self, directory: Path) -> RunCheckpoint:
-        same = {"config": self.config, "graph": self.graph, "metric": self.graph.metric}
+        same = {"config": self.config, "graph": self.graph}
         return RunCheckpoint(directory=directory, options={**self.options, "resume": None}, **same)
 
     def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
@@ -121,18 +121,19 @@ class TinyRun:
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
         best = {name: each.clone() for name, each in model.state_dict().items()}
-        history, num_devices = self.history, len(self.plan.shares)
+        history, num_devices, trained = self.history, len(self.plan.shares), None
         if not inside:
-            history[-1] = replace(history[-1], valid_metric=None, eval_time_s=None)
+            trained = replace(history.pop(), valid_metric=None, eval_time_s=None)
         buffers = {name: each.clone() for name, each in model.named_buffers()}
         part = WorkerPart(buffers=buffers, rows={0: 7, 1: 5}, counters={"late_s": 0.5})
         checkpoint, step = self.checkpoint(directory), EPOCHS * self.steps_per_epoch + inside
         state = {"model": model, "optimizer": optimizer_state(optimizer), "best_weights": best}
         checkpoint.save(
-            **{"step": step, "history": history, "plan": self.plan, **state},
+            **{"step": step, "history": history, "trained": trained, "plan": self.plan, **state},
             management=self._management() if manages else None,
             sums=_sums(num_devices) if inside else None,
             workers=[part.packed()] * num_devices if inside else (),
+            best=EPOCHS if inside else None,
         )
         checkpoint.wait()
         checkpoint.save_best(EPOCHS, best)

@@ -46,7 +46,7 @@ class Run:
             parameter.grad = torch.randn_like(parameter)
         self.optimizer.step()
         self.checkpoint = RunCheckpoint(
-            directory=directory, config=config, options=OPTIONS, graph=graph, metric=graph.metric
+            directory=directory, config=config, options=OPTIONS, graph=graph
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -61,7 +61,8 @@ class Run:
             model=self.model,
             optimizer=optimizer_state(self.optimizer),
             step=len(history) * STEPS,
-            history=[*history[:-1], trained(history[-1])],
+            history=history[:-1],
+            trained=trained(history[-1]),
             best_weights=self.weights(),
             plan=PLAN,
             management={"applies_from": 3},
