@@ -8,6 +8,7 @@ PACKAGE = TESTS.parent / "gnnscale"
 #: Tests of no single module.
 WHOLE = {
     "backend/fpga/test_kernels.py": "fpga/kernels, by their C simulation",
+    "cli/test_damaged_runs.py": "run directories with damaged and lost files",
     "cli/test_foreign_files.py": "nothing that a file says is executed",
     "cli/test_odd_lines.py": "every wrong line gets one line",
     "cli/test_own_parts_swept.py": "parts of the user's in sweeps, and after a run",

@@ -316,7 +316,7 @@ class Spans:
             self._end = int(spans["step"].min()) + self._max_steps
         kept = spans[spans["step"] < self._end]
         if len(kept):
-            # What another process has sent has a dtype of its own, which takes more than the spans.
+            # What another process has sent brings its dtype, which takes more than the spans.
             self._parts.append(kept.astype(SPAN))
 
     def all(self) -> StructArray:

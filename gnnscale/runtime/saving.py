@@ -12,6 +12,9 @@ from gnnscale.runtime.telemetry.records import EpochRecord, EpochSums, best_epoc
 
 log = logging.getLogger(__name__)
 
+#: Seconds that the first epoch waits for its checkpoint before it is recorded.
+_FIRST_S = 1.0
+
 
 def resume(state: TrainState) -> saved_run.SavedRun | None:
     """Go on where the checkpoint stands; every worker calls this.
@@ -136,9 +139,11 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
         _save_and_wait(state, trained, validated=True)
     if state.checkpoint.saved_step == progress.steps_done:
         state.checkpoint.save_best(best, progress.best_weights)
-    # A run without a checkpoint but with an epoch in its files is one that has lost it.
-    if state.finished or progress.epoch == 1:
+    if state.finished:
         state.checkpoint.wait()
+    elif progress.epoch == 1:
+        # Without a checkpoint, a run that has recorded an epoch counts as one that has lost it.
+        state.checkpoint.wait(_FIRST_S)
 
 
 def _save_and_wait(state: TrainState, trained: EpochRecord, *, validated: bool = False) -> None:

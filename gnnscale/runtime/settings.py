@@ -77,7 +77,8 @@ class RuntimeConfig(UpdateConfig):
             with it ``best.safetensors`` if there are better weights.
         checkpoint_every_s: seconds between two checkpoints, inside epochs as well; 0 begins the
             next one as soon as the disk has the last. None writes them after epochs, a second
-            after the last one or more, and ten times as long as that took.
+            after the last one or more, and ten times as long as that took. The first epoch is
+            followed by one in any case.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.

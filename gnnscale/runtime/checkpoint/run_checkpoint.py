@@ -80,10 +80,10 @@ class BackgroundWriter:
         self._waiting.append(job)
         self._last = self._pool.submit(self._run_waiting, self._last)
 
-    def wait(self) -> None:
-        """Wait until all is written, and raise what a job has failed with."""
+    def wait(self, limit_s: float | None = None) -> None:
+        """Wait until all is written, or so many seconds; raise what a job has failed with."""
         if self._last is not None:
-            futures.wait([self._last])
+            futures.wait([self._last], limit_s)
         self.check()
 
     def close(self) -> None:
@@ -154,9 +154,9 @@ class RunCheckpoint:
         """Raise what the last one could not be written for, such as an OSError of a full disk."""
         self._writer.check()
 
-    def wait(self) -> None:
-        """Wait until the disk has the last one; raise as ``check``."""
-        self._writer.wait()
+    def wait(self, limit_s: float | None = None) -> None:
+        """Wait until the disk has the last one, or so many seconds; raise as ``check``."""
+        self._writer.wait(limit_s)
 
     def end(self) -> None:
         """Wait until all disks have the last one, at the end of the run; every worker calls this.
@@ -319,7 +319,10 @@ class RunCheckpoint:
         Raises:
             ConfigError: in every process, with what the first such directory has.
         """
-        done = saved_run.find_progress(self.directory) if group.local_rank == 0 else None
+        done = None
+        if group.local_rank == 0:
+            # A run that torchrun starts again may have lost its machine just before.
+            done = saved_run.find_progress(self.directory, in_records=not self.restarts)
         found = next((each for each in trade_values(done, group) if each is not None), None)
         if found is None:
             return

@@ -61,15 +61,21 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
             expected += 1
 
 
-def find_progress(directory: Path) -> str | None:
+def find_progress(directory: Path, *, in_records: bool) -> str | None:
     """Return what a run directory has of an epoch that was done; None if it shows none.
 
-    The first checkpoint is on the disk before ``metrics.jsonl`` has a line. So a directory without
-    a checkpoint and with any of these has lost it, or the run wrote none.
+    The best weights are written after a checkpoint. So is a line of ``metrics.jsonl``, unless the
+    disk takes more than a second for the first one. A directory without a checkpoint and with any
+    of these has lost it.
+
+    Args:
+        in_records: look for records of epochs, too.
     """
     for file in (BEST, SIGNATURE):
         if os.path.lexists(directory / file):
             return f"it has {file}"
+    if not in_records:
+        return None
     if _size_of(directory / METRICS_FILE):
         return f"{METRICS_FILE} has epochs of it"
     if _epochs_of_summary(directory / SUMMARY_FILE):

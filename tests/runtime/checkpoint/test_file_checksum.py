@@ -89,7 +89,7 @@ def saved() -> dict[Path, bytes]:
 def trained(
     run: Any, settings: Callable[..., TrainConfig], tmp_path: Path, saved: dict[Path, bytes]
 ) -> Callable[[Path, bytes], None]:
-    """Return what reads one of a run's files as commands do, in place of its own content."""
+    """Return what reads one of a run's files, changed, as commands do."""
     if not saved:
         run(tmp_path / "run", "epochs=2")
         saved.update({file: (tmp_path / "run" / file).read_bytes() for file in FILES})

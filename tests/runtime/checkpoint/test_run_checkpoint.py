@@ -242,6 +242,10 @@ def test_a_run_that_has_lost_its_checkpoint_is_refused(
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / name).write_text(DONE[name])
     before = run.weights()
+    if restarts and "/" not in name:
+        # Its machine was lost just after the first epoch: nobody is there to ask.
+        assert run.resume() is None
+        return
     with one_line(f" {name}" if "/" in name else name, f"{LAST} is missing; copy it to ch"):
         run.resume()
     assert run.has(before)

@@ -1,0 +1,93 @@
+"""A run directory with a damaged or a lost file: what reads it refuses it in a line."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale.runtime.checkpoint import BEST, LAST, SIGNATURE
+
+pytestmark = pytest.mark.integration
+
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64"),
+    *("num_threads=1", "epochs=2"),
+)
+#: What reads each file, in a folder with the run.
+READERS = {
+    LAST: [("train", "resume=run", "epochs=3")],
+    BEST: [
+        ("evaluate", "run=run"),
+        ("predict", "run=run", "out=rows.npy"),
+        ("export", "run=run", "out=model.safetensors"),
+    ],
+    SIGNATURE: [("export", "run=run", "out=model.safetensors")],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(run_lines: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("trained")
+    (answer,) = run_lines([("train", *TINY, "output=run")], folder)
+    assert answer.status == 0, answer.stderr
+    return folder / "run"
+
+
+def line_of(answer: Any) -> str:
+    """Return the last line, which is all that a refused command reports beside its progress."""
+    assert answer.status == 1, answer
+    assert "Traceback" not in answer.stderr
+    *progress, line = answer.stderr.splitlines()
+    assert set(progress) <= {"starting", "starting workers"}
+    return str(line)
+
+
+@pytest.mark.parametrize("file", READERS, ids=str)
+def test_a_flipped_bit_ends_in_one_line(
+    trained: Path, run_lines: Any, tmp_path: Path, file: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    content, draw = (trained / file).read_bytes(), random.Random(str(file))
+    for line in READERS[file]:
+        for _ in range(2):
+            changed, bit = bytearray(content), draw.randrange(8 * len(content))
+            changed[bit // 8] ^= 1 << bit % 8
+            (tmp_path / "run" / file).write_bytes(changed)
+            (answer,) = run_lines([line], tmp_path)
+            assert f"run/{file}: " in line_of(answer)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_run_that_has_lost_its_checkpoint_is_refused(
+    trained: Path, run_lines: Any, tmp_path: Path
+) -> None:
+    """Best weights and metrics stay as they are, and so does all else but the log."""
+    directory = tmp_path / "run"
+    shutil.copytree(trained, directory)
+    (directory / LAST).unlink()
+    names = ("metrics.jsonl", "steps.jsonl", "summary.json", str(BEST), "config.yaml")
+    for lost in ((), (BEST, SIGNATURE), (Path("metrics.jsonl"),), (Path("summary.json"),)):
+        for file in lost:
+            (directory / file).unlink()
+        left = [directory / name for name in names if (directory / name).exists()]
+        before = [file.read_bytes() for file in left]
+        (answer,) = run_lines([("train", "resume=run", "epochs=3")], tmp_path)
+        assert f"{LAST} is missing; copy it to " in line_of(answer)
+        assert [file.read_bytes() for file in left] == before
+
+
+def test_a_run_that_has_lost_its_best_weights_writes_them_again(
+    trained: Path, run_lines: Any, tmp_path: Path
+) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(trained, directory)
+    for file in (BEST, SIGNATURE):
+        (directory / file).unlink()
+    (answer,) = run_lines([("train", "resume=run")], tmp_path)
+    assert answer.status == 0, answer.stderr
+    for file in (BEST, SIGNATURE):
+        assert (directory / file).read_bytes() == (trained / file).read_bytes()
