@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import exits, staging, streams
+from gnnscale.cli import exits, interruption, staging, streams
 from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
@@ -95,7 +95,7 @@ def _command_list() -> str:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
-    exits.interrupt_on_signals()
+    interruption.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
         if not {"-h", "--help"}.isdisjoint(arguments):
@@ -111,8 +111,8 @@ def _run(command: str, arguments: Sequence[str]) -> int:
             else:
                 _single(command, translated, folder)
     except KeyboardInterrupt:
-        exits.tell_interrupted()
-        return exits.INTERRUPTED
+        interruption.tell_interrupted()
+        return interruption.INTERRUPTED
     except Exception as error:
         message = explain(error)
         if message is None:
