@@ -21,6 +21,7 @@ WHOLE = {
     "model/test_edge_features.py": "models over graphs whose edges have features",
     "loader/test_lightning.py": "the loader in a Trainer of PyTorch Lightning",
     "model/test_weighted_edges.py": "all models over graphs with weights",
+    "report/test_hostile_fields.py": "texts that end in another program's input",
     "runtime/faults/test_ended.py": "runs that are ended, or lose their server",
     "runtime/faults/test_killed.py": "runs that lose a worker, and go on",
     "runtime/faults/test_lost_machine.py": "runs under torchrun that lose a machine, and resume",
