@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import exits, interruption, staging, streams
+from gnnscale.cli import exits, interruption, staging, streams, texts
 from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
@@ -199,7 +199,7 @@ def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) 
         asked = elsewhere or translated.output or staging.run_directory(command, sweep=True)
         # Hydra makes it before it composes the jobs.
         folder = None if elsewhere else resolved_now(asked)
-        arguments.append(f"hydra.sweep.dir={cli_arguments.quoted(folder or asked)}")
+        arguments.append(f"hydra.sweep.dir={texts.quoted(folder or asked)}")
         if elsewhere:
             arguments.append("hydra.output_subdir=null")
     job = Job(
