@@ -10,6 +10,7 @@ WHOLE = {
     "backend/fpga/test_kernels.py": "fpga/kernels, by their C simulation",
     "cli/test_foreign_files.py": "nothing that a file says is executed",
     "cli/test_odd_lines.py": "every wrong line gets one line",
+    "cli/test_outputs.py": "what commands replace, and links that they meet",
     "cli/test_own_parts_swept.py": "parts of the user's in sweeps, and after a run",
     "cli/test_start.py": "what a command imports and starts",
     "cli/test_training_page.py": "docs/training.md",

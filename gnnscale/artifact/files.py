@@ -136,6 +136,12 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
         raise GraphError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
+def check_no_link(folder: Path) -> None:
+    """Raise GraphError for a link in place of a folder that is written into."""
+    if folder.is_symlink():
+        raise GraphError(f"{folder}: a link, and nothing is written through it; remove it")
+
+
 def check_place(store: str, *, option: str = "dataset.store") -> None:
     """Raise ConfigError for a directory that cannot be the place of a store or another artefact.
 

@@ -17,7 +17,13 @@ from gnnscale.cli import texts
 from gnnscale.core import ConfigError, nearest, shown
 from gnnscale.options import compose, found, user_code
 from gnnscale.options.file import check_known, check_references, read_yaml
-from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, check_unused, read_run
+from gnnscale.options.run_directory import (
+    CONFIG_FILE,
+    check_run_directory,
+    check_store_of_run,
+    check_unused,
+    read_run,
+)
 
 #: Where the options of a resumed run are, for Hydra to compose.
 _RESUMED = "resumed_run"
@@ -145,8 +151,10 @@ def _to_output(translated: Translated, argument: str) -> Translated:
     output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
         raise ConfigError(f"{argument}: names no folder")
-    if name == "output" and translated.sweep:
-        check_unused(Path(output), jobs=True)
+    if translated.sweep:
+        if name == "output":
+            check_unused(Path(output), jobs=True)
+        check_run_directory(Path(output))
     return replace(translated, output=output)
 
 

@@ -10,8 +10,8 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial as bound
 from pathlib import Path
@@ -156,7 +156,7 @@ def _train(options: DictConfig, began: float) -> float | None:
         from gnnscale.runtime.processes.torchrun import train_rank0
 
         run_training = bound(train_rank0, job=_job())
-    with _run_directory(options, log=True) as directory:
+    with _run_directory(options) as directory:
         result = train_and_report(
             config,
             directory,
@@ -251,7 +251,7 @@ def doctor(options: DictConfig) -> None:
         findings["store"] = report.examine_store(config.store)
         report.print_store(findings["store"], Console())
         problem = report.store_problem(findings["store"])
-    with _run_directory(options, log=False) as directory:
+    with _output(options, ("doctor.json",)) as directory:
         file = directory / "doctor.json"
         write_json(file, findings)
     if config.calibrate:
@@ -285,7 +285,7 @@ def simulate(options: DictConfig) -> None:
 
     scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
-    with _run_directory(options, log=False) as directory:
+    with _output(options, ("simulation.json", "scaling.svg")) as directory:
         write_json(directory / "simulation.json", describe(scaling))
         write_atomically(directory / "scaling.svg", draw(scaling))
     print(directory)
@@ -300,6 +300,8 @@ def generate(options: DictConfig) -> None:
     from gnnscale.core.files import write_atomically
     from gnnscale.generator import GenerateConfig
     from gnnscale.generator import generate as run_generator
+    from gnnscale.generator.design import DESIGN_FILE
+    from gnnscale.generator.files import NAMES
     from gnnscale.report import design as report
     from gnnscale.report.summary import write_json
 
@@ -307,14 +309,16 @@ def generate(options: DictConfig) -> None:
     if config.report is not None:
         _compare(options, config)
         return
+    # A refusal comes before the work.
+    _check_output(NAMES, force=config.force)
     generated = run_generator(config)
     report.print_design(generated, Console())
     groups, chosen = _host_options(options)
-    with _run_directory(options, log=False) as directory:
+    with _output(options, NAMES, force=config.force) as directory:
         generated.write(directory, groups=groups, options=chosen)
-        write_json(directory / "design.json", generated.design.plain())
         write_json(directory / "estimate.json", report.describe(generated))
         write_atomically(directory / "estimate.html", report.page(generated))
+        write_json(directory / DESIGN_FILE, generated.design.plain())
     print(directory)
 
 
@@ -330,7 +334,8 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
     assert config.report is not None
     comparison = compare(config.report, config.design)
     vendor.print_comparison(comparison, Console())
-    with _run_directory(options, log=False) as directory:
+    names = ("comparison.json", "comparison.html")
+    with _output(options, names, force=config.force) as directory:
         write_json(directory / "comparison.json", vendor.describe(comparison))
         write_atomically(directory / "comparison.html", vendor.page(comparison))
     print(directory)
@@ -399,20 +404,51 @@ def left_by(leave: SystemExit) -> ConfigError:
 
 
 @contextmanager
-def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
+def _run_directory(options: DictConfig) -> Iterator[Path]:
     """Make the run directory of a command, and log into it; for a job of a sweep it is made."""
     from hydra.core.hydra_config import HydraConfig
 
     if _in_sweep():
-        with run_directory.logged(_job_directory()) if log else nullcontext():
+        with run_directory.logged(_job_directory()):
             yield _job_directory()
         return
     hydra: Any = HydraConfig.get()
     typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
-    fresh = not typed and options.get("resume") is None and not (log and restarting_run())
-    made = run_directory.made_directory(hydra.run.dir, options, hydra, fresh=fresh, log=log)
+    fresh = not typed and options.get("resume") is None and not restarting_run()
+    made = run_directory.made_directory(hydra.run.dir, options, hydra, fresh=fresh)
     with made as directory:
         yield directory
+
+
+@contextmanager
+def _output(
+    options: DictConfig, names: Sequence[str], *, force: bool | None = None
+) -> Iterator[Path]:
+    """Make the folder that a command writes files with these ``names`` into.
+
+    A job of a sweep has one. ``force`` is that of ``run_directory.check_output``.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    if _in_sweep():
+        yield _job_directory()
+        return
+    hydra: Any = HydraConfig.get()
+    _check_output(names, force=force)
+    composed = run_directory.COMPOSED
+    with run_directory.made_output(hydra.run.dir, (composed, *names), force=force) as directory:
+        (directory / composed).mkdir()
+        run_directory.write_composed(directory, options, hydra)
+        yield directory
+
+
+def _check_output(names: Sequence[str], *, force: bool | None) -> None:
+    """Refuse a folder that holds what a command would write, or a run."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not _in_sweep():
+        directory = Path(HydraConfig.get().run.dir)
+        run_directory.check_output(directory, (*names, run_directory.COMPOSED), force=force)
 
 
 def _job_directory() -> Path:

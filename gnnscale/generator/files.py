@@ -12,11 +12,18 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from gnnscale.core import write_atomically
 from gnnscale.generator.design import GeneratedDesign
 
 #: What is copied of the kernels' folder.
 FOLDERS = ("include", "kernels", "csim")
 TEMPLATES = ("README.md", "hls.tcl", "testbench.cpp")
+#: All that a design's directory holds: also what is generated, records and estimates.
+NAMES = (
+    *(*FOLDERS, *TEMPLATES, "Makefile", "gnnscale_design.hpp", "connectivity.cfg", "design.mk"),
+    *("design.tcl", "train.yaml", "vectors", "layer.hpp"),
+    *("estimate.json", "estimate.html", "design.json"),
+)
 #: The ports of a compute unit, all to the memory of its die.
 PORTS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 KERNEL = "gnnscale_step"
@@ -166,4 +173,4 @@ def write_files(
 
 def _write(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    write_atomically(file, content)

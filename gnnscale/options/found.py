@@ -335,7 +335,7 @@ def _given_again(asked: list[Named]) -> str:
 
 
 def written(value: Any, *, quotes: bool = True) -> str:
-    """Return a value as it is typed on the command line, with ``quotes`` where texts need them."""
+    """Return a value as it is typed on the command line, with ``quotes`` around odd texts."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(written(each, quotes=quotes) for each in value)}]"
     if isinstance(value, Mapping):

@@ -1,5 +1,6 @@
 """The best weights of a run in a safetensors file, under our names or those of another library."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,8 @@ def _check_file(config: ExportConfig) -> None:
     file = config.file
     if file.suffix != ".safetensors":
         raise ConfigError(f"out={shown(file)}: the name must end in .safetensors")
-    if file.exists() and not config.force:
+    # Of a link, force=true replaces the link, and not what it leads to.
+    if os.path.lexists(file) and not config.force:
         raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
     if not file.parent.is_dir():
         raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
