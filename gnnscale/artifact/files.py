@@ -12,6 +12,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 from gnnscale.core import ConfigError, GraphError, errors, hardware, home, shown, unfinished_folder
+from gnnscale.core.files import expanded
 
 _MAX_BYTES = 2 << 30
 #: Longer than the two renames take by which a directory takes the place of another.
@@ -165,7 +166,7 @@ def check_place(store: str, *, option: str = "dataset.store") -> None:
 def store_place(store: str, *, option: str = "dataset.store") -> Path:
     """Return the directory that ``option`` means, links followed."""
     try:
-        return Path(os.path.realpath(Path(store).expanduser()))
+        return Path(os.path.realpath(expanded(store)))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
         raise ConfigError(f"{option}={shown(store)}: not a path ({error})") from None
 
