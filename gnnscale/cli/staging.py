@@ -154,7 +154,8 @@ def _to_output(translated: Translated, argument: str) -> Translated:
     if translated.sweep:
         if name == "output":
             check_unused(Path(output), jobs=True)
-        check_run_directory(Path(output))
+        for folder in (Path(output), *Path(output).glob("[0-9]*")):
+            check_run_directory(folder)
     return replace(translated, output=output)
 
 

@@ -60,6 +60,20 @@ def test_what_is_in_a_folder_is_refused(
             place.unlink()
 
 
+def test_a_sweep_in_a_folder_of_another_writes_through_no_link(
+    run_lines: Callable[..., Any], tmp_path: Path, elsewhere: Path
+) -> None:
+    for name in ("0", "0/.hydra", "0/train.log", "multirun.yaml"):
+        place = tmp_path / "out" / name
+        place.parent.mkdir(exist_ok=True, parents=True)
+        place.symlink_to(elsewhere)
+        (answer,) = run_lines([("train", *RUN, "-m", "seed=0", "hydra.sweep.dir=out")], tmp_path)
+        assert answer.status == 1, answer
+        assert "neither a file nor a folder" in answer.stderr.splitlines()[-1]
+        assert untouched(elsewhere)
+        place.unlink()
+
+
 def test_a_design_is_replaced_by_force_alone(gnnscale: Any, tmp_path: Path) -> None:
     design = tmp_path / "out"
     assert gnnscale(*GENERATE, "output=out").returncode == 0

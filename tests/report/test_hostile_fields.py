@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import yaml
 from generated_designs import U250, write_design
@@ -23,6 +24,7 @@ from omegaconf import OmegaConf
 from printed import on_console
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.core.metrics import count_classes
 from gnnscale.generator import GenerateConfig, files, generate
 from gnnscale.generator.design import read_design
 from gnnscale.options.config import typed
@@ -35,6 +37,7 @@ from gnnscale.report import partition as partition_report
 from gnnscale.report import simulate as simulation_report
 from gnnscale.report.export.peers import literal
 from gnnscale.report.sweep import SweepReport
+from gnnscale.runtime.telemetry.records import GraphFigures
 
 #: What acts in a Makefile, a shell, Tcl, C++, YAML, HTML and SVG, or on a terminal.
 HOSTILE = (
@@ -228,7 +231,22 @@ def test_names_of_keys_of_a_board_are_known(tmp_path: Path) -> None:
             of_file(tmp_path, values)
 
 
-def test_no_text_of_a_run_acts_in_its_page(hybrid_run: Any, write_run: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def described_run(hybrid_run: Any) -> Any:
+    """A run of a graph with names of classes, and what was found for each of them."""
+    counts = count_classes(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]))
+    sizes = {"num_vertices": 3, "num_edges": 7, "num_features": 2, "num_classes": 2}
+    graph = GraphFigures(
+        **sizes, feature_dtype="float32", split_of="vertices", split=(1, 1, 1), classes=["a", "b"]
+    )
+    started = replace(hybrid_run.started, graph=graph, test_classes=counts)
+    return replace(hybrid_run, started=started)
+
+
+def test_no_text_of_a_run_acts_in_its_page(
+    described_run: Any, write_run: Any, tmp_path: Path
+) -> None:
+    hybrid_run = described_run
     walked = 0
     parts = {"started": hybrid_run.started, "epochs": hybrid_run.epochs, "steps": hybrid_run.steps}
     for part, record in parts.items():
@@ -245,6 +263,8 @@ def test_no_text_of_a_run_acts_in_its_page(hybrid_run: Any, write_run: Any, tmp_
             walked += len(pages) == 2
             assert not pages or pages[0] == pages[-1], path
     assert walked > 5
+    paths = kinds(hybrid_run.started)
+    assert ("graph", "classes", 0) in paths
 
 
 def test_no_option_acts_in_the_page_of_a_run(cpu_run: Any, write_run: Any, tmp_path: Path) -> None:
