@@ -413,7 +413,7 @@ def _run_directory(options: DictConfig) -> Iterator[Path]:
             yield _job_directory()
         return
     hydra: Any = HydraConfig.get()
-    typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
+    typed = any(each.startswith("hydra.run.dir=") for each in _typed_options("hydra"))
     fresh = not typed and options.get("resume") is None and not restarting_run()
     made = run_directory.made_directory(hydra.run.dir, options, hydra, fresh=fresh)
     with made as directory:
@@ -469,18 +469,26 @@ def _in_sweep() -> bool:
 
 def _repeated(resume: Path | None) -> str | None:
     """Return the line that repeats the running job; None if it continues an earlier run."""
-    from hydra.core.hydra_config import HydraConfig
-
     if resume is not None:
         return None
     words = []
-    for word in HydraConfig.get().overrides.task:
-        name, _, value = str(word).lstrip("+").partition("=")
+    for word in _typed_options("task"):
+        name, _, value = word.lstrip("+").partition("=")
         if name == "experiment":  # which has another name for users
             of_file = re.fullmatch(r"file\d+_(.+)", value)
             word = f"config={of_file[1]}.yaml" if of_file else f"config={value}"
-        words.append(str(word))
+        words.append(word)
     return shlex.join(["gnnscale", "train", *words])
+
+
+def _typed_options(kind: str) -> list[str]:
+    """Return the options of the ``task`` or of ``hydra`` as typed, references unresolved."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    hydra: Any = HydraConfig.get()
+    found: Any = OmegaConf.to_container(hydra.overrides[kind], resolve=False)
+    return [str(each) for each in found]
 
 
 def _job() -> int:
