@@ -147,7 +147,7 @@ def _parsed(argument: str) -> Any:
     """Return what Hydra's parser makes of an option, None if it cannot read it."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    # A foreign parser, which evaluates functions: it may raise whatever a value brings about.
+    # The parser evaluates functions: it may raise whatever a value brings about.
     try:
         return OverridesParser.create().parse_override(argument)
     except Exception:

@@ -127,10 +127,10 @@ def check_output(
         raise ConfigError(
             f"{option}={directory}: holds {held[0]}, which would be overwritten; {other}"
         )
-    foreign = sorted(_names(directory) - set(names))
-    if foreign:
+    others = sorted(_names(directory) - set(names))
+    if others:
         raise ConfigError(
-            f"{option}={directory}: holds {shown(foreign[0])}, which is not of this command, so "
+            f"{option}={directory}: holds {shown(others[0])}, which is not of this command, so "
             "that the folder is not replaced; name another folder, or move that away"
         )
     for folder, folders, files in os.walk(directory):

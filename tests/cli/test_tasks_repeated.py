@@ -36,9 +36,9 @@ def test_a_shell_reads_the_line_as_what_was_typed(monkeypatch, text: str) -> Non
     monkeypatch.setattr(HydraConfig, "get", staticmethod(lambda: hydra))
     line = _repeated(None)
     assert line is not None
-    said = subprocess.run(
+    shell = subprocess.run(
         ["bash", "-c", line.replace("gnnscale train", "printf %s", 1)],
         capture_output=True,
         text=True,
     )
-    assert (said.stdout, said.stderr) == (typed, "")
+    assert (shell.stdout, shell.stderr) == (typed, "")
