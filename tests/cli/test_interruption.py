@@ -158,8 +158,9 @@ def test_a_closed_terminal_interrupts_from_the_first_moment(
             os.read(screen, 1)  # Python has come to run the program
             time.sleep(after_s)
             os.close(screen)
-            # Before its first moment there is nothing to clear up.
-            assert process.wait(timeout=60) in (130, -signal.SIGHUP)
+            # Before its first moment there is nothing to clear up. While native code imports
+            # torch, Python itself ends by SIGINT in the end, which a shell shows as 130.
+            assert process.wait(timeout=60) in (130, -signal.SIGHUP, -signal.SIGINT)
         finally:
             process.kill()
     wait_until_gone(tmp_path / "tmp")
