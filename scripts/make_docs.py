@@ -1,12 +1,13 @@
 """Make what of docs/ follows from something else: options, benchmarks, tables of packages.
 
-    python scripts/make_docs.py            writes the pages, and cli/meanings.json
+    python scripts/make_docs.py            writes the pages, cli/meanings.json, cli/texts.json
     python scripts/make_docs.py --check    changes nothing; exit status 1 if one is not current
 
 ``configuration.md`` follows from the dataclasses of the options (fields, types, docstrings) and
 from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. The tables of
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
-``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``.
+``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``, and
+``texts.json`` the options whose values are texts, which are taken as they are typed.
 """
 
 import ast
@@ -30,6 +31,7 @@ else:
     import tomli as tomllib  # pytest brings it
 
 from gnnscale.generator import GenerateConfig
+from gnnscale.options.found import declared
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
@@ -424,8 +426,68 @@ def meanings() -> str:
     return json.dumps(found, indent=1, ensure_ascii=False).replace("`", "") + "\n"
 
 
+def text_kind(cls: type[Any], name: str, hint: Any) -> str | None:
+    """Return whether an option is a ``text``, a ``word``, a list of ``texts`` or ``mixed``.
+
+    A path is a text. A ``word`` is a text that no field declares by ``names``, so that it is one of
+    some choices. None: no value of it is a text.
+    """
+    inner = get_args(hint) if get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    kinds = {each for each in inner if each is not type(None)}
+    if kinds <= {str, Path}:
+        return "word" if declared(cls, name) is None else "text"
+    if kinds == {list[str]}:
+        return "texts"
+    return "mixed" if kinds & {str, Path, Any, list[str], list[Any]} else None
+
+
+def texts_of(cls: type[Any], groups: Sequence[str], prefix: str = "") -> dict[str, str | None]:
+    """Return the kinds of all options of a class by their dotted names, with those of ``groups``.
+
+    The name of a mapping ends in a dot, and stands for all names in it.
+    """
+    found: dict[str, str | None] = {}
+    hints = get_type_hints(cls)
+    for field in fields(cls):
+        name, hint = f"{prefix}{field.name}", hints[field.name]
+        records = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
+        if not prefix and field.name in groups:
+            files = sorted((CONFIGS / field.name).glob("*.yaml"))
+            targets = [read(file).get("_target_") for file in files]
+            records += [_class(each) for each in dict.fromkeys(targets) if each is not None]
+        if get_origin(hint) is dict:
+            _merge(found, f"{name}.", "text" if get_args(hint)[1] is str else "mixed")
+        elif not records:
+            _merge(found, name, text_kind(cls, field.name, hint))
+        elif get_origin(hint) is not list:
+            for record in records:
+                for inner, kind in texts_of(record, (), f"{name}.").items():
+                    _merge(found, inner, kind)
+    return found
+
+
+def _merge(found: dict[str, str | None], name: str, kind: str | None) -> None:
+    """Note the kind of an option; classes of a group may have another of the same name."""
+    if name not in found or found[name] == kind:
+        found[name] = kind
+    else:
+        found[name] = "text" if {found[name], kind} == {"text", "word"} else "mixed"
+
+
+def texts() -> str:
+    """Return the options of each command whose values may be texts, as JSON."""
+    found = {}
+    for name, cls in COMMANDS.items():
+        entries = [each for each in read(CONFIGS / f"{name}.yaml")["defaults"] if each != "_self_"]
+        groups = [each for entry in entries for each in entry if not each.startswith("override ")]
+        kinds = {name: kind for name, kind in texts_of(cls, groups).items() if kind is not None}
+        found[name] = kinds
+    return json.dumps(found, indent=1) + "\n"
+
+
 PAGES = {"docs/configuration.md": configuration, "docs/benchmarks.md": benchmarks}
 PAGES |= {"docs/architecture.md": architecture, "gnnscale/cli/meanings.json": meanings}
+PAGES["gnnscale/cli/texts.json"] = texts
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from gnnscale.model.custom import Custom, ScatterGatherUpdate
 from gnnscale.model.options import CustomModel, LayeredModel
 from gnnscale.options.compose import compose, config_groups, store_code
 from gnnscale.options.config import typed
+from gnnscale.options.found import written
 from gnnscale.options.user_code import GROUPS, importable_name, is_name
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
@@ -98,7 +99,7 @@ def compose_run(
     for option, value in asked.items():
         if option not in selected:
             _set(node, option, value)
-            own.hydra.overrides.task.append(f"{option}={value}")
+            own.hydra.overrides.task.append(f"{option}={written(value)}")
     for each in chosen:
         if each.group != "features":
             node[each.group] = each.values

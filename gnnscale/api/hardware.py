@@ -9,13 +9,12 @@ from omegaconf import OmegaConf
 
 from gnnscale.api.design import Choice, check_made, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
-from gnnscale.core import ConfigError, shown
-from gnnscale.core.locks import sole_writer
+from gnnscale.core import ConfigError, shown, write_atomically
 from gnnscale.dataset import GraphSource
-from gnnscale.generator import GenerateConfig, Generated, GeneratedDesign, generate
+from gnnscale.generator import GenerateConfig, Generated, GeneratedDesign, files, generate
 from gnnscale.model import ModelConfig
 from gnnscale.options.compose import compose
-from gnnscale.options.run_directory import taken_back
+from gnnscale.options.run_directory import check_output, made_output
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.board import Board, board
 from gnnscale.plan.resources.die import Die
@@ -205,7 +204,8 @@ def generate_design(
         graph: of ``load_input_graph``, whose mini-batches count; None for those of ``published``.
         published: a published graph.
         batch_size: seeds of a card's mini-batch.
-        directory: the folder that the design is written to; None writes nothing.
+        directory: the folder that the design is written to, which holds no design; None writes
+            nothing.
         bitstream: an .xclbin that was built of the design; None for C simulation.
         options: others of ``gnnscale generate``, such as ``mode`` and ``system``.
 
@@ -236,6 +236,8 @@ def generate_design(
         dataset=None if graph is None else graph.config,
         **asked,
     )
+    if directory is not None:
+        check_output(Path(directory), files.NAMES, option="directory")
     made = generate(config)
     device = _device(made, card, bitstream)
     plan = choose("device_plan", "cpu", DevicePlanConfig, {"devices": [device] * config.cards})
@@ -268,11 +270,11 @@ def _device(made: Generated, card: Board, bitstream: str | Path | None) -> dict[
 
 def _written(made: Generated, directory: Path, model: Choice[ModelConfig]) -> Path:
     options = {"model": {key: each for key, each in model.values.items() if key != "_target_"}}
-    with taken_back(directory), sole_writer(directory, option="directory"):
+    with made_output(directory, files.NAMES, option="directory"):
         made.write(directory, groups={}, options=options)
-        write_json(directory / "design.json", made.design.plain())
         write_json(directory / "estimate.json", report.describe(made))
-        (directory / "estimate.html").write_text(report.page(made))
+        write_atomically(directory / "estimate.html", report.page(made))
+        write_json(directory / "design.json", made.design.plain())
     return directory
 
 

@@ -20,6 +20,7 @@ from gnnscale.core import (
     shown,
     unfinished_folder,
 )
+from gnnscale.core.files import expanded
 
 _MAX_BYTES = 2 << 30
 #: Longer than the two renames take by which a directory takes the place of another.
@@ -144,6 +145,12 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
         raise GraphError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
+def check_no_link(folder: Path) -> None:
+    """Raise GraphError for a link in place of a folder that is written into."""
+    if folder.is_symlink():
+        raise GraphError(f"{folder}: a link, and nothing is written through it; remove it")
+
+
 def check_place(store: str, *, option: str = "dataset.store") -> None:
     """Raise ConfigError for a directory that cannot be the place of a store or another artefact.
 
@@ -167,7 +174,7 @@ def check_place(store: str, *, option: str = "dataset.store") -> None:
 def store_place(store: str, *, option: str = "dataset.store") -> Path:
     """Return the directory that ``option`` means, links followed."""
     try:
-        return Path(os.path.realpath(Path(store).expanduser()))
+        return Path(os.path.realpath(expanded(store)))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
         raise ConfigError(f"{option}={shown(store)}: not a path ({error})") from None
 

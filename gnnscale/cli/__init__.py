@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from gnnscale.cli import interruption
 from gnnscale.cli.streams import UNREAD, Streams
 from gnnscale.runtime.processes.server import start_server, stop_server
 
@@ -12,13 +13,16 @@ def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
     arguments = sys.argv[1:]
     streams = Streams()
-    trains = _trains(arguments)
-    if trains:
-        # Importing torch takes longest: the process that does so is started before anything else.
-        start_server()
-    if _works(arguments):
-        streams.announce(at_once=trains)
     try:
+        interruption.interrupt_on_signals()
+        trains = _trains(arguments)
+        if trains:
+            # Importing torch takes longest: the process that does so is started before anything
+            # else, and a signal that arrives meanwhile would leave it or its folder.
+            with interruption.signals_held_back():
+                start_server()
+        if _works(arguments):
+            streams.announce(at_once=trains)
         from gnnscale.cli.command import main as run
 
         try:
@@ -27,6 +31,9 @@ def main() -> int:
             status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         streams.flush()
         return UNREAD if streams.unread and not status else status
+    except KeyboardInterrupt:
+        interruption.tell_interrupted()
+        return interruption.INTERRUPTED
     finally:
         streams.said()
         stop_server()

@@ -8,9 +8,11 @@ import io
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
+from gnnscale.cli import texts
 from gnnscale.core import ConfigError, one_line, printable, shown
 from gnnscale.options import user_code
 from gnnscale.options.compose import config_groups
@@ -205,11 +207,6 @@ def directory_of(argument: str) -> str:
     return str(value)
 
 
-def quoted(text: str) -> str:
-    """Return ``text`` as Hydra's grammar reads it, whatever characters it has but backslashes."""
-    return "'" + text.replace("'", "\\'") + "'"
-
-
 def _check_choice(argument: str, group: str, override: Any) -> None:
     """Refuse what is no name in a group; the names are those of files that ship."""
     value = override.value()
@@ -253,7 +250,11 @@ def _parsed(argument: str) -> Any:
     # Hydra's parser is a foreign one, and evaluates: it may raise whatever a value brings about.
     except Exception as error:
         reason = one_line(str(error).partition("\n")[0], 120)
-        raise ConfigError(f"{shown(argument)}: cannot be read as an option ({reason})") from None
+        quotes = texts.working_quotes(argument)
+        hint = "" if quotes is None else f"; a text goes in quotes, {shlex.quote(quotes)}"
+        raise ConfigError(
+            f"{shown(argument)}: cannot be read as an option ({reason}){hint}"
+        ) from None
 
 
 def _choices(value: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import exits, staging, streams
+from gnnscale.cli import exits, interruption, staging, streams, texts
 from gnnscale.cli.help import help_text
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
@@ -96,7 +96,7 @@ def _command_list() -> str:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
-    exits.interrupt_on_signals()
+    interruption.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
         if not {"-h", "--help"}.isdisjoint(arguments):
@@ -112,8 +112,8 @@ def _run(command: str, arguments: Sequence[str]) -> int:
             else:
                 _single(command, translated, folder)
     except KeyboardInterrupt:
-        exits.tell_interrupted()
-        return exits.INTERRUPTED
+        interruption.tell_interrupted()
+        return interruption.INTERRUPTED
     except Exception as error:
         message = explain(error)
         if message is None:
@@ -200,7 +200,7 @@ def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) 
         asked = elsewhere or translated.output or staging.run_directory(command, sweep=True)
         # Hydra makes it before it composes the jobs.
         folder = None if elsewhere else resolved_now(asked)
-        arguments.append(f"hydra.sweep.dir={cli_arguments.quoted(folder or asked)}")
+        arguments.append(f"hydra.sweep.dir={texts.quoted(folder or asked)}")
         if elsewhere:
             arguments.append("hydra.output_subdir=null")
     job = Job(

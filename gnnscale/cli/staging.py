@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.cli import arguments as cli_arguments
+from gnnscale.cli import texts
 from gnnscale.core import ConfigError, nearest, shown
 from gnnscale.options import compose, found, user_code
 from gnnscale.options.file import check_known, check_references, read_yaml
-from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
+from gnnscale.options.run_directory import (
+    CONFIG_FILE,
+    check_run_directory,
+    check_store_of_run,
+    read_run,
+)
 
 #: Where the options of a resumed run are, for Hydra to compose.
 _RESUMED = "resumed_run"
@@ -54,6 +60,11 @@ def translate(command: str, arguments: Sequence[str]) -> Translated:
     resumes = [each for each in arguments if command == "train" and _resumes(each)]
     configs = [each for each in arguments if command == "train" and each.startswith("config=")]
     sweep = not {"-m", "--multirun"}.isdisjoint(arguments)
+    special = {*configs, *resumes, *filter(_is_board_file, arguments)}
+    arguments = [
+        each if each in special else texts.as_typed(each, command, sweep=sweep)
+        for each in arguments
+    ]
     outputs = [each for each in arguments if _is_output(each, command, sweep=sweep)]
     for several in (resumes, configs, outputs):
         if len(several) > 1:
@@ -140,6 +151,9 @@ def _to_output(translated: Translated, argument: str) -> Translated:
     output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
         raise ConfigError(f"{argument}: names no folder")
+    if translated.sweep:
+        for folder in (Path(output), *Path(output).glob("[0-9]*")):
+            check_run_directory(folder)
     return replace(translated, output=output, fresh=name == "output")
 
 
@@ -201,7 +215,7 @@ def _experiment(name: str, number: int) -> str:
     if file.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"config={shown(name)}: no such experiment{nearest(name, known)}")
     try:
-        values = read_yaml(file, raw=("defaults",))
+        values = read_yaml(file, raw=("defaults",), is_text=_is_text)
     except FileNotFoundError:
         raise ConfigError(f"config={shown(name)}: no such file") from None
     defaults = values.pop("defaults", None)
@@ -217,6 +231,11 @@ def _experiment(name: str, number: int) -> str:
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
     compose.store(staged, values, group="experiment", package="_global_")
     return staged
+
+
+def _is_text(option: str) -> bool:
+    """Whether an option of ``train`` is a text, or a list of texts."""
+    return texts.kind_of(option, "", "train") in ("text", "word", "texts")
 
 
 def _defaults(file: Path, entries: Any) -> list[Any]:
@@ -257,9 +276,9 @@ def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Tr
         check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
     compose.store(_RESUMED, values)
     path = str(directory.resolve())
-    if "${" in path or "\\" in path:
-        raise ConfigError(f"resume={directory}: a path with ${{ or \\ cannot be resumed")
-    more = ("hydra/job_logging=console", f"resume={cli_arguments.quoted(path)}")
+    if "${" in path:
+        raise ConfigError(f"resume={directory}: a path with ${{ cannot be resumed")
+    more = ("hydra/job_logging=console", f"resume={texts.quoted(path)}")
     return replace(
         translated, arguments=(*translated.arguments, *more), config=_RESUMED, output=path
     )

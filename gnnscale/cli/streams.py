@@ -5,10 +5,12 @@ Importing this is quick: it is the first thing that a command does.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -72,7 +74,8 @@ class Streams:
         with self._lock:
             self._said.set()
             if self._shown and self._is_terminal:
-                os.write(2, _CLEAR_LINE)
+                with suppress(OSError):  # it is closed
+                    os.write(2, _CLEAR_LINE)
 
     def _wait(self) -> None:
         if not self._said.wait(_ON_TERMINAL_S if self._is_terminal else _ELSEWHERE_S):
@@ -130,19 +133,23 @@ def _open_closed() -> None:
 
 
 class _Raw(io.FileIO):
-    """A descriptor that leads nowhere once its reader has gone."""
+    """A descriptor that leads nowhere once its reader has gone, or its terminal is closed."""
 
     def __init__(self, descriptor: int, streams: Streams) -> None:
         super().__init__(descriptor, "w", closefd=False)
         self.unread = False
         self._streams = streams
+        self._was_terminal = os.isatty(descriptor)
 
     def write(self, content: Buffer, /) -> int:
         """Write ``content``, or drop it."""
         self._streams.said()
         try:
             return super().write(content)
-        except BrokenPipeError:
+        except OSError as error:
+            closed = (errno.EPIPE, errno.EIO) if self._was_terminal else (errno.EPIPE,)
+            if error.errno not in closed:
+                raise
             self.unread = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())

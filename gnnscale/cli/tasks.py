@@ -10,8 +10,8 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial as bound
 from pathlib import Path
@@ -156,7 +156,7 @@ def _train(options: DictConfig, began: float) -> float | None:
         from gnnscale.runtime.processes.torchrun import train_rank0
 
         run_training = bound(train_rank0, job=_job())
-    with _run_directory(options, log=True) as directory:
+    with _run_directory(options) as directory:
         result = train_and_report(
             config,
             directory,
@@ -256,7 +256,7 @@ def doctor(options: DictConfig) -> None:
         findings["store"] = report.examine_store(config.store)
         report.print_store(findings["store"], Console())
         problem = report.store_problem(findings["store"])
-    with _run_directory(options, log=False) as directory:
+    with _output(options, ("doctor.json",)) as directory:
         file = directory / "doctor.json"
         write_json(file, findings)
     if config.calibrate:
@@ -290,7 +290,7 @@ def simulate(options: DictConfig) -> None:
 
     scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
-    with _run_directory(options, log=False) as directory:
+    with _output(options, ("simulation.json", "scaling.svg")) as directory:
         write_json(directory / "simulation.json", describe(scaling))
         write_atomically(directory / "scaling.svg", draw(scaling))
     print(directory)
@@ -305,6 +305,8 @@ def generate(options: DictConfig) -> None:
     from gnnscale.core.files import write_atomically
     from gnnscale.generator import GenerateConfig
     from gnnscale.generator import generate as run_generator
+    from gnnscale.generator.design import DESIGN_FILE
+    from gnnscale.generator.files import NAMES
     from gnnscale.report import design as report
     from gnnscale.report.summary import write_json
 
@@ -312,14 +314,16 @@ def generate(options: DictConfig) -> None:
     if config.report is not None:
         _compare(options, config)
         return
+    # A refusal comes before the work.
+    _check_output(NAMES, force=config.force)
     generated = run_generator(config)
     report.print_design(generated, Console())
     groups, chosen = _host_options(options)
-    with _run_directory(options, log=False) as directory:
+    with _output(options, NAMES, force=config.force) as directory:
         generated.write(directory, groups=groups, options=chosen)
-        write_json(directory / "design.json", generated.design.plain())
         write_json(directory / "estimate.json", report.describe(generated))
         write_atomically(directory / "estimate.html", report.page(generated))
+        write_json(directory / DESIGN_FILE, generated.design.plain())
     print(directory)
 
 
@@ -335,7 +339,8 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
     assert config.report is not None
     comparison = compare(config.report, config.design)
     vendor.print_comparison(comparison, Console())
-    with _run_directory(options, log=False) as directory:
+    names = ("comparison.json", "comparison.html")
+    with _output(options, names, force=config.force) as directory:
         write_json(directory / "comparison.json", vendor.describe(comparison))
         write_atomically(directory / "comparison.html", vendor.page(comparison))
     print(directory)
@@ -404,7 +409,7 @@ def left_by(leave: SystemExit) -> ConfigError:
 
 
 @contextmanager
-def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
+def _run_directory(options: DictConfig) -> Iterator[Path]:
     """Make the run directory of a command, and log into it; for a job of a sweep it is made.
 
     No other command writes there meanwhile.
@@ -415,24 +420,56 @@ def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
         directory = _job_directory()
         with (
             sole_writer(directory, option="hydra.sweep.dir"),
-            run_directory.logged(directory) if log else nullcontext(),
+            run_directory.logged(directory),
         ):
             yield directory
         return
     hydra: Any = HydraConfig.get()
-    typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
-    resumes, restarts = options.get("resume") is not None, bool(log and restarting_run())
+    typed = any(each.startswith("hydra.run.dir=") for each in _typed_options("hydra"))
+    resumes, restarts = options.get("resume") is not None, bool(restarting_run())
     made = run_directory.made_directory(
         hydra.run.dir,
         options,
         hydra,
         fresh=not (typed or resumes or restarts),
-        log=log,
         option="resume" if resumes else "output",
         wait_s=RESTART_WAIT_S if restarts else 0.0,
     )
     with made as directory:
         yield directory
+
+
+@contextmanager
+def _output(
+    options: DictConfig, names: Sequence[str], *, force: bool | None = None
+) -> Iterator[Path]:
+    """Make the folder that a command writes files with these ``names`` into.
+
+    A job of a sweep has one. ``force`` is that of ``run_directory.check_output``.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    if _in_sweep():
+        directory = _job_directory()
+        with sole_writer(directory, option="hydra.sweep.dir"):
+            yield directory
+        return
+    hydra: Any = HydraConfig.get()
+    _check_output(names, force=force)
+    composed = run_directory.COMPOSED
+    with run_directory.made_output(hydra.run.dir, (composed, *names), force=force) as directory:
+        (directory / composed).mkdir()
+        run_directory.write_composed(directory, options, hydra)
+        yield directory
+
+
+def _check_output(names: Sequence[str], *, force: bool | None) -> None:
+    """Refuse a folder that holds what a command would write, or a run."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not _in_sweep():
+        directory = Path(HydraConfig.get().run.dir)
+        run_directory.check_output(directory, (*names, run_directory.COMPOSED), force=force)
 
 
 def _job_directory() -> Path:
@@ -453,18 +490,26 @@ def _in_sweep() -> bool:
 
 def _repeated(resume: Path | None) -> str | None:
     """Return the line that repeats the running job; None if it continues an earlier run."""
-    from hydra.core.hydra_config import HydraConfig
-
     if resume is not None:
         return None
     words = []
-    for word in HydraConfig.get().overrides.task:
-        name, _, value = str(word).lstrip("+").partition("=")
+    for word in _typed_options("task"):
+        name, _, value = word.lstrip("+").partition("=")
         if name == "experiment":  # which has another name for users
             of_file = re.fullmatch(r"file\d+_(.+)", value)
             word = f"config={of_file[1]}.yaml" if of_file else f"config={value}"
-        words.append(str(word))
+        words.append(word)
     return shlex.join(["gnnscale", "train", *words])
+
+
+def _typed_options(kind: str) -> list[str]:
+    """Return the options of the ``task`` or of ``hydra`` as typed, references unresolved."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    hydra: Any = HydraConfig.get()
+    found: Any = OmegaConf.to_container(hydra.overrides[kind], resolve=False)
+    return [str(each) for each in found]
 
 
 def _job() -> int:

@@ -78,6 +78,23 @@ def whole_file(
             locks.release(lock)
 
 
+def expanded(path: str) -> Path:
+    """Return a path that was typed, with ``~`` and ``~user`` replaced by home directories.
+
+    A file or folder that is called ``~x`` itself is meant if there is no user ``x``.
+
+    Raises:
+        RuntimeError: there is neither.
+    """
+    typed = Path(path)
+    try:
+        return typed.expanduser()
+    except RuntimeError:
+        if os.path.lexists(typed.parts[0]):
+            return typed
+        raise
+
+
 def remove_unfinished(file: Path) -> None:
     """Remove the sibling that a killed process left of ``file``."""
     _unfinished(file).unlink(missing_ok=True)

@@ -54,7 +54,7 @@ class _Bars:
         with self._lock:
             if self._progress is None:
                 self._progress = Progress(
-                    TextColumn("{task.description}"),
+                    TextColumn("{task.description}", markup=False),
                     BarColumn(),
                     TextColumn("{task.fields[amounts]}"),
                     TimeElapsedColumn(),

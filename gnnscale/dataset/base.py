@@ -15,6 +15,7 @@ from gnnscale.artifact.files import NoSpaceError, check_place, new_folder, store
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
 from gnnscale.core.arrays import Array, Int64Array, IntArray
+from gnnscale.core.files import expanded
 from gnnscale.dataset.storage import raw_files, remote
 from gnnscale.dataset.storage.options import StoreOptions
 from gnnscale.dataset.storage.store import StoreWriter
@@ -367,7 +368,7 @@ def _existing(raw: str) -> Path:
 
 def _expanded(raw: str) -> Path:
     try:
-        return Path(raw).expanduser()
+        return expanded(raw)
     except RuntimeError as error:
         raise ConfigError(f"dataset.raw={raw}: {error}") from None
 

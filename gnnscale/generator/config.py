@@ -39,6 +39,7 @@ class GenerateConfig:
             of; None generates.
         design: the directory of that design; None for the one above the reports.
         dataset: a graph to sample, None for the sizes of ``graph``.
+        force: replace a design, or a comparison, that is in the output folder.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class GenerateConfig:
     report: Path | None = None
     design: Path | None = None
     dataset: GraphSource | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from gnnscale.core import ConfigError, decode
+from gnnscale.core import ConfigError, check_bank, check_label, check_word, decode
 from gnnscale.options.file import read_regular
 
 DESIGN_FILE = "design.json"
@@ -51,6 +51,23 @@ class GeneratedDesign:
     banks: tuple[Name, ...]  #: the memory of each
     resources: Taken  #: of a compute unit
     estimated_cycles: Amount  #: of a step on one compute unit
+
+    def __post_init__(self) -> None:
+        self.check_words()
+
+    def check_words(self) -> None:
+        """Check that texts mean nothing to the programs whose input they become.
+
+        Raises:
+            ConfigError: one is no word.
+        """
+        check_label("board", self.board)
+        for name in ("version", "sources", "part", "platform", "mode"):
+            check_word(name, getattr(self, name))
+        for die in self.dies:
+            check_word("dies", die)
+        for bank in self.banks:
+            check_bank("banks", bank)
 
     @property
     def compute_units(self) -> int:

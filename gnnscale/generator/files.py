@@ -1,6 +1,7 @@
 """The files of a design's directory: the kernels as they are, and what is generated for them.
 
-Only constants and connectivity are generated. Everything else is copied.
+Only constants and connectivity are generated. Everything else is copied. Other programs read these
+files, so that every text in them is a word (``core/word.py``), checked once more as it is written.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from gnnscale.core import write_atomically
 from gnnscale.generator.design import GeneratedDesign
 
 #: What is copied of the kernels' folder.
 FOLDERS = ("include", "kernels", "csim")
 TEMPLATES = ("README.md", "hls.tcl", "testbench.cpp")
+#: All that a design's directory holds: also what is generated, records and estimates.
+NAMES = (
+    *(*FOLDERS, *TEMPLATES, "Makefile", "gnnscale_design.hpp", "connectivity.cfg", "design.mk"),
+    *("design.tcl", "train.yaml", "vectors", "layer.hpp"),
+    *("estimate.json", "estimate.html", "design.json"),
+)
 #: The ports of a compute unit, all to the memory of its die.
 PORTS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 KERNEL = "gnnscale_step"
@@ -26,6 +34,7 @@ _ONE_DIE = "MC_NOC"
 
 def constants(design: GeneratedDesign) -> str:
     """Return the header of the kernels' sizes, ``gnnscale_design.hpp``."""
+    design.check_words()
     sizes = {
         "GNNSCALE_N": f"{design.n}  // scatter-gather PEs",
         "GNNSCALE_M": f"{design.m}  // multiply-accumulate units",
@@ -40,6 +49,7 @@ def constants(design: GeneratedDesign) -> str:
 
 def connectivity(design: GeneratedDesign) -> str:
     """Return what ``v++ --link --config`` reads: compute units, their dies and their memory."""
+    design.check_words()
     units = [f"{KERNEL}_{number + 1}" for number in range(design.compute_units)]
     lines = [
         f"# {design.compute_units} compute units of the {design.board}, each on a die beside its "
@@ -64,6 +74,7 @@ def make_constants(design: GeneratedDesign, *, header: bool) -> str:
     Args:
         header: whether there is a ``layer.hpp`` with functions of the user's.
     """
+    design.check_words()
     values = {
         "PLATFORM": design.platform,
         "PART": design.part,
@@ -87,6 +98,7 @@ def tcl_constants(design: GeneratedDesign, depths: Mapping[str, int], *, header:
         depths: words of each port's buffer in the test vectors, which co-simulation needs.
         header: whether there is a ``layer.hpp``.
     """
+    design.check_words()
     layer = ' -DGNNSCALE_LAYER_HEADER=\\"layer.hpp\\"' if header else ""
     lines = [
         f"set part {design.part}",
@@ -113,6 +125,7 @@ def host_configuration(
         options: of these groups, and others.
         cards: how many train.
     """
+    design.check_words()
     card = {
         "kind": "fpga",
         "bitstream": None,
@@ -160,4 +173,4 @@ def write_files(
 
 def _write(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    write_atomically(file, content)

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ _KEY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _REFERENCE = re.compile(r"\$\{\s*(?:\.*[A-Za-z_][\w.]*|usable_cores:)\s*\}", re.ASCII)
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_TEXT = "tag:yaml.org,2002:str"
+_OTHER_SCALARS = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:int", _FLOAT)
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -75,8 +77,11 @@ def read_regular(file: Path, *, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def load_yaml(file: Path) -> Any:
+def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: False) -> Any:
     """Return what a YAML file holds: no anchors, no tags, nothing deep.
+
+    ``is_text`` returns whether an option, by its dotted name, is a text or a list of texts: it is
+    then what the file says, such as ``true`` and ``007``, and null alone is no text.
 
     Raises:
         FileNotFoundError: there is none.
@@ -91,19 +96,25 @@ def load_yaml(file: Path) -> Any:
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: cannot be read as YAML (not UTF-8)") from None
     _check_events(file, text)
-    return _parse(file, text)
+    return _parse(file, text, is_text)
 
 
-def read_yaml(file: Path, *, raw: Collection[str] = ()) -> dict[str, Any]:
+def read_yaml(
+    file: Path,
+    *,
+    raw: Collection[str] = (),
+    is_text: Callable[[str], bool] = lambda option: False,
+) -> dict[str, Any]:
     """Return the options in a YAML file: a mapping of names to values, lists and mappings.
 
     Values of ``raw`` names at the top are returned as they are, for the caller to check.
+    ``is_text`` is that of ``load_yaml``.
 
     Raises:
         FileNotFoundError: there is none.
         ConfigError: as ``load_yaml``, or it is no mapping, or holds what no option can be.
     """
-    values = load_yaml(file)
+    values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -158,9 +169,12 @@ def _check_events(file: Path, text: str) -> None:
         raise _not_yaml(file, error) from None
 
 
-def _parse(file: Path, text: str) -> Any:
+def _parse(file: Path, text: str, is_text: Callable[[str], bool]) -> Any:
+    loader = _Loader(text)
     try:
-        return yaml.load(text, Loader=_Loader)
+        node = loader.get_single_node()
+        _read_as_texts(node, "", is_text)
+        return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise _not_yaml(file, error) from None
     # A number of thousands of digits, or of a form that means none.
@@ -168,6 +182,20 @@ def _parse(file: Path, text: str) -> Any:
         raise ConfigError(
             f"{file}: cannot be read as YAML (a number is none, or too long)"
         ) from None
+
+
+def _read_as_texts(node: Any, option: str, is_text: Callable[[str], bool]) -> None:
+    """Let scalars of options that are texts mean what the file says, but for null."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = f"{option}.{key.value}" if option else str(key.value)
+            _read_as_texts(value, name, is_text)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            if isinstance(value, yaml.ScalarNode):
+                _read_as_texts(value, option, is_text)
+    elif node is not None and node.tag in _OTHER_SCALARS and is_text(option):
+        node.tag = _TEXT
 
 
 def _not_yaml(file: Path, error: Any) -> ConfigError:

@@ -312,7 +312,7 @@ def _reason(missing: list[Named]) -> str:
 def _typed_again(asked: list[Named]) -> str:
     """Return what a command is to be given in addition."""
     typed = " ".join(
-        shlex.quote(f"{each.option}={_written(each.value, quotes=each.what != 'code')}")
+        shlex.quote(f"{each.option}={written(each.value, quotes=each.what != 'code')}")
         for each in asked
     )
     # The arguments of a module that a program has built are in no file.
@@ -334,12 +334,12 @@ def _given_again(asked: list[Named]) -> str:
     return f"call load(..., {', '.join(given)}){more}"
 
 
-def _written(value: Any, *, quotes: bool) -> str:
-    """Return an option's value as it is typed on the command line."""
+def written(value: Any, *, quotes: bool = True) -> str:
+    """Return a value as it is typed on the command line, with ``quotes`` around odd texts."""
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(_written(each, quotes=quotes) for each in value)}]"
+        return f"[{','.join(written(each, quotes=quotes) for each in value)}]"
     if isinstance(value, Mapping):
-        pairs = (f"{key}:{_written(each, quotes=quotes)}" for key, each in value.items())
+        pairs = (f"{key}:{written(each, quotes=quotes)}" for key, each in value.items())
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, str) and quotes and not _PLAIN.fullmatch(value):
         return "'" + value.replace("'", "\\'") + "'"

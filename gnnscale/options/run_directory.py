@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, shown, write_atomically
-from gnnscale.core.locks import sole_writer
+from gnnscale.core.locks import LOCK_FILE, sole_writer
 from gnnscale.options.file import check_known, check_references, read_regular, read_yaml
 
 if TYPE_CHECKING:
@@ -34,10 +34,16 @@ TORCHRUN_FILE = "rdzv-id"
 _MAX_NAME = 1000
 _LOG_FILE = "train.log"
 #: What Hydra composed for a run.
-_COMPOSED = ".hydra"
-#: What a run directory has as soon as there is a run in it, and a sweep's folder once it is over.
-_OF_RUN = (CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, "checkpoints", _COMPOSED)
-_OF_SWEEP = ("multirun.yaml", "results.json")
+COMPOSED = ".hydra"
+#: What a run directory has as soon as there is a run in it.
+_OF_RUN = (CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, "checkpoints", COMPOSED)
+#: What a run writes at the top of its directory beside that, and what its loggers do.
+_WRITTEN_BY_RUN = (
+    *(STEPS_FILE, "trace.json", "report.html", _LOG_FILE, "evaluation.json"),
+    *("metrics.csv", "tensorboard"),
+)
+#: What a sweep writes beside the folders of its jobs, whose names are numbers.
+_OF_SWEEP = ("multirun.yaml", "results.json", "results.csv", "results.svg", "report.html")
 
 #: The run directory that this process wrote into last.
 _in_use: Path | None = None
@@ -50,7 +56,6 @@ def made_directory(
     hydra: DictConfig,
     *,
     fresh: bool = True,
-    log: bool = True,
     option: str = "output",
     wait_s: float = 0.0,
 ) -> Iterator[Path]:
@@ -63,27 +68,85 @@ def made_directory(
         folder: the run directory.
         options: what Hydra composed.
         hydra: Hydra's own options, as ``compose`` returns them.
-        fresh: refuse a directory that holds a run.
-        log: write ``train.log``.
+        fresh: refuse a directory that holds a run, or a file of a run's name.
         option: names the folder in errors.
         wait_s: seconds to wait for another command that writes there.
 
     Raises:
         ConfigError: another command writes there; or the directory holds a run, which ``fresh``
-            refuses, or cannot be made.
+            refuses, or a link, which could lead out of it; or it cannot be made.
     """
     directory = Path(os.path.abspath(folder))
+    check_run_directory(directory)
     with taken_back(directory) as mine, sole_writer(directory, option=option, wait_s=wait_s):
         if fresh:
             check_unused(directory, option=option)
-        (directory / _COMPOSED).mkdir(exist_ok=True)
-        mine.update((_COMPOSED, _LOG_FILE))
-        _write_composed(directory, options, hydra)
-        if not log:
-            yield directory
-            return
+            check_output(directory, _WRITTEN_BY_RUN, option=option)
+        (directory / COMPOSED).mkdir(exist_ok=True)
+        mine.update((COMPOSED, _LOG_FILE))
+        write_composed(directory, options, hydra)
         with logged(directory):
             yield directory
+
+
+@contextmanager
+def made_output(
+    folder: str | Path, names: Collection[str], *, option: str = "output", force: bool | None = None
+) -> Iterator[Path]:
+    """Make a folder for files with these ``names``, and yield its absolute path.
+
+    If the ``with`` block raises, all that it has made is removed again. ``option`` names the folder
+    in errors; ``force`` first removes files of these names that are there. No other command writes
+    there during the block.
+
+    Raises:
+        ConfigError: as ``check_output``; or another command writes there, or the folder cannot be
+            made.
+    """
+    directory = Path(os.path.abspath(folder))
+    check_output(directory, names, option=option, force=force)
+    with taken_back(directory) as mine, sole_writer(directory, option=option):
+        check_output(directory, names, option=option, force=force)
+        if force:
+            for name in names:
+                _remove(directory / name)
+        mine.update(names)
+        yield directory
+
+
+def check_output(
+    directory: Path, names: Collection[str], *, option: str = "output", force: bool | None = None
+) -> None:
+    """Check that writing files with these ``names`` replaces nothing, and follows no link.
+
+    Args:
+        directory: it may be missing.
+        option: names it in errors.
+        force: whether files of these names may be replaced if nothing else is in there; None if
+            the command has no such option.
+
+    Raises:
+        ConfigError: the directory holds one of the names; or with ``force`` anything else beside
+            them, or a link.
+    """
+    held = [name for name in names if os.path.lexists(directory / name)]
+    if not held:
+        return
+    other = "name another folder" + (", or add force=true" if force is False else "")
+    if not force:
+        raise ConfigError(
+            f"{option}={directory}: holds {held[0]}, which would be overwritten; {other}"
+        )
+    others = sorted(_names(directory) - {*names, LOCK_FILE})
+    if others:
+        raise ConfigError(
+            f"{option}={directory}: holds {shown(others[0])}, which is not of this command, so "
+            "that the folder is not replaced; name another folder, or move that away"
+        )
+    for folder, folders, files in os.walk(directory):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise ConfigError(f"{path}: neither a file nor a folder; force=true replaces those")
 
 
 @contextmanager
@@ -179,7 +242,7 @@ def check_unused(directory: Path, *, option: str = "output", jobs: bool = False)
             f"{option}={directory}: holds a run; resume={directory} goes on with it, or name "
             "another folder"
         )
-    if jobs and any(os.path.lexists(directory / name) for name in (*_OF_SWEEP, "0")):
+    if jobs and any(name in _OF_SWEEP or name.isdecimal() for name in _names(directory)):
         raise ConfigError(f"{option}={directory}: holds a sweep, name another folder")
 
 
@@ -284,7 +347,7 @@ def check_store_of_run(file: Path, store: str | None) -> None:
         )
 
 
-def _write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> None:
+def write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> None:
     """Write what Hydra composed as it does itself: the options, its own, and those typed."""
     from omegaconf import OmegaConf
 
@@ -292,8 +355,8 @@ def _write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> 
     for node in (own.hydra, own.hydra.runtime):
         OmegaConf.set_readonly(node, False)
     own.hydra.run.dir = own.hydra.runtime.output_dir = str(directory)
-    own.hydra.output_subdir = _COMPOSED
-    folder = directory / _COMPOSED
+    own.hydra.output_subdir = COMPOSED
+    folder = directory / COMPOSED
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(options))
     write_atomically(folder / "hydra.yaml", OmegaConf.to_yaml(own))
     write_atomically(folder / "overrides.yaml", OmegaConf.to_yaml(own.hydra.overrides.task))

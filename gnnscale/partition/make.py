@@ -4,7 +4,7 @@ import logging
 import time
 from pathlib import Path
 
-from gnnscale.artifact.files import NoSpaceError, size
+from gnnscale.artifact.files import NoSpaceError, check_no_link, size
 from gnnscale.core import ConfigError, check_range, hardware, progress
 from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
@@ -83,6 +83,7 @@ def write_parts(partition: store.Partition, graph: Graph) -> Path:
             "since sampling leaves them; those of partitioner=pagraph are"
         )
     folder = partition.path / PARTS_FOLDER
+    check_no_link(folder)
     folder.mkdir(exist_ok=True)
     for index in range(partition.parts.num_parts):
         if not (folder / str(index)).exists():
@@ -98,6 +99,7 @@ def write_rows(partition: store.Partition, graph: Graph) -> Path:
         NoSpaceError: the disk has too little room.
     """
     folder = partition.path / ROWS_FOLDER
+    check_no_link(folder)
     every = range(partition.parts.num_parts)
     missing = [index for index in every if not (folder / str(index)).exists()]
     row_store.write_row_stores(

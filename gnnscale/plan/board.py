@@ -9,7 +9,14 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.core import (
+    ConfigError,
+    check_choice,
+    check_label,
+    check_range,
+    check_word,
+    shown,
+)
 from gnnscale.options.config import typed
 from gnnscale.options.file import check_known, check_references, read_yaml
 from gnnscale.options.found import names
@@ -26,9 +33,9 @@ class Board:
     """An FPGA card.
 
     Attributes:
-        name: what reports call it.
-        part: the vendor's name of the FPGA.
-        platform: the Vitis platform that a design is built for.
+        name: what reports call it: ASCII letters, digits, spaces and ``_.:+()/-``.
+        part: the vendor's name of the FPGA, a word of ASCII letters, digits and ``_.+-``.
+        platform: the Vitis platform that a design is built for, likewise a word.
         dies: from the first to the last; each has the memory beside it.
         memory_bytes: of all its memory.
         clock_hz: cycles per second of the kernels.
@@ -48,6 +55,10 @@ class Board:
     sources: dict[str, str] = field(metadata=names("text"))
 
     def __post_init__(self) -> None:
+        # They stand as they are in a design's Makefile, Tcl, C++ and connectivity.
+        check_label("board.name", self.name)
+        check_word("board.part", self.part)
+        check_word("board.platform", self.platform)
         if not 1 <= len(self.dies) <= _MAX_DIES:
             raise ConfigError(f"board.dies: {len(self.dies)} dies, allowed are 1 to {_MAX_DIES}")
         labels = [die.name for die in self.dies]

@@ -364,18 +364,25 @@ class Platform(PlatformConfig):
         check_range("platform.num_accelerators", self.num_accelerators, 0, MAX_DEVICES)
         if self.accelerator is None and self.num_accelerators:
             raise ConfigError("platform.accelerator=null: num_accelerators is above 0")
-        self.devices(self.num_accelerators)
+        # Whatever a simulation asks for later, an error of the file is found while it is read.
+        if self.accelerator is not None:
+            self._accelerators([MAX_DEVICES - 1])
+        self.effective()
 
     def devices(self, num_accelerators: int) -> tuple[Device, ...]:
         """Return the processor as a device, and so many accelerators."""
-        entries = [dict(self.accelerator or {}) for _ in range(num_accelerators)]
-        for number, entry in enumerate(entries):
+        return (Cpu(name="cpu"), *self._accelerators(range(num_accelerators)))
+
+    def _accelerators(self, numbers: Sequence[int]) -> tuple[Device, ...]:
+        """Return the accelerators with these numbers."""
+        entries = [dict(self.accelerator or {}) for _ in numbers]
+        for number, entry in zip(numbers, entries, strict=True):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
         option = "platform.accelerator"
         found = registry.parse_devices(entries, option=option) if entries else ()
         if not all(isinstance(device, Accelerator) for device in found):
             raise ConfigError(f"{option}.kind={(self.accelerator or {})['kind']}: has no metadata")
-        return (Cpu(name="cpu"), *found)
+        return found
 
     def open(self) -> Platform:
         """Return it: it is all here."""

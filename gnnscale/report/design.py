@@ -66,9 +66,10 @@ def print_design(generated: Generated, console: Console) -> None:
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
     for line in summary(generated):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if not estimate.fits:
-        console.print(_does_not_fit(estimate), highlight=False, soft_wrap=True)
+        line = _does_not_fit(estimate)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def summary(generated: Generated) -> list[str]:

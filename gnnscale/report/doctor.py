@@ -259,7 +259,7 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
     table.add_column("checked")
     table.add_column("found")
     for check in findings["checks"]:
-        table.add_row(check["what"], Text(check["problem"] or "as it must be"))
+        table.add_row(Text(check["what"]), Text(check["problem"] or "as it must be"))
     console.print(table)
 
 

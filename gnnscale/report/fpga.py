@@ -103,7 +103,8 @@ def print_csim(devices: Sequence[Mapping[str, Any]], console: Console) -> None:
         console.print(table)
     for each in found:
         label = device_label(each["name"], each["kind"], each["figures"])
-        console.print(f"{label}: {simulating(each['csim'])}", highlight=False, soft_wrap=True)
+        line = f"{label}: {simulating(each['csim'])}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(title: str, *columns: str) -> Table:

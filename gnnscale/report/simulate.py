@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.plan.simulator.records import Planned
@@ -68,7 +69,7 @@ def _devices(planned: Planned) -> list[dict[str, Any]]:
 def print_scaling(scaling: Scaling, console: Console) -> None:
     """Show the results as a table."""
     what = f"{scaling.system}: {scaling.model} on {scaling.graph}, {scaling.platform}"
-    table = Table(title=f"{what} (simulated)")
+    table = Table(title=Text(f"{what} (simulated)"))
     for column in ("accelerators", "epoch s", "step ms", "MTEPS", "M NVTPS", "speed-up"):
         table.add_column(column, justify="right")
     rows = [_row(scaling, result) for result in scaling.results]
@@ -76,17 +77,17 @@ def print_scaling(scaling: Scaling, console: Console) -> None:
         table.add_column("kJ", justify="right")
     table.add_column("bottleneck")
     if scaling.beside is not None:
-        table.add_column(f"epoch s, {scaling.beside.platform}", justify="right")
+        table.add_column(Text(f"epoch s, {scaling.beside.platform}"), justify="right")
         for row, other in zip(rows, scaling.beside.results, strict=True):
             row.append(f"{other.epoch_s:.3f}")
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    console.print(trainers(scaling), highlight=False, soft_wrap=True)
-    console.print(rates(scaling), highlight=False, soft_wrap=True)
+    lines = [trainers(scaling), rates(scaling)]
     if scaling.beside is not None:
-        beside = f"{scaling.beside.platform}, {rates(scaling.beside)}"
-        console.print(beside, highlight=False, soft_wrap=True)
+        lines.append(f"{scaling.beside.platform}, {rates(scaling.beside)}")
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def trainers(scaling: Scaling) -> str:

@@ -92,7 +92,7 @@ def epoch_bar(console: Console) -> Progress:
 
 def _columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn, ...]:
     return (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[figures]}"),
@@ -160,7 +160,7 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
         table.padding = (0, 0, 0, 1)
     console.print(table)
     for sentence in prediction.sentences(predicted, absent=absent):
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
@@ -278,7 +278,7 @@ class RunReport(records.Observer):
             return
         self._last_line = self._last_progress = now
         if self._console.is_terminal:
-            self._console.print(line, highlight=False)
+            self._console.print(line, highlight=False, markup=False)
         else:
             log.info(line)
 

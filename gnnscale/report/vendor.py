@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gnnscale.generator.vendor import Comparison, Figure
 from gnnscale.report.design import RESOURCES
@@ -27,14 +28,14 @@ def describe(comparison: Comparison) -> dict[str, Any]:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Show the figures as a table, and which files they are of."""
-    found = Table(title=_title(comparison))
+    found = Table(title=Text(_title(comparison)))
     for number, head in enumerate(_HEADS):
         found.add_column(head, justify="left" if number == 0 else "right")
     for figure in comparison.figures:
         found.add_row(*_cells(figure))
     console.print(found)
     for file in comparison.files:
-        console.print(f"read: {file}", highlight=False, soft_wrap=True)
+        console.print(f"read: {file}", highlight=False, markup=False, soft_wrap=True)
 
 
 def page(comparison: Comparison) -> str:

@@ -24,7 +24,7 @@ class Candidates:
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> Candidates:
-        """Group the vertices of ``kinds`` ``[num_vertices]``, numbered from 0; -1 for no candidate."""
+        """Group vertices by ``kinds`` ``[num_vertices]``, numbered from 0; -1 for no candidate."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
         counts = np.bincount(kinds[vertices], minlength=1)

@@ -174,7 +174,10 @@ def parquet_footer(data: bytes, rng: random.Random) -> bytes:
         found = _BASE64.search(footer)
         if found:
             text = found[0]
-            edited = rng.choice(BYTES)(base64.b64decode(text + b"=" * (-len(text) % 4)), rng)
+            letters = text.rstrip(b"=")
+            # After an edit before this one, a letter may be left over, which holds no whole byte.
+            whole = letters[:-1] if len(letters) % 4 == 1 else letters
+            edited = rng.choice(BYTES)(base64.b64decode(whole + b"=" * (-len(whole) % 4)), rng)
             packed = base64.b64encode(edited)[: len(text)].ljust(len(text), b"A")
             return data[: -8 - size] + footer.replace(text, packed) + data[-8:]
     if kind <= 4:  # a number of seven bits a byte: counts of rows and values, sizes, places

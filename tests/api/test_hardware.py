@@ -108,6 +108,14 @@ def test_a_design_is_written_for_vitis_and_the_host(designed) -> None:
     api.init(bitstream)
 
 
+def test_a_design_is_not_replaced(designed) -> None:
+    *_, folder = designed
+    with pytest.raises(
+        ConfigError, match=r"^directory=.*/u250: holds include, which would be over"
+    ):
+        api.generate_design(model(), {"fanouts": [4, 4]}, platform(2), directory=folder)
+
+
 def test_a_bitstream_that_is_missing_is_named(designed) -> None:
     bitstream, *_ = designed
     with pytest.raises(ConfigError, match=r"bitstream=/nowhere/a.xclbin: no such file"):

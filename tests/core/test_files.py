@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from gnnscale.core import files
-from gnnscale.core.files import check_private, unfinished_folder, whole_file, write_atomically
+from gnnscale.core.files import (
+    check_private,
+    expanded,
+    unfinished_folder,
+    whole_file,
+    write_atomically,
+)
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -107,3 +113,17 @@ def test_a_file_of_another_user_is_not_private(tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40700, 1, 1, 1, 8, *[0] * 5)))
     with pytest.raises(PermissionError, match="it belongs to user"):
         check_private(tmp_path)
+
+
+def test_a_tilde_is_a_home_directory_or_part_of_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~").mkdir()
+    assert expanded("~/a") == tmp_path / "me" / "a"
+    assert expanded("a/~b") == Path("a/~b")
+    with pytest.raises(RuntimeError):
+        expanded("~nobody-of-this-name/a")
+    (tmp_path / "~nobody-of-this-name").mkdir()
+    assert expanded("~nobody-of-this-name/a") == Path("~nobody-of-this-name/a")

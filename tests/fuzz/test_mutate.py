@@ -17,6 +17,7 @@ from fuzz.formats import (
     member,
     npy_element,
     npy_header,
+    parquet_footer,
     zip_fields,
 )
 from fuzz.mutate import BYTES, TEXT, Edit
@@ -114,3 +115,12 @@ def test_every_opcode_that_calls_has_a_hostile_pickle(tmp_path: Path, monkeypatc
 def test_names_tell_the_edits() -> None:
     assert edits_for("ind.cora.allx") != edits_for("ind.cora.test.index")
     assert edits_for("x/no-suffix") == BYTES
+
+
+@pytest.mark.parametrize("padding", ["", "=", "=="])
+@pytest.mark.parametrize("length", range(40, 45))
+def test_a_schema_in_base64_that_an_edit_has_cut_is_edited_again(length: int, padding: str) -> None:
+    footer = b"\0" + b"Q" * length + padding.encode() + b"\0"
+    data = b"PAR1" + bytes(8) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    edited = [parquet_footer(data, random.Random(seed)) for seed in range(60)]
+    assert any(data[12:13] == each[12:13] and data != each for each in edited)

@@ -146,3 +146,16 @@ def test_options_may_refer_to_each_other_where_a_user_wrote_them() -> None:
     check_references(Path("a.yaml"), values, allowed=True)
     with pytest.raises(ConfigError, match="it holds values alone"):
         check_references(Path("a.yaml"), values, allowed=False)
+
+
+def test_options_that_are_texts_are_what_the_file_says(tmp_path: Path) -> None:
+    content = """
+        dataset: {label: true, id: 007, name: 1e3, weight: null, store: ~, raw: "5", seed: 007}
+        dataset.features: [1.50, no, null, a]
+    """
+    file = written(tmp_path, content.replace("dataset.features", "features"))
+    texts = {f"dataset.{name}" for name in ("label", "id", "name", "weight", "store", "raw")}
+    found = read_yaml(file, is_text=lambda option: option in texts | {"features"})
+    expected = {"label": "true", "id": "007", "name": "1e3", "weight": None, "store": None}
+    assert found["dataset"] == expected | {"raw": "5", "seed": 7}
+    assert found["features"] == ["1.50", "no", None, "a"]

@@ -2,15 +2,19 @@ import os
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.options import run_directory
 from gnnscale.options.run_directory import (
     TORCHRUN_FILE,
+    check_output,
     check_run_directory,
     check_store_of_run,
     check_unused,
     claim,
+    made_directory,
+    made_output,
     read_run,
     resume_command,
     taken_back,
@@ -93,7 +97,9 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path, name: str) -> None
             check_unused(tmp_path, option=option)
 
 
-@pytest.mark.parametrize("name", ["multirun.yaml", "results.json", "0"])
+@pytest.mark.parametrize(
+    "name", ["multirun.yaml", "results.json", "results.svg", "report.html", "0", "12"]
+)
 def test_a_folder_that_holds_a_sweep_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(ConfigError, match="holds a sweep"):
@@ -171,3 +177,73 @@ def test_a_directory_of_torchruns_run_that_cannot_be_made(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/run/rdzv-id: Not a directory$"):
         claim(tmp_path / "file" / "run", "name")
+
+
+NAMES = ("Makefile", "include", "design.json")
+
+
+def test_a_folder_that_holds_an_output_is_refused(tmp_path: Path) -> None:
+    check_output(tmp_path / "missing", NAMES)
+    (tmp_path / "mine").touch()
+    check_output(tmp_path, NAMES)
+    (tmp_path / "include").symlink_to(tmp_path / "nowhere")
+    held = rf"^output={tmp_path}: holds include, which would be overwritten; name another folder"
+    with pytest.raises(ConfigError, match=rf"{held}$"):
+        check_output(tmp_path, NAMES)
+    with pytest.raises(ConfigError, match=rf"{held}, or add force=true$"):
+        check_output(tmp_path, NAMES, force=False)
+    with pytest.raises(ConfigError, match="holds mine, which is not of this command"):
+        check_output(tmp_path, NAMES, force=True)
+    (tmp_path / "mine").unlink()
+    with pytest.raises(ConfigError, match=r"/include: neither a file nor a folder"):
+        check_output(tmp_path, NAMES, force=True)
+
+
+def test_force_replaces_what_the_command_wrote(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    directory = tmp_path / "out"
+    for text, force in (("first", None), ("second", True)):
+        with made_output(directory, NAMES, force=force) as made:
+            assert os.listdir(made) == []
+            (made / "include").mkdir()
+            (made / "Makefile").write_text(text)
+    assert (directory / "Makefile").read_text() == "second"
+    (directory / "include" / "inner").symlink_to(elsewhere)
+    with (
+        pytest.raises(ConfigError, match=r"/include/inner: neither a file nor a folder"),
+        made_output(directory, NAMES, force=True),
+    ):
+        pass
+    assert (directory / "Makefile").read_text() == "second"
+
+
+def fill_half(directory: Path) -> None:
+    with made_output(directory, NAMES) as made:
+        (made / "include").mkdir()
+        (made / "include" / "file").touch()
+        raise OSError("full")
+
+
+def test_an_output_that_is_not_finished_is_taken_back(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="full"):
+        fill_half(tmp_path / "a" / "out")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["train.log", "report.html", "metrics.jsonl", "tensorboard"])
+def test_a_run_replaces_no_file_and_follows_no_link(tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / name).symlink_to(elsewhere)
+    options = OmegaConf.create({"hydra": {"runtime": {}, "run": {}, "overrides": {"task": []}}})
+    for fresh, message in ((True, f"holds {name}, which would be"), (False, f"{name}: neither")):
+        with (
+            pytest.raises(ConfigError, match=message),
+            made_directory(directory, options, options.hydra, fresh=fresh),
+        ):
+            pass
+    assert os.listdir(directory) == [name]
+    assert elsewhere.read_text() == "mine"

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from one_line import one_line
@@ -159,6 +160,30 @@ def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
     file = tmp_path / "platform.yaml"
     file.write_text(text)
     with one_line(str(file)):
+        ThisMachine(file=file).open()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"accelerator": ACCELERATOR | {"pipelined": ""}}, "platform.accelerator.0.pipelined"),
+        ({"accelerator": ACCELERATOR | {"kind": "gpu"}}, "platform.accelerator.0.kind=gpu"),
+        ({"accelerator": {"kind": "cpu"}}, "platform.accelerator.kind=cpu: has no metadata"),
+        ({"accelerator": ACCELERATOR | {"name": "x" * 60}}, "platform.accelerator.0.name="),
+        # What the efficiency leaves of a rate that is far too low.
+        (
+            {"efficiency": {"processor": 1, "memory": 1e-300, "accelerator": 1, "link": 1}},
+            "processor.rates.memory_bandwidth",
+        ),
+    ],
+)
+def test_an_error_that_a_simulation_would_meet_names_the_file(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "platform.yaml"
+    platform(rows_per_s=[1.0, 2.0]).write(file)
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | fields))
+    with one_line(f"{file}: {message}"):
         ThisMachine(file=file).open()
 
 

@@ -29,5 +29,7 @@ def test_the_table_and_the_page_have_every_figure() -> None:
         assert text in shown
         assert text in page(FOUND)
     assert "read: a/csynth.xml" in shown
-    other = replace(FOUND, design=replace(U250, board="<card>"))
+    other = replace(FOUND, files=(Path("[/b]<card>.xml"),))
     assert "&lt;card&gt;" in page(other)
+    print_comparison(other, console)
+    assert "read: [/b]<card>.xml" in console.export_text()

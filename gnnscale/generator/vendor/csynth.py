@@ -5,17 +5,30 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.parsers import expat
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, shown
 from gnnscale.options.file import read_regular
 from gnnscale.plan.resources import Resources
 
-_MAX_BYTES = 64 << 20
+#: Reports of large designs have about 2 MB.
+_MAX_BYTES = 16 << 20
+#: Levels of elements, and characters of the text of one that is read.
+_MAX_DEPTH, _MAX_TEXT = 100, 1000
 #: Of a BRAM block of 36 Kbit, which are the halves that Vitis HLS counts.
 _HALVES = 2
 _VERSION = re.compile(r"20(2\d)\.\d")
 _OLDEST = 20
+_AREA = "AreaEstimates/Resources"
+_ESTIMATED = "PerformanceEstimates/SummaryOfTimingAnalysis/EstimatedClockPeriod"
+#: Elements that are read, below the root.
+_PATHS = frozenset(
+    {
+        *("ReportVersion/Version", "UserAssignments/TopModelName", "UserAssignments/Part"),
+        *("UserAssignments/TargetClockPeriod", _ESTIMATED),
+        *(f"{_AREA}/{name}" for name in ("LUT", "FF", "DSP", "BRAM_18K", "URAM")),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,50 +46,95 @@ class Synthesis:
 def read_csynth(file: Path) -> Synthesis:
     """Return what ``file`` says.
 
-    No entity of it is expanded: a file that declares one is refused.
+    The parser keeps the texts of the elements in ``_PATHS`` alone. It refuses a document type in
+    every encoding, so that no entity is expanded.
 
     Raises:
         ConfigError: it is no report of Vitis HLS, or of a version that this does not know.
     """
-    content = read_regular(file, limit=_MAX_BYTES)
-    if b"<!" in content.replace(b"<!--", b""):
-        raise ConfigError(f"{file}: declares a document type, which no report of Vitis HLS does")
-    try:
-        root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as error:
-        raise ConfigError(f"{file}: not XML ({error})") from None
-    version = _text(root, file, "ReportVersion/Version")
-    found = _VERSION.fullmatch(version)
-    if found is None or int(found[1]) < _OLDEST:
+    found = _Texts(file)
+    found.read(read_regular(file, limit=_MAX_BYTES))
+    texts = found.texts
+    version = _text(texts, file, "ReportVersion/Version")
+    year = _VERSION.fullmatch(version)
+    if year is None or int(year[1]) < _OLDEST:
         raise ConfigError(f"{file}: report of version {version[:40]!r}, known are 2020.2 and later")
-    area = "AreaEstimates/Resources"
     return Synthesis(
         version=version,
-        top=_text(root, file, "UserAssignments/TopModelName"),
-        part=_text(root, file, "UserAssignments/Part"),
-        target_period_ns=_number(root, file, "UserAssignments/TargetClockPeriod"),
-        estimated_period_ns=_number(
-            root, file, "PerformanceEstimates/SummaryOfTimingAnalysis/EstimatedClockPeriod"
-        ),
+        top=_text(texts, file, "UserAssignments/TopModelName"),
+        part=_text(texts, file, "UserAssignments/Part"),
+        target_period_ns=_number(texts, file, "UserAssignments/TargetClockPeriod"),
+        estimated_period_ns=_number(texts, file, _ESTIMATED),
         resources=Resources(
-            luts=_number(root, file, f"{area}/LUT"),
-            registers=_number(root, file, f"{area}/FF"),
-            dsps=_number(root, file, f"{area}/DSP"),
-            brams=_number(root, file, f"{area}/BRAM_18K") / _HALVES,
-            urams=_number(root, file, f"{area}/URAM"),
+            luts=_number(texts, file, f"{_AREA}/LUT"),
+            registers=_number(texts, file, f"{_AREA}/FF"),
+            dsps=_number(texts, file, f"{_AREA}/DSP"),
+            brams=_number(texts, file, f"{_AREA}/BRAM_18K") / _HALVES,
+            urams=_number(texts, file, f"{_AREA}/URAM"),
         ),
     )
 
 
-def _text(root: ElementTree.Element, file: Path, path: str) -> str:
-    found = root.findtext(path)
-    if found is None or not found.strip():
+class _Texts:
+    """Streaming parser that keeps the text of the first element at each of ``_PATHS``."""
+
+    def __init__(self, file: Path) -> None:
+        self.texts: dict[str, str] = {}
+        self._file = file
+        self._names: list[str] = []
+        self._path: str | None = None
+
+    def read(self, content: bytes) -> None:
+        """Parse a whole document.
+
+        Raises:
+            ConfigError: it is no XML, declares a document type, or is nested too deeply.
+        """
+        parser = expat.ParserCreate()
+        parser.StartDoctypeDeclHandler = self._refuse_doctype
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._add
+        try:
+            parser.Parse(content, True)
+        except (expat.ExpatError, LookupError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{self._file}: not XML ({shown(error)})") from None
+
+    def _refuse_doctype(self, *_: object) -> None:
+        raise ConfigError(
+            f"{self._file}: declares a document type, which no report of Vitis HLS does"
+        )
+
+    def _start(self, name: str, _: object) -> None:
+        self._names.append(name)
+        if len(self._names) > _MAX_DEPTH:
+            raise ConfigError(f"{self._file}: more than {_MAX_DEPTH} levels of elements")
+        # The root's name differs between versions.
+        path = "/".join(self._names[1:])
+        self._path = path if path in _PATHS and path not in self.texts else None
+        if self._path is not None:
+            self.texts[path] = ""
+
+    def _end(self, name: str) -> None:
+        self._names.pop()
+        self._path = None
+
+    def _add(self, text: str) -> None:
+        if self._path is not None:
+            self.texts[self._path] = (self.texts[self._path] + text)[:_MAX_TEXT]
+
+
+def _text(texts: dict[str, str], file: Path, path: str) -> str:
+    found = texts.get(path, "").strip()
+    if not found:
         raise ConfigError(f"{file}: {path}: missing, is it csynth.xml of Vitis HLS?")
-    return found.strip()
+    return found
 
 
-def _number(root: ElementTree.Element, file: Path, path: str) -> float:
-    text = _text(root, file, path)
+def _number(texts: dict[str, str], file: Path, path: str) -> float:
+    text = _text(texts, file, path)
     try:
         value = float(text)
     except ValueError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gnnscale.core import ConfigError
 from gnnscale.options.file import read_regular
 
 _MAX_BYTES = 256 << 20
-_TITLE = "| Design Timing Summary"
-#: Lines from the title to the figures, at most.
-_REACH = 12
+_TITLE = re.compile(rb"^[ \t]*\| Design Timing Summary[ \t\r]*$", re.MULTILINE)
+#: Lines and bytes from the title to the figures, at most.
+_REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
@@ -19,10 +20,12 @@ def read_slack(file: Path) -> float:
     Raises:
         ConfigError: there is no such summary.
     """
-    lines = read_regular(file, limit=_MAX_BYTES).decode(errors="replace").splitlines()
-    start = next((at for at, line in enumerate(lines) if line.strip() == _TITLE), None)
-    if start is not None:
-        for at in range(start, min(start + _REACH, len(lines) - 2)):
+    content = read_regular(file, limit=_MAX_BYTES)
+    title = _TITLE.search(content)
+    if title is not None:
+        after = content[title.start() : title.start() + _REACH_BYTES]
+        lines = after.decode(errors="replace").splitlines()
+        for at in range(min(_REACH, len(lines) - 2)):
             if lines[at].split()[:1] == ["WNS(ns)"]:
                 return _slack(lines[at + 2], file)
     raise ConfigError(f"{file}: no design timing summary, is it timing_summary_routed.rpt?")

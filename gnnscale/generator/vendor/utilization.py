@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 from gnnscale.core import ConfigError
@@ -30,12 +32,9 @@ def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
         ConfigError: there is no such table, or no compute unit of the kernel in it.
     """
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
-    rows = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")]
-        for line in text.splitlines()
-        if line.lstrip().startswith("|")
-    ]
-    heads = next((row for row in rows if row[0] == "Name" and set(_COLUMNS) <= set(row)), None)
+    heads = next(
+        (row for row in _rows(text) if row[0] == "Name" and set(_COLUMNS) <= set(row)), None
+    )
     if heads is None:
         raise ConfigError(
             f"{file}: no table of {', '.join(_COLUMNS)}, is it kernel_util_routed.rpt of Vitis?"
@@ -43,12 +42,19 @@ def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
     units = re.compile(rf"{re.escape(kernel)}_\d+")
     found = {
         row[0]: _resources(row, heads, file)
-        for row in rows
+        for row in _rows(text)
         if len(row) == len(heads) and units.fullmatch(row[0])
     }
     if not found:
         raise ConfigError(f"{file}: no compute unit of {kernel}; it is of another design")
     return found
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    """Yield the cells of each line of a table."""
+    for line in StringIO(text):
+        if line.lstrip().startswith("|"):
+            yield [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
 def _resources(row: list[str], heads: list[str], file: Path) -> Resources:

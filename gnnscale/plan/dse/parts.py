@@ -78,7 +78,7 @@ def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
     """Dies that are alike are looked at once."""
-    return fit(size, Die(name="die", has=has, shell=shell, bank="", bandwidth=1.0))
+    return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 
 def _roomiest(board: Board, size: DesignSize) -> tuple[str, Fit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, check_bank, check_word
 from gnnscale.plan.resources.design import DesignSize
 from gnnscale.plan.resources.processes import Processes
 from gnnscale.plan.resources.quantities import NAMES, Resources, total
@@ -30,6 +30,9 @@ class Die:
     bandwidth: float
 
     def __post_init__(self) -> None:
+        # Both stand as they are in a design's connectivity.
+        check_word("board.dies.name", self.name)
+        check_bank(f"die {self.name}: bank", self.bank)
         if not self.bandwidth > 0:
             raise ConfigError(f"die {self.name}: bandwidth={self.bandwidth:g}: must be above 0")
         for name in NAMES:

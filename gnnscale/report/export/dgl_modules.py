@@ -1,6 +1,5 @@
 """Trained models as modules of DGL."""
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +16,7 @@ from gnnscale.report.export.peers import (
     architecture,
     last_bias,
     last_of,
+    literal,
     per_head,
     renamed,
     transposed,
@@ -274,7 +274,7 @@ def _snippet(
     edge_width: int = 0,
     weighted: bool = False,
 ) -> str:
-    known = {"file": json.dumps(str(file)), "width": widths[0], "num_classes": widths[-1]}
+    known = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
         appnp = _APPNP.replace(_WEIGHT, _BOTH_SUMS) if weighted else _APPNP
         sgc = _WEIGHTED_SGC if weighted else _SGC

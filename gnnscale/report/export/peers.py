@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -87,6 +88,12 @@ class Peer:
         if model.output is not None:
             found |= {f"lin.{key}": each for key, each in model.output.state_dict().items()}
         return {name: each.contiguous().clone() for name, each in found.items()}
+
+
+def literal(file: Path) -> str:
+    """Return the path of a file as a literal of Python, in ASCII."""
+    text = str(file).encode("unicode_escape", "surrogatepass").decode("ascii")
+    return '"' + text.replace('"', '\\"') + '"'
 
 
 def architecture(config: ModelConfig) -> str:

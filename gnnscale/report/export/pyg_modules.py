@@ -1,6 +1,5 @@
 """Trained models as modules of PyTorch Geometric."""
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ from gnnscale.report.export.peers import (
     architecture,
     last_bias,
     last_of,
+    literal,
     per_head,
     renamed,
     zero,
@@ -235,7 +235,7 @@ def _snippet(
     edge_width: int = 0,
     weighted: bool = False,
 ) -> str:
-    known = {"file": json.dumps(str(file)), "width": widths[0], "num_classes": widths[-1]}
+    known = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
         text = _SGC if isinstance(config, options.SGC) else _APPNP
         return _given(text.format(**vars(config), **known), 0, weighted)
@@ -313,7 +313,7 @@ def _layered(
         prepare=_MEAN if weighted and name == "GraphSAGE" else "",
         hidden="\n".join(hidden),
         last=last,
-        file=json.dumps(str(file)),
+        file=literal(file),
     )
     return _given(text, edge_width, weighted)
 

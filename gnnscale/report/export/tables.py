@@ -1,5 +1,6 @@
 """Files of rows, written a chunk after the other: Parquet, and NumPy's .npy."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Table(Protocol):
 def check_file(file: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written, or is not to be.
 
+    ``force`` replaces a file, or a link to one: what it leads to stays as it is.
+
     Raises:
         ConfigError: its kind is not known, it exists, or it has no folder.
     """
@@ -53,8 +56,9 @@ def check_file(file: Path, *, force: bool) -> None:
     if file.suffix == ".parquet":
         load_pyarrow()
     for each in (file, ids_file(file)) if file.suffix == ".npy" else (file,):
-        if each.exists() and not (force and each.is_file()):
-            more = ", force=true overwrites it" if each.is_file() else ""
+        replaceable = each.is_file() or each.is_symlink()
+        if os.path.lexists(each) and not (force and replaceable):
+            more = ", force=true overwrites it" if replaceable else ""
             raise ConfigError(f"out={shown(file)}: {each} exists{more}")
     if not file.parent.is_dir():
         raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")

@@ -1,6 +1,6 @@
 """The best weights of a run in a safetensors file, under our names or those of another library."""
 
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor
 from gnnscale.core import ConfigError, check_choice, shown, write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, links, user_module
 from gnnscale.report.export.dgl_modules import DGL
-from gnnscale.report.export.peers import reads_weights
+from gnnscale.report.export.peers import literal, reads_weights
 from gnnscale.report.export.pyg_modules import PYG
 from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.load import load_run, load_trained
@@ -122,7 +122,8 @@ def _check_file(config: ExportConfig) -> None:
     file = config.file
     if file.suffix != ".safetensors":
         raise ConfigError(f"out={shown(file)}: the name must end in .safetensors")
-    if file.exists() and not config.force:
+    # Of a link, force=true replaces the link, and not what it leads to.
+    if os.path.lexists(file) and not config.force:
         raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
     if not file.parent.is_dir():
         raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
@@ -148,7 +149,7 @@ def _named(
         snippet = peer.snippet(options, model.widths, file, edge_width, weighted)
         return weights, snippet, "; ".join(filter(None, notes))
     if isinstance(model, user_module.UserModel):
-        return model.module.state_dict(), _USER_MODULE.format(file=json.dumps(str(file))), ""
+        return model.module.state_dict(), _USER_MODULE.format(file=literal(file)), ""
     if not isinstance(model, GNN) or isinstance(model, links.PairGNN):
         return model.state_dict(), "", "they load into the model of your program"
     return model.state_dict(), _own_snippet(options, model.widths, file, _edge_width(model)), ""
@@ -166,5 +167,5 @@ def _own_snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_
         width=widths[0],
         num_classes=widths[-1],
         edges=f", num_edge_features={edge_width}" if edge_width else "",
-        file=json.dumps(str(file)),
+        file=literal(file),
     )

@@ -79,7 +79,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
         marks=[charts.Mark(x=best, label=f"best epoch, {best}")],
     )
     key = charts.legend([("d-0", curve.label), ("mark", f"best epoch, {best}")])
-    return card(f"Validation {name}", key + chart)
+    return card(f"Validation {escape(name)}", key + chart)
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:

@@ -61,8 +61,10 @@ def begin(descriptor: int) -> None:
         descriptor: of the connection to that process. It sends pickled ``Environment``, and then a
             ``WorkerTask`` as ``by_name.dump`` pickles it.
     """
-    # Ctrl-C reaches every process of a terminal; the one that wants this one decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and a closed terminal reach every process of it; the one that wants this one decides
+    # what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     connection = Connection(descriptor)
     try:
         environment, task = connection.recv_bytes(), connection.recv_bytes()

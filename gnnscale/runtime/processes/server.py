@@ -42,7 +42,7 @@ class WorkerServer:
         self.num_started = 0  #: workers that it was asked for; the first has to wait for torch
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair()
-        with theirs, _without_ctrl_c():
+        with theirs, _without_signals_of_a_terminal():
             self._process = subprocess.Popen(
                 python_command(_PROGRAM, theirs.fileno(), self.folder),
                 pass_fds=[theirs.fileno()],
@@ -172,13 +172,18 @@ def stop_server() -> None:
         atexit.unregister(stop_server)
 
 
-@contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """Hold SIGINT back, and from a process that is started in here for good.
+#: What a terminal sends to every process in it: Ctrl-C, and that it is closed.
+_OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 
-    A terminal sends it to that one as well, which would complain before it can ignore it.
+
+@contextmanager
+def _without_signals_of_a_terminal() -> Iterator[None]:
+    """Hold SIGINT and SIGHUP back, and from a process that is started in here for good.
+
+    A terminal sends them to that one as well, which would complain or end before it can ignore
+    them; the process that starts it decides what they mean.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINAL)
     try:
         yield
     finally:

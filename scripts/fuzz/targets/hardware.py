@@ -95,8 +95,8 @@ class Platforms(Artefact):
     name = "platform"
     #: Planning a machine whose processor trains too takes twenty times as long.
     kinds = (*("named", "kept") * 20, "hybrid")
-    #: Of peak rates, some part is too little; mini-batches may be too large for the memory.
-    names = ("batch_size=", "processor.")
+    #: Mini-batches may be too large for the memory.
+    names = ("batch_size=",)
     leaves = frozenset({"home"})
 
     def valid(self, folder: Path) -> list[Valid]:

@@ -1,0 +1,247 @@
+"""Options that are texts take what was typed, whatever characters it has."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.cli.staging import translate
+from gnnscale.cli.texts import as_typed, quoted, working_quotes
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.compose import compose
+
+ODD = (
+    *(
+        "müller/mine.npz",
+        "it's/mine.npz",
+        "a(1)",
+        "a b",
+        "a=b",
+        "~x",
+        "#1",
+        "a&b",
+        "数据",
+        ";",
+        " ",
+    ),
+    *(
+        "Class (Type)",
+        "true",
+        "True",
+        "NULL",
+        "007",
+        "1e3",
+        "1_000",
+        "-5",
+        "0x10",
+        ".5",
+        "inf",
+        "nan",
+    ),
+    *(
+        'a"b',
+        "a'b'c",
+        "a\\b",
+        "a\\",
+        "a\\\\'",
+        "{a}",
+        "[a]",
+        "a,b",
+        ",",
+        "$(x)",
+        "`x`",
+        "a|b",
+        "a;b",
+    ),
+    *(
+        " a",
+        "a ",
+        "a:",
+        "a)",
+        "(a",
+        "*",
+        "?",
+        "!",
+        "%",
+        "@a",
+        "<a>",
+        "é",
+        "𝄞",
+        "a\u2028b",
+        "+",
+        "-",
+    ),
+)
+#: Which Hydra means.
+HYDRAS = ("'a b'", '"ü"', "null", "", "${seed}", "str(7)", "a\\,b", "a\\ b", "${oc.env:HOME}/x")
+
+
+def value_of(argument: str) -> Any:
+    override = OverridesParser.create().parse_override(argument)
+    found: Any = override.value()
+    return getattr(found, "text", found)
+
+
+def composed(*arguments: str, command: str = "prepare") -> Any:
+    translated = translate(command, ["dataset=tables", "dataset.raw=x", *arguments])
+    return compose(translated.config, translated.arguments)[0]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_text_is_what_was_typed(text: str) -> None:
+    for option in ("dataset.label", "dataset.raw", "+dataset.store"):
+        assert value_of(as_typed(f"{option}={text}", "train", sweep=False)) == text
+    if "," not in text:
+        assert value_of(as_typed(f"dataset.label={text}", "train", sweep=True)) == text
+        # An end that Hydra escapes, and a bracket without its other, leave no list to read.
+        if text.strip() and not text.endswith("\\") and text != "(a":
+            listed = value_of(as_typed(f"dataset.features=[b,{text}, c]", "train", sweep=False))
+            assert [getattr(each, "text", each) for each in listed] == ["b", text.strip(), "c"]
+
+
+@given(st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1))
+def test_any_text_is_what_was_typed(text: str) -> None:
+    assert value_of(f"a={quoted(text)}") == text
+    if text != "null" and text[0] not in "'\"" and "\\" not in text and "${" not in text:
+        found = value_of(as_typed(f"dataset.label={text}", "prepare", sweep=False))
+        assert found == text or f"{text.partition('(')[0]}(" in ("str(", "int(", "float(", "bool(")
+
+
+@pytest.mark.parametrize("value", HYDRAS)
+def test_what_is_hydras_stays_so(value: str) -> None:
+    for sweep in (False, True):
+        assert as_typed(f"dataset.label={value}", "train", sweep=sweep) == f"dataset.label={value}"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *("seed=0", "seed=007", "epochs=1e3", "model.hidden=16", "sampler.fanouts=[5,5]", "seed=ü"),
+        *("model=gcn", "dataset.split_seed=true", "-m", "~dataset", "config=ü.yaml", "output=ü"),
+        *("device_plan.devices=[{kind:cpu}]", "part_stores=true", "optimizer.lr=1e-3"),
+        *("partitioner=mine.py:Dealt", "dataset.name=cora", "hydra/launcher=joblib"),
+        "dataset.raw=/data/a.b-c_d/x.npz",
+    ],
+)
+def test_other_options_are_left_alone(argument: str) -> None:
+    assert as_typed(argument, "train", sweep=False) == argument
+
+
+def swept(argument: str) -> list[Any]:
+    override = OverridesParser.create().parse_override(as_typed(argument, "train", sweep=True))
+    found: Any = override.value()
+    return [getattr(each, "text", each) for each in found.list]
+
+
+def test_a_sweep_takes_each_value_as_it_was_typed() -> None:
+    assert swept("dataset.label=a,ü, Class (Type),'b,c',007") == [
+        "a",
+        "ü",
+        "Class (Type)",
+        "b,c",
+        "007",
+    ]
+    assert swept("dataset.name=cora,citeseer") == ["cora", "citeseer"]
+    assert swept("dataset.raw=choice(a,b)") == ["a", "b"]
+    lists = swept("dataset.features=[a,ü],[true]")
+    assert [[getattr(each, "text", each) for each in one] for one in lists] == [
+        ["a", "ü"],
+        ["true"],
+    ]
+
+
+def test_without_a_sweep_a_comma_is_a_character_of_a_free_text() -> None:
+    assert composed("dataset.label=Name, First").dataset.label == "Name, First"
+    assert composed("dataset.delimiter=,").dataset.delimiter == ","
+    # Of choices, several are a sweep, and the error says how that is asked for.
+    assert as_typed("dataset.name=cora,citeseer", "train", sweep=False).endswith("cora,citeseer")
+
+
+def test_values_of_either_kind() -> None:
+    ids = composed("vertices=[1,2]", "run=x", "out=y.npy", command="predict").vertices
+    assert list(ids) == [1, 2]
+    texts = composed("vertices=[Größe,a (b)]", "run=x", "out=y.npy", command="predict").vertices
+    assert list(texts) == ["Größe", "a (b)"]
+    file = composed("vertices=müller/a.csv", "run=ü", "out=y.npy", command="predict")
+    assert (file.vertices, file.run) == ("müller/a.csv", "ü")
+    options = composed(
+        "model=custom", "model.module=ü.py:A", "model.arguments.x=ü", command="train"
+    )
+    assert (options.model.module, options.model.arguments.x) == ("ü.py:A", "ü")
+    assert translate("train", ["hydra.run.dir=ü (1)"]).arguments == ("hydra.run.dir='ü (1)'",)
+    assert translate("train", ["-m", "hydra.sweep.dir=ü (1)"]).output == "ü (1)"
+
+
+@pytest.mark.parametrize(
+    ("argument", "typed"),
+    [
+        ("seed=ü", "seed='ü'"),
+        ("optimizer.lr=a(1)", "optimizer.lr='a(1)'"),
+        ("sampler.fanouts=[ü,1]", "sampler.fanouts=['ü',1]"),
+    ],
+)
+def test_other_options_show_the_quotes_that_work(argument: str, typed: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        translate("train", [argument])
+    assert str(error.value).endswith(f"; a text goes in quotes, {shlex.quote(typed)}")
+    assert working_quotes(argument) == typed
+    translate("train", [typed])
+
+
+def test_no_quotes_help_where_the_name_is_wrong() -> None:
+    with pytest.raises(ConfigError) as error:
+        translate("train", ["sö=1"])
+    assert "quotes" not in str(error.value)
+
+
+def test_texts_in_a_file_are_what_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "mine (ü).yaml"
+    file.write_text(
+        "defaults:\n  - override /dataset: tables\n"
+        "dataset: {raw: x, label: true, id: 007, weight: null, features: [1.50, Größe (m)]}\n"
+    )
+    translated = translate("train", [f"config={file}"])
+    dataset = compose(translated.config, translated.arguments)[0].dataset
+    assert (dataset.label, dataset.id, dataset.weight) == ("true", "007", None)
+    assert list(dataset.features) == ["1.50", "Größe (m)"]
+
+
+@pytest.mark.integration
+def test_commands_take_the_paths_that_they_print(gnnscale: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "müller (it's), a=b;"
+    folder.mkdir()
+    ends = np.arange(60)
+    np.savez(
+        folder / "mine.npz",
+        edge_index=np.stack([ends, np.roll(ends, 1)]),
+        features=np.eye(60, 4, dtype=np.float32),
+        labels=ends % 2,
+    )
+    data = (f"dataset.raw={folder}/mine.npz", "dataset.split=random")
+    store = gnnscale("prepare", "dataset=arrays", *data, f"dataset.store={folder}/store")
+    assert store.returncode == 0, store.stderr
+    assert store.stdout.splitlines()[-1] == f"{folder}/store"
+    small = ("epochs=1", "model.hidden=4", "sampler.fanouts=[2,2]", "num_threads=1")
+    trained = gnnscale("train", "dataset=arrays", *data, *small, f"output={folder}/run")
+    assert trained.returncode == 0, trained.stderr
+    run = trained.stdout.splitlines()[-1]
+    command = json.loads(Path(run, "summary.json").read_text())["command"]
+    again = gnnscale(*shlex.split(command)[1:], f"output={folder}/again")
+    assert again.returncode == 0, again.stderr
+    for arguments in (
+        ("evaluate", f"run={run}"),
+        ("predict", f"run={run}", f"out={folder}/p.npy"),
+        ("export", f"run={run}", f"out={folder}/m.safetensors"),
+        ("doctor", f"store={folder}/store"),
+        ("train", f"resume={run}", "epochs=2"),
+    ):
+        done = gnnscale(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert {"p.npy", "m.safetensors", "store", "run", "again"} <= set(os.listdir(folder))
