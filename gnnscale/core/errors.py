@@ -107,7 +107,7 @@ def listed_numbers(option: str, values: Any, example: str) -> list[int]:
                 return numbers
         except Exception:  # an element of any library is asked for its number
             pass
-    hint = f"; [{values}] is one of one number" if isinstance(values, int) else ""
+    hint = f"; [{values}] is a list of one" if isinstance(values, int) else ""
     raise ConfigError(
         f"{option}={shown(values)}: expected a list of whole numbers, such as {example}{hint}"
     )

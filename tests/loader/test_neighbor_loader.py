@@ -310,7 +310,7 @@ def test_dgls_form_has_the_names_and_ids_of_its_source(dgl: Any, graph: Graph) -
     [
         ({"num_neighbors": []}, r"num_neighbors=\[\]: allowed is a positive number, or -1"),
         ({"num_neighbors": {("a", "b", "c"): [2]}}, "a dictionary, allowed is a list"),
-        ({"num_neighbors": 5}, r"num_neighbors=5: expected a list .*; \[5\] is one of one number$"),
+        ({"num_neighbors": 5}, r"num_neighbors=5: expected a list .*; \[5\] is a list of one$"),
         ({"num_neighbors": "15,10"}, "num_neighbors=15,10: expected a list of whole numbers"),
         ({"num_neighbors": [5.5]}, r"num_neighbors=\[5.5\]: expected a list of whole numbers"),
         ({"num_neighbors": None}, "num_neighbors=None: expected a list of whole numbers"),
