@@ -72,6 +72,17 @@ def interrupt_on_signals() -> None:
     _Interruption()
 
 
+def name_lost_files() -> None:
+    """Let the process end with a line that names the file if a mapped file became shorter.
+
+    The system sends SIGBUS to a process that reads such a file. The command imports NumPy anyway.
+    """
+    from gnnscale.ops import end_on_bus_error
+
+    reason = b": a mapped file became shorter, or its disk fails or is full\n"
+    end_on_bus_error(descriptor=2, after=reason, status=1)
+
+
 def tell_interrupted() -> None:
     """Say that the command was interrupted, and what goes on with its run."""
     print(_last_words(), file=last_words())
