@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import cache_bytes, find_machine, multiplies_bfloat16, track, usable_cores
+from gnnscale.artifact.files import check_space
+from gnnscale.core import (
+    cache_bytes,
+    find_machine,
+    find_memory,
+    multiplies_bfloat16,
+    track,
+    usable_cores,
+)
 from gnnscale.core.arrays import Float32Array
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
@@ -39,6 +48,10 @@ log = logging.getLogger(__name__)
 
 #: Bytes of rows read in one go.
 _READ_BYTES = 2**25
+#: Bytes at least of the table that they are read from.
+_MIN_TABLE = 2**20
+#: About what a process takes that has imported torch.
+_PROCESS_BYTES = 350 << 20
 #: Features of the products that are timed.
 _WIDTH = 256
 #: How often: threads may share a core for the first tens of milliseconds.
@@ -100,7 +113,12 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Measure this machine's processor; takes some tens of seconds, and shows its progress."""
+    """Measure this machine's processor; takes some tens of seconds, and shows its progress.
+
+    Raises:
+        NoSpaceError: there is less memory than the rows need that no cache holds.
+    """
+    check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
         log.warning(
@@ -108,6 +126,14 @@ def calibrate() -> Platform:
             "the rates measured now will be too low"
         )
     return _measure(_FULL, name="this machine", doing="calibrating")
+
+
+def _needed_bytes(effort: _Effort) -> int:
+    """Return the memory that calibration takes: a table in this process, and in each of a pair."""
+    table = effort.num_vertices * max(probe.row_bytes for probe in effort.probes)
+    if usable_cores() < 2:
+        return table
+    return 3 * table + 2 * _PROCESS_BYTES
 
 
 def estimate() -> Platform:
@@ -254,10 +280,9 @@ def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> di
 
 
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Read rows of tables that fit in the cache and of some that do not: amounts, and seconds."""
+    """Read rows of tables that the cache has and of some that it has not: amounts, and seconds."""
     cache = cache_bytes()
-    table_bytes = max(min(effort.table_bytes, find_machine().memory.available // 8), 2 * cache)
-    buffer = mapped(table_bytes // 4)
+    buffer = mapped(max(min(effort.table_bytes, find_memory().available // 8), _MIN_TABLE) // 4)
     work: list[tuple[float, ...]] = []
     seconds = []
     for width in effort.widths:
