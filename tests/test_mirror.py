@@ -24,7 +24,7 @@ WHOLE = {
     "runtime/faults/test_ended.py": "runs that are ended, or lose their server",
     "runtime/faults/test_killed.py": "runs that lose a worker, and go on",
     "runtime/faults/test_lost_machine.py": "runs under torchrun that lose a machine, and resume",
-    "runtime/faults/test_memory_limits.py": "runs in control groups and address spaces that are small",
+    "runtime/faults/test_memory_limits.py": "runs in small control groups and address spaces",
     "runtime/faults/test_refused.py": "runs without memory, or with options that do not fit",
     "runtime/faults/test_shortened_files.py": "runs whose mapped files become shorter",
     "runtime/test_caches.py": "no cache changes what is learnt, and hits are as predicted",

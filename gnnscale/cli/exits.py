@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gnnscale.cli.arguments import explain_missing_plugin
 from gnnscale.cli.streams import last_words
-from gnnscale.core import explain, nearest, shown, torchrun_rank
+from gnnscale.core import address_space_reason, explain, nearest, shown, torchrun_rank
 from gnnscale.core.files import remove_unfinished_folders
 from gnnscale.options import config, run_directory
 
@@ -75,9 +75,17 @@ def interrupt_on_signals() -> None:
 def name_lost_files() -> None:
     """Let the process end with a line that names the file if a mapped file became shorter.
 
-    The system sends SIGBUS to a process that reads such a file. The command imports NumPy anyway.
+    The system sends SIGBUS to a process that reads such a file. The command imports NumPy anyway;
+    products are torch's, and NumPy's own library of them would start threads, whose memory a limit
+    on address space may refuse.
     """
+    name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    if address_space_reason():
+        os.environ.setdefault(name, "1")
     from gnnscale.ops import end_on_bus_error
+
+    if given is None:
+        os.environ.pop(name, None)
 
     reason = b": a mapped file became shorter, or its disk fails or is full\n"
     end_on_bus_error(descriptor=2, after=reason, status=1)

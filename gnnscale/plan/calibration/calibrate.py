@@ -24,7 +24,7 @@ from gnnscale.core import (
     track,
     usable_cores,
 )
-from gnnscale.core.arrays import Float32Array
+from gnnscale.core.arrays import BoolArray, Float32Array, Float64Array
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes of rows read in one go.
 _READ_BYTES = 2**25
-#: Bytes at least of the table that they are read from.
-_MIN_TABLE = 2**20
+#: Bytes of the table that they are read from, which has twice those of the cache between these.
+_MIN_TABLE, _MAX_TABLE = 2**20, 3 * 2**26
 #: About what a process takes that has imported torch.
 _PROCESS_BYTES = 350 << 20
 #: Features of the products that are timed.
@@ -282,7 +282,8 @@ def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> di
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
     """Read rows of tables that the cache has and of some that it has not: amounts, and seconds."""
     cache = cache_bytes()
-    buffer = mapped(max(min(effort.table_bytes, find_memory().available // 8), _MIN_TABLE) // 4)
+    wanted = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
+    buffer = mapped(max(min(wanted, find_memory().available // 8), _MIN_TABLE) // 4)
     work: list[tuple[float, ...]] = []
     seconds = []
     for width in effort.widths:
@@ -342,17 +343,52 @@ def fit_rates(
     known: Sequence[float] | None = None,
 ) -> dict[str, float]:
     """Find the rates, none negative, whose times have the least relative errors squared."""
-    from scipy.optimize import nnls  # takes a while, and no worker needs it
-
     took = np.asarray(seconds)
     rest = 1 - (np.zeros_like(took) if known is None else np.asarray(known)) / took
     relative = np.asarray(work, dtype=np.float64) / took[:, None]
     scale = np.maximum(relative.max(axis=0), 1e-300)
-    per_unit = nnls(relative / scale, np.maximum(rest, 0.0))[0] / scale
+    per_unit = least_squares(relative / scale, np.maximum(rest, 0.0)) / scale
     return {
         name: 1 / float(value) if value > 0 else float("inf")
         for name, value in zip(names, per_unit, strict=True)
     }
+
+
+def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
+    """Return ``x``, none negative, with the least ``|a x - b|`` (Lawson and Hanson, NNLS).
+
+    SciPy has it too. The library of products that comes with it takes memory for each thread, and
+    waits without end for memory that a limit refuses.
+
+    Args:
+        a: ``[m, n]``, entries about 1.
+        b: ``[m]``.
+    """
+    x = np.zeros(a.shape[1])
+    passive = np.zeros(a.shape[1], np.bool_)  # those that are not held at zero
+    tolerance = 10 * max(a.shape) * np.finfo(np.float64).eps * float(np.abs(a).sum(axis=0).max())
+    for _ in range(3 * len(x)):
+        gradient = np.where(passive, -np.inf, a.T @ (b - a @ x))
+        entering = int(gradient.argmax())
+        if gradient[entering] <= tolerance:
+            break
+        passive[entering] = True
+        solution = _solved(a, b, passive)
+        while (solution[passive] <= 0).any():
+            falling = passive & (solution <= 0)
+            x += np.min(x[falling] / (x[falling] - solution[falling])) * (solution - x)
+            passive &= x > tolerance
+            x[~passive] = 0.0
+            solution = _solved(a, b, passive)
+        x = solution
+    return x
+
+
+def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Array:
+    """Return the solution without bounds, of which only ``passive`` entries may differ from 0."""
+    solution = np.zeros(a.shape[1])
+    solution[passive] = np.linalg.lstsq(a[:, passive], b, rcond=None)[0]
+    return solution
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:

@@ -235,13 +235,14 @@ def _death(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> 
     if code in (OUT_OF_MEMORY, _LOADER_FAILED):
         return Failure(kind="memory", message=f"out of memory{address_space_reason()}", trace="")
     limit = kills.reason()
+    killed = "" if limit is None else f", killed by {limit}"
     if process.pid is None:
-        message = "the process that starts workers is gone"
-        if limit is not None:
-            message += f", killed by {limit}"
+        message = f"the process that starts workers is gone{killed}"
         return Failure(kind="killed", message=message, trace="")
     if code is None:
-        message = "ended without a word, and the process that starts workers is gone as well"
+        message = (
+            f"ended without a word, and the process that starts workers is gone as well{killed}"
+        )
     elif code == -signal.SIGKILL and limit is not None:
         message = f"killed by {limit}"
     elif code < 0:

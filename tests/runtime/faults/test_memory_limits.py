@@ -2,7 +2,7 @@
 
 import json
 import os
-import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +29,7 @@ def train(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
 
     def run(*before: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "gnnscale", "train", "dataset.num_vertices=600"]
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
         return subprocess.run(
             [*before, *command, f"output={tmp_path / 'run'}"],
             cwd=tmp_path,
@@ -66,12 +67,15 @@ def test_the_control_group_whose_limit_kills_is_named(train: Any) -> None:
     assert f"killed by the cgroup's memory limit of 300 MiB ({folder})" in line, run.stderr
 
 
-@pytest.mark.parametrize("mebibytes", [250, 400, 700, 1500, 3000])
-def test_the_limit_of_address_space_is_named(train: Any, mebibytes: int) -> None:
+def test_the_limit_of_address_space_is_named(train: Any) -> None:
     """Whatever it is that finds no addresses: an import, a table, a thread."""
-    limit = mebibytes * 1024
-    run = train("bash", "-c", f'ulimit -v {limit}; exec "$@"', "-")
-    assert run.returncode == 1, run.stderr
-    assert "Traceback" not in run.stderr
-    line = run.stderr.splitlines()[-1]
-    assert re.search(rf"out of memory.*ulimit -v {limit}\) is the reason", line), run.stderr
+    ended = []
+    for mebibytes in (60, 250, 700, 1200):
+        limit = mebibytes * 1024
+        run = train("bash", "-c", f'ulimit -v {limit}; exec "$@"', "-")
+        ended.append(run.returncode)
+        assert "Traceback" not in run.stderr
+        line = (run.stderr.splitlines() or [""])[-1]
+        reason = f"; the limit on address space (ulimit -v {limit}) is the reason"
+        assert run.returncode == 0 or line.endswith(reason), run.stderr
+    assert ended[0] == 1

@@ -245,6 +245,12 @@ LIMIT = "the cgroup's memory limit of 1,500 MiB (/sys/fs/cgroup/a)"
     [
         (-signal.SIGKILL, 7, f"process 7 killed by {LIMIT}"),
         (None, None, f"the process that starts workers is gone, killed by {LIMIT}"),
+        (
+            None,
+            7,
+            "process 7 ended without a word, and the process that starts workers is gone as well, "
+            f"killed by {LIMIT}",
+        ),
         (-signal.SIGSEGV, 7, "process 7 killed by SIGSEGV"),
     ],
 )
