@@ -1,4 +1,4 @@
-"""Every command of README.md runs where no optional package is installed."""
+"""Every command of README.md runs without optional packages."""
 
 import re
 import sys
@@ -73,7 +73,7 @@ def optional_packages() -> tuple[set[str], set[str]]:
         for module, owners in metadata.packages_distributions().items()
         if all(requirement_name(owner) in optional for owner in owners)
     }
-    # Whoever lacks an extra has none of the modules of its names either.
+    # A namespace of several packages.
     return optional, modules | {"cuda"}
 
 

@@ -94,7 +94,7 @@ def home() -> Path:
 
 
 def installed(distribution: str, module: str | None = None) -> str | None:
-    """Return the version of an installed package, or None; at most its parents are imported.
+    """Return the version of an installed package, or None; only its parents are imported.
 
     ``module`` is searched if the package, named as on the package index, has no version.
     """

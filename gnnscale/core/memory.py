@@ -154,7 +154,7 @@ def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
     for group in _groups(proc, cgroup):
-        # Where there is no limit, the file says "max", or is missing at the topmost group.
+        # Without a limit, the file says "max", or is missing at the topmost group.
         with suppress(OSError, ValueError):
             limit, used = group.limit, group.used
             total, available = min(total, limit), min(available, max(limit - used, 0))
@@ -186,7 +186,7 @@ def address_space_reason() -> str:
 
 
 class KillCounts:
-    """Tells whether a control group's limit is why a process of this process's groups was killed.
+    """Finds out whether a control group's limit is why a process of this process's groups was killed.
 
     The counters are compared with those at the time when this is made.
     """
@@ -197,7 +197,7 @@ class KillCounts:
         self._refusals = [group.refusals for group in self._groups]
 
     def reason(self) -> str | None:
-        """Return by which limit of memory a process was killed since; None if by none of these."""
+        """Return by which limit of memory a process was killed since; None if it was not."""
         kills = zip(self._groups, self._kills, strict=True)
         if not any(before is not None and (group.kills or 0) > before for group, before in kills):
             return None

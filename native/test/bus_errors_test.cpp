@@ -55,7 +55,7 @@ void test_a_mapped_file_is_named() {
 
 struct Ended {
   int status;
-  std::string said;
+  std::string text;
 };
 
 // How a child ends that does `work`, and what it wrote.
@@ -73,7 +73,7 @@ Ended ended(Work&& work) {
   Ended found{};
   char buffer[4096];
   for (ssize_t count; (count = read(line[0], buffer, sizeof(buffer))) > 0;) {
-    found.said.append(buffer, static_cast<size_t>(count));
+    found.text.append(buffer, static_cast<size_t>(count));
   }
   close(line[0]);
   waitpid(child, &found.status, 0);
@@ -83,17 +83,17 @@ Ended ended(Work&& work) {
 void test_a_page_that_is_gone_ends_the_process_with_a_line() {
   const Shortened file;
   const Ended first = ended([&] { static_cast<void>(*static_cast<volatile char*>(file.data)); });
-  CHECK(WIFEXITED(first.status) && WEXITSTATUS(first.status) == 0 && first.said.empty());
+  CHECK(WIFEXITED(first.status) && WEXITSTATUS(first.status) == 0 && first.text.empty());
   const Ended second =
       ended([&] { static_cast<void>(*static_cast<volatile char*>(file.data + kPage)); });
   CHECK(WIFEXITED(second.status) && WEXITSTATUS(second.status) == 77);
-  CHECK(second.said == file.name + ": is gone\n");
+  CHECK(second.text == file.name + ": is gone\n");
 }
 
 void test_a_signal_that_is_sent_kills() {
   const Ended found = ended([] { kill(getpid(), SIGBUS); });
   CHECK(WIFSIGNALED(found.status) && WTERMSIG(found.status) == SIGBUS);
-  CHECK(found.said.empty());
+  CHECK(found.text.empty());
 }
 
 void test_flushed_lines_keep_what_they_hold() {
@@ -113,7 +113,7 @@ void test_flushed_lines_keep_what_they_hold() {
 int main() {
   test_a_mapped_file_is_named();
   test_flushed_lines_keep_what_they_hold();
-  // A sanitizer has a handler of its own.
+  // Sanitizers install handlers.
   if (kCanFork && !kSanitized) {
     test_a_page_that_is_gone_ends_the_process_with_a_line();
     test_a_signal_that_is_sent_kills();

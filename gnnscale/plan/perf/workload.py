@@ -31,7 +31,7 @@ _MAX_ROUNDS = 9
 _SIZE_STEP = 4
 _NUM_SIZES = 4
 
-#: Bytes at most that stand for what the other stages of a step read. A virtual machine is told the
+#: Bytes at most that stand for what the other stages of a step read. A virtual machine sees the
 #: last-level cache of all cores of its host, which can be half a gigabyte.
 _MAX_OTHER_BYTES = 1 << 27
 #: Part of the available memory that they take at most.

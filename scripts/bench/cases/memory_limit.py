@@ -16,7 +16,7 @@ from typing import Any
 
 from faults.cgroups import limited_group
 
-from bench.runner import SCRIPT, show, take, tell
+from bench.runner import SCRIPT, show, take
 
 #: The run: the options of ``gnnscale train`` but for the graph's size.
 RUN = ("dataset.num_vertices=600",)
@@ -73,13 +73,13 @@ def smallest(options: argparse.Namespace) -> int | None:
     """Return the smallest limit in MiB that does; None if not even the largest one does."""
     low, high = options.low, options.high
     well, peak, line = ends_well(high, options.options, options.cache)
-    tell(f"{high} MiB: {'ended well' if well else line}; peak {peak} MiB")
+    print(f"{high} MiB: {'ended well' if well else line}; peak {peak} MiB", flush=True)
     if not well:
         return None
     while high - low > options.step:
         limit = (low + high) // 2
         well, peak, line = ends_well(limit, options.options, options.cache)
-        tell(f"{limit} MiB: {'ended well' if well else line}; peak {peak} MiB")
+        print(f"{limit} MiB: {'ended well' if well else line}; peak {peak} MiB", flush=True)
         low, high = (low, limit) if well else (limit, high)
     return high
 

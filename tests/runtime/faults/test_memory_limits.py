@@ -1,4 +1,4 @@
-"""``gnnscale train`` of a small graph where memory, or addresses, are limited."""
+"""``gnnscale train`` of a small graph with limits on memory or addresses."""
 
 import json
 import os

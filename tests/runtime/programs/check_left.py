@@ -20,8 +20,8 @@ VALUES = 1 << 24
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
-    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ.update({name: str(value) for name, value in where.items()})
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ.update({name: str(value) for name, value in variables.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
     lines: list[str] = []
     handler: Any = logging.Handler()
