@@ -186,7 +186,7 @@ def address_space_reason() -> str:
 
 
 class KillCounts:
-    """Finds out whether a control group's limit is why a process of this process's groups was killed.
+    """Finds out whether the limit of a control group is why a process of it was killed.
 
     The counters are compared with those at the time when this is made.
     """
