@@ -107,8 +107,10 @@ def run_all(
     for words in commands():
         result = run(shortened(words, data=data, trained=trained, calibrates=calibrates))
         ended[shlex.join(words)] = result
-        if words[1:2] == ["train"] and result.returncode == 0 and "-m" not in words:
-            trained = folder / result.stdout.splitlines()[-1]
+        if words[1:2] == ["train"] and result.returncode == 0:
+            last = folder / result.stdout.splitlines()[-1]
+            # No sweep, and no help.
+            trained = last if (last / "checkpoints").is_dir() else trained
     return ended
 
 
