@@ -5,12 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from gnnscale.artifact.arrays import explain_lost_page
-
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 ENDLESS = "epochs=1000000"
 #: Options of runs that read files in different ways.
@@ -24,7 +21,6 @@ READS = {
 }
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "reads", "left"),
     [
@@ -52,18 +48,3 @@ def test_a_file_that_becomes_shorter_is_named(
     line = runs.ended(run, 1)
     assert str(file) in line
     assert re.search(r"became shorter|the file ends within|cannot read \d+ bytes", line), line
-
-
-def test_the_reason_of_a_lost_page(tmp_path: Path) -> None:
-    file = tmp_path / "rows.npy"
-    np.save(file, np.zeros((100, 8), np.float32))
-    expected = file.stat().st_size
-    os.truncate(file, 1000)
-    assert explain_lost_page(file) == (
-        f"{file}: became shorter while it was in use: 1000 bytes, not {expected}"
-    )
-    other = tmp_path / "rows"
-    other.write_bytes(bytes(5))
-    reason = "a mapped file became shorter, or its disk fails or is full"
-    for each in (other, tmp_path / "gone"):
-        assert explain_lost_page(each) == f"{each}: {reason}"
