@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 NO_GROUP = "no control group can be made"
 MIB = 1 << 20
-#: A machine that states a larger last-level cache than most have; as root, and with ``unshare``.
+#: A machine that states a larger last-level cache than most have, if root may mount a file there.
 LARGE_CACHE = (
     "for file in /sys/devices/system/cpu/cpu0/cache/index*/size; do "
-    'mount --bind "$0" "$file" || exit 77; done; exec "$@"'
+    'mount --bind "$0" "$file"; done; exec "$@"'
 )
 
 
