@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.arrays import check_length, row_slices
 from gnnscale.artifact.divided import DividedRows
 from gnnscale.artifact.feature_types import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.artifact.graph_store import (
@@ -280,6 +280,18 @@ class Graph:
     edges: EdgeData = EdgeData()
     lists: Any = None
     num_quantized: int = 0
+
+    def check_files(self) -> None:
+        """Look whether the files of the graph have the length that they had when it was opened.
+
+        Raises:
+            GraphError: one became shorter; what was read of it may be wrong.
+        """
+        features = () if isinstance(self.features, DividedRows) else (self.features,)
+        split = (self.train_idx, self.valid_idx, self.test_idx)
+        edges = self.edges.arrays().values()
+        for array in (self.indptr, self.indices, self.labels, *features, *split, *edges):
+            check_length(array)
 
     @property
     def train_idx(self) -> IntArray:

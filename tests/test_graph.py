@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import tracemalloc
@@ -83,6 +84,16 @@ def test_open(store):
 
 
 WEIGHTS = np.array([0.5, 1, 2], np.float32)
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "features", "labels", "test_idx"])
+def test_files_that_became_shorter_are_named(store, name):
+    graph = Graph.open(store)
+    graph.check_files()
+    file = store / f"{name}.npy"
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(GraphError, match=rf"{name}\.npy: became shorter while it was in use"):
+        graph.check_files()
 
 
 def test_weights_of_edges(store):

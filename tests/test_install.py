@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import sysconfig
+import venv
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from readme_commands import failures, run_all
 
 ROOT = Path(__file__).parents[1]
 TINY = (
@@ -130,6 +132,27 @@ def test_the_command_line(run: Command, installed: Path) -> None:
     assert run("-m", "gnnscale", "--version").startswith("gnnscale ")
     assert "cora_gcn" in run("-m", "gnnscale", "train", "--help")
     assert "fanouts:" in run("-m", "gnnscale", "train", "--cfg", "job")
+
+
+@pytest.fixture(scope="module")
+def plain_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel and what it requires, without any extra; return where its programs are."""
+    folder = tmp_path_factory.mktemp("plain")
+    venv.create(folder, with_pip=True)
+    constraints = ("-c", ROOT / "constraints.txt")
+    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", *constraints, wheel]
+    answer = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return folder / "bin"
+
+
+@pytest.mark.timeout(1800)
+def test_every_command_of_the_readme_runs_without_extras(
+    plain_environment: Path, tmp_path: Path, test_data: Path
+) -> None:
+    ended = run_all(tmp_path, bin_folder=plain_environment, data=test_data, calibrates=True)
+    wrong = failures(ended, absent=("torch_geometric",))
+    assert not wrong, "\n".join(f"{command}\n{text}" for command, text in wrong.items())
 
 
 def test_training_an_epoch(run: Command, tmp_path: Path) -> None:

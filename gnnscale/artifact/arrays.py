@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import math
+import mmap
 import os
 import re
 import struct
@@ -210,6 +211,40 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
         raise GraphError(f"{path}: not a readable .npy file ({error})") from None
     check_array(array, axes=axes, kinds=kinds, source=path)
     return array
+
+
+def check_length(array: Array) -> None:
+    """Raise GraphError if the file of a mapped array became shorter since it was mapped.
+
+    The rest of its last page reads as zeros, and the system ends a process that reads later pages.
+    An array in memory passes.
+    """
+    root: Any = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    # The mapping knows its file, whatever the name of that leads to by now.
+    if not isinstance(root, np.memmap) or not isinstance(root.base, mmap.mmap):
+        return
+    found, expected = root.base.size(), root.offset + root.nbytes
+    if found < expected:
+        raise GraphError(
+            f"{root.filename}: became shorter while it was in use: {found} bytes, it had "
+            f"{expected} when it was opened"
+        )
+
+
+def explain_lost_page(file: Path) -> str:
+    """Return one line that says why the system has no page of a mapped file.
+
+    Args:
+        file: as the system names it; of a file that was removed, the name has an end.
+    """
+    with suppress(NpyError, GraphError, OSError), open_regular(file) as stream:
+        header, found = read_header(stream), os.fstat(stream.fileno()).st_size
+        expected = header.offset + header.num_bytes
+        if found < expected:
+            return f"{file}: became shorter while it was in use: {found} bytes, not {expected}"
+    return f"{file}: a mapped file became shorter, or its disk fails or is full"
 
 
 def read_slices(

@@ -179,6 +179,7 @@ def _single(command: str, translated: staging.Translated, elsewhere: str | None)
     except Exception as error:  # whatever was typed
         raise ConfigError(exits.explain_hydra(error)) from error
     HydraConfig.instance().set_config(hydra)
+    exits.name_lost_files()
     try:
         TASKS[command](options)
     except SystemExit as leave:

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from gnnscale.cli.arguments import explain_missing_plugin
-from gnnscale.core import explain, nearest, shown
+from gnnscale.core import address_space_reason, explain, nearest, shown
 from gnnscale.options import config
+
+
+def name_lost_files() -> None:
+    """Let the process end with a line that names the file if a mapped file became shorter.
+
+    The system sends SIGBUS to a process that reads such a file. The command imports NumPy anyway;
+    products are torch's, and NumPy's own library of them would start threads, whose memory a limit
+    on address space may refuse.
+    """
+    name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    if address_space_reason():
+        os.environ.setdefault(name, "1")
+    from gnnscale.ops import end_on_bus_error
+
+    if given is None:
+        os.environ.pop(name, None)
+
+    reason = b": a mapped file became shorter, or its disk fails or is full\n"
+    end_on_bus_error(descriptor=2, after=reason, status=1)
 
 
 def explain_hydra(error: Exception) -> str:

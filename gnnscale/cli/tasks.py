@@ -17,6 +17,7 @@ from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnnscale.cli.exits import name_lost_files
 from gnnscale.core import ConfigError, explain, one_line
 from gnnscale.core.hardware import (
     leads_machine,
@@ -390,6 +391,7 @@ class Job:
         """Run the task; return the figure that sweepers look at, None if the job has none."""
         compose.register_resolvers()
         user_code.allow(self.code)
+        name_lost_files()
         try:
             return TASKS[self.command](options)
         except (Exception, SystemExit) as raised:

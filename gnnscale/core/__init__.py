@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gnnscale.core.errors import *  # noqa: F403
     from gnnscale.core.files import *  # noqa: F403
     from gnnscale.core.hardware import *  # noqa: F403
+    from gnnscale.core.memory import *  # noqa: F403
     from gnnscale.core.metrics import *  # noqa: F403
     from gnnscale.core.prefetch import *  # noqa: F403
     from gnnscale.core.progress import *  # noqa: F403
@@ -34,9 +35,10 @@ __getattr__ = lazy_names(
         ),
         "gnnscale.core.files": "check_private unfinished_folder write_atomically",
         "gnnscale.core.hardware": (
-            "cache_bytes find_machine find_memory home installed leads_machine "
+            "cache_bytes find_machine home installed leads_machine "
             "let_idle_threads_sleep multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
         ),
+        "gnnscale.core.memory": "KillCounts address_space_reason find_memory",
         "gnnscale.core.metrics": "QUALITY better mteps",
         "gnnscale.core.prefetch": "Pipeline",
         "gnnscale.core.progress": "track",

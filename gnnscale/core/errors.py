@@ -1,14 +1,19 @@
 """Messages for the user: one line, whatever a file or a library put into it."""
 
 import difflib
+import errno
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from gnnscale.core.memory import address_space_reason
 
 #: The largest count that any option takes: what native code keeps in 32 bits.
 MAX_COUNT = 2**31 - 1
 #: The largest seed of a run.
 MAX_SEED = 2**63 - 1
+#: What the system's linker says if a library finds no memory.
+_NOT_MAPPED = "failed to map segment from shared object"
 #: Characters of a whole message, and of one value in it.
 _MAX_MESSAGE = 600
 _MAX_VALUE = 60
@@ -27,12 +32,37 @@ def explain(error: BaseException) -> str | None:
     """Return one line for an error that the user can fix, None for one of the program's."""
     if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
         return str(error)
-    if isinstance(error, MemoryError):
-        return "out of memory"
+    if is_out_of_memory(error):
+        return f"out of memory{_memory_detail(error)}{address_space_reason()}"
     if isinstance(error, OSError) and error.strerror:
         # What the system refuses: a full disk, a folder that is a file, a name that is too long.
         return f"{error.filename or 'output'}: {error.strerror}"
     return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, by the messages of NumPy, torch, the system and its linker."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    text = str(error)
+    if isinstance(error, SystemError):
+        # Python's message when an import runs out of memory.
+        return "without exception set" in text
+    if isinstance(error, ImportError):
+        return _NOT_MAPPED in text
+    # A thread cannot start if its stack finds no memory; a limit of threads reads the same.
+    texts = ("can't allocate memory", "not enough memory", "bad_alloc", "can't start new thread")
+    return isinstance(error, RuntimeError) and any(text_part in text for text_part in texts)
+
+
+def _memory_detail(error: BaseException) -> str:
+    """Return, in parentheses, the line of a message that says what found no memory."""
+    lines = str(error).splitlines()
+    if isinstance(error, MemoryError) or not lines:
+        return ""
+    return f" ({one_line(next((line for line in lines if _NOT_MAPPED in line), lines[0]))})"
 
 
 def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:

@@ -5,14 +5,13 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core.memory import Memory, find_memory
 
 #: Processor flags, as Linux names them, of instructions that multiply bfloat16.
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
@@ -27,15 +26,6 @@ _MKL_IS_SLOW_ON = ("AuthenticAMD", "HygonGenuine")
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Main memory in bytes."""
-
-    total: int  #: what this process and others of its container may take
-    available: int  #: what of it is left, the page cache counted as such
-    installed: int  #: what the machine has, ``total`` if no container has a limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +94,22 @@ def home() -> Path:
 
 
 def installed(distribution: str, module: str | None = None) -> str | None:
-    """Return the version of an installed package, or None; nothing is imported.
+    """Return the version of an installed package, or None; only its parents are imported.
 
     ``module`` is searched if the package, named as on the package index, has no version.
     """
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        found = module is not None and importlib.util.find_spec(module) is not None
-        return "unknown version" if found else None
+        return "unknown version" if module is not None and _is_importable(module) else None
+
+
+def _is_importable(module: str) -> bool:
+    """Whether a module is found; its parents are imported, and may be missing."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def find_machine() -> Machine:
@@ -183,55 +180,6 @@ def _cpu_field(*names: str) -> str:
         if key.strip() in names:
             return value.strip()
     return ""
-
-
-def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
-    """Return the memory that this process may use: the machine's, or a container's limit."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = installed = os.sysconf("SC_PHYS_PAGES") * page
-    available = os.sysconf("SC_AVPHYS_PAGES") * page
-    with suppress(OSError):
-        for line in (proc / "meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
-    for limit, used in _memory_limits(proc, cgroup):
-        total, available = min(total, limit), min(available, max(limit - used, 0))
-    return Memory(total=total, available=available, installed=installed)
-
-
-def _memory_limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, int]]:
-    """Yield limit and use of this process's control groups, from its own up to the topmost.
-
-    Limits of parents hold too. A container that sees its group as the topmost may still get the
-    name that the machine uses for it, of which no folder exists.
-    """
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, name = rest.partition(":")
-        if number == "0":  # version 2, beside version 1 or alone
-            tops, files = [cgroup, cgroup / "unified"], ("memory.max", "memory.current", "")
-        elif "memory" in controllers.split(","):
-            tops = [cgroup / "memory"]
-            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-        else:
-            continue
-        own = Path(name.lstrip("/"))
-        for folder in (top / each for top in tops for each in (own, *own.parents)):
-            # Where there is no limit, the file says "max", or is missing at the topmost group.
-            with suppress(OSError, ValueError):
-                limit, used = (int((folder / file).read_text()) for file in files[:2])
-                yield limit, used - _page_cache(folder / "memory.stat", files[2])
-
-
-def _page_cache(stat: Path, prefix: str) -> int:
-    """Return the bytes of files in memory, which the system frees if memory is short."""
-    names = (f"{prefix}inactive_file", f"{prefix}active_file")
-    entries = (line.split() for line in stat.read_text().splitlines())
-    return sum(int(value) for name, value in entries if name in names)
 
 
 _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}

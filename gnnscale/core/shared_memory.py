@@ -14,7 +14,7 @@ import numpy as np
 
 from gnnscale.core.arrays import Array
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.hardware import find_memory
+from gnnscale.core.memory import find_memory
 from gnnscale.core.progress import track
 
 #: Bytes that are copied at a time while memory is filled.

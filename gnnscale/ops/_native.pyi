@@ -64,6 +64,25 @@ def keep_freed_memory() -> int:
         allows at most (mallopt(3)), 0 if the C library has no such setting.
     """
 
+def end_on_bus_error(*, descriptor: int, after: bytes, status: int) -> None:
+    """End this process, from now on, if the system has no page of a mapped file that it reads.
+
+    Such a file became shorter, or its disk fails. Not done on import, since it is a setting of the
+    whole process, and of those that it forks.
+
+    Args:
+        descriptor: an open file, into which the name of the mapped file is written.
+        after: up to 256 bytes that follow the name there.
+        status: exit status, 0 to 255.
+    """
+
+def flush_cache_lines(data: Bytes) -> bool:
+    """Remove an array from the processor's caches, so that it is read from memory next.
+
+    Returns:
+        Whether the processor has an instruction for that (x86-64 and 64-bit ARM have).
+    """
+
 # Sampling.
 
 class TopologyError(ValueError):

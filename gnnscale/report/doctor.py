@@ -201,7 +201,8 @@ def _shown_csim(fpga: dict[str, Any]) -> str:
 
 def _shown_memory(memory: dict[str, int]) -> str:
     limited = memory["total"] < memory["installed"]
-    limit = f" (this container's limit, {gib(memory['installed'])} installed)" if limited else ""
+    limit = f" (limited by a container or ulimit -v, {gib(memory['installed'])} installed)"
+    limit = limit if limited else ""
     return f"{gib(memory['total'])}{limit}, {gib(memory['available'])} available"
 
 

@@ -154,8 +154,13 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Write the checkpoint if it is due, and then validate."""
+    """Write the checkpoint if it is due, and then validate.
+
+    Raises:
+        GraphError: a file of the graph became shorter; nothing that was read of it is kept.
+    """
     OWN.begin("between two epochs")
+    state.data.graph.check_files()
     state.step.combine_statistics()
     state.learning.join()
     last = state.progress.epoch + 1 >= state.config.epochs

@@ -241,5 +241,6 @@ void bind_id_table(py::module_& m);
 void bind_row_reader(py::module_& m);
 void bind_disk_lists(py::module_& m);
 void bind_shared_sum(py::module_& m);
+void bind_process(py::module_& m);
 
 }  // namespace gnnscale

@@ -1,6 +1,5 @@
 // The extension module gnnscale.ops._native. Only the package gnnscale/ops imports it.
 #include "border.hpp"
-#include "gnnscale/memory.hpp"
 #include "gnnscale/simd.hpp"
 
 namespace gnnscale {
@@ -22,7 +21,6 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   m.def("empty", naming<0>("shape", &empty), "shape"_a, "dtype"_a);
   m.def("simd_level", [] { return name_of(isa()); });
   m.def("supported_simd_level", [] { return name_of(supported_isa()); });
-  m.def("keep_freed_memory", [] { return keep_freed_memory(); });
   bind_sampler(m);
   bind_csc(m);
   bind_rows(m);
@@ -42,4 +40,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_row_reader(m);
   bind_disk_lists(m);
   bind_shared_sum(m);
+  bind_process(m);
 }

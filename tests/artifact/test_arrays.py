@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.artifact import arrays
-from gnnscale.artifact.arrays import NpyError, map_npy, read_header, read_slices, write_array
+from gnnscale.artifact.arrays import (
+    NpyError,
+    check_length,
+    explain_lost_page,
+    map_npy,
+    read_header,
+    read_slices,
+    write_array,
+)
 from gnnscale.core.errors import GraphError
 
 
@@ -118,3 +126,40 @@ def test_reading_slices(tmp_path: Path) -> None:
     larger = np.zeros((50, 2), int)
     with pytest.raises((GraphError, OSError)):
         list(read_slices(tmp_path / "x.npy", larger, 32))
+
+
+@pytest.mark.parametrize("shape", [(100,), (100, 8)])
+def test_a_mapped_file_that_became_shorter(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """The rest of its last page reads as zeros."""
+    file = tmp_path / "rows.npy"
+    write_array(file, np.ones(shape, np.float32))
+    size = file.stat().st_size
+    mapped = map_npy(file)
+    for view in (mapped, mapped[3:], np.asarray(mapped), mapped.reshape(-1).view(np.uint8)):
+        check_length(view)
+    os.truncate(file, size - 1)
+    line = f"{file}: became shorter while it was in use: {size - 1} bytes, it had {size} when"
+    for view in (mapped, mapped[3:], np.asarray(mapped), mapped.reshape(-1).view(np.uint8)):
+        with pytest.raises(GraphError) as caught:
+            check_length(view)
+        assert str(caught.value).startswith(line)
+    # The mapping is of the file that was opened, whatever has its name by now.
+    os.truncate(file, size)
+    file.unlink()
+    write_array(file, np.ones((1,), np.float32))
+    check_length(mapped)
+    check_length(np.ones(3))
+
+
+def test_the_reason_of_a_lost_page(tmp_path: Path) -> None:
+    file = tmp_path / "rows.npy"
+    write_array(file, np.zeros((100, 8), np.float32))
+    size = file.stat().st_size
+    os.truncate(file, 5000)
+    reason = f"{file}: became shorter while it was in use: 5000 bytes, not {size}"
+    assert explain_lost_page(file) == reason
+    other = tmp_path / "rows"
+    other.write_bytes(bytes(5))
+    reason = "a mapped file became shorter, or its disk fails or is full"
+    for path in (other, tmp_path / "gone"):
+        assert explain_lost_page(path) == f"{path}: {reason}"

@@ -16,8 +16,8 @@ def test_steps_belong_to_the_way_of_the_sum_that_ends_them() -> None:
 
 def test_a_group_alternates(monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
-    monkeypatch.setattr(type(ALONE), "sum", lambda self, values: ways.append(self.connections))
-    groups = {name: type(ALONE)(**vars(ALONE) | {"connections": name}) for name in script.WAYS}
+    monkeypatch.setattr(type(ALONE), "sum", lambda self, values: ways.append(self.own_connections))
+    groups = {name: type(ALONE)(**vars(ALONE) | {"own_connections": name}) for name in script.WAYS}
     group: Any = script.alternating(groups)
     for _ in range(13):
         group.sum(None)

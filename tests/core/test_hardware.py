@@ -8,7 +8,6 @@ from one_line import one_line
 
 from gnnscale.core import hardware
 from gnnscale.core.hardware import (
-    Memory,
     busy_seconds,
     find_machine,
     home,
@@ -83,68 +82,6 @@ def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
         assert usable_cores(tmp_path) == cores
 
 
-MIB = 1 << 20
-
-
-@pytest.fixture
-def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Memory]:
-    """Find the memory of a machine of 1,000 MiB, 600 of them available, with control groups."""
-    pages = {"SC_PAGE_SIZE": MIB, "SC_PHYS_PAGES": 1000, "SC_AVPHYS_PAGES": 500}
-    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-
-    def find(groups: str, **files: str) -> Memory:
-        contents = {f"cgroup/{name}": content for name, content in files.items()}
-        contents["proc/meminfo"] = f"MemTotal: 9 kB\nMemAvailable: {600 * 1024} kB\n"
-        contents["proc/self/cgroup"] = groups
-        for name, content in contents.items():
-            file = tmp_path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-        return hardware.find_memory(tmp_path / "proc", tmp_path / "cgroup")
-
-    return find
-
-
-def group(limit: object, used: int, active: int = 0, inactive: int = 0) -> dict[str, str]:
-    stat = f"anon 7\nactive_file {active * MIB}\ninactive_file {inactive * MIB}\n"
-    return {"memory.max": f"{limit}\n", "memory.current": f"{used * MIB}\n", "memory.stat": stat}
-
-
-def test_memory_without_a_container(in_groups: Callable[..., Memory]) -> None:
-    assert in_groups("") == Memory(total=1000 * MIB, available=600 * MIB, installed=1000 * MIB)
-
-
-def test_a_container_limits_the_memory(in_groups: Callable[..., Memory]) -> None:
-    """Version 2: the page cache of the group is left to be taken, and other controllers' lines."""
-    files = {f"a/b/{name}": text for name, text in group(300 * MIB, 250, 60, 40).items()}
-    found = in_groups("3:cpu,cpuacct:/c\n0::/a/b\n", **files)
-    assert found == Memory(total=300 * MIB, available=150 * MIB, installed=1000 * MIB)
-
-
-def test_the_lowest_limit_on_the_way_up_counts(in_groups: Callable[..., Memory]) -> None:
-    files = {f"a/b/{name}": text for name, text in group("max", 10).items()}
-    files |= {f"a/{name}": text for name, text in group(700 * MIB, 600).items()}
-    files |= group(400 * MIB, 450)  # lowered since, and not yet obeyed
-    found = in_groups("0::/a/b\n", **files)
-    assert found == Memory(total=400 * MIB, available=0, installed=1000 * MIB)
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    # The second is seen as the topmost group inside, whatever its name.
-    [("/process/one", "memory/process/one"), ("/docker/known-to-the-machine-alone", "memory")],
-)
-def test_version_1_of_control_groups(in_groups, name, folder) -> None:
-    files = {
-        "limit_in_bytes": f"{200 * MIB}\n",
-        "usage_in_bytes": f"{100 * MIB}\n",
-        "stat": f"inactive_file 0\ntotal_inactive_file {20 * MIB}\ntotal_active_file {5 * MIB}\n",
-    }
-    files = {f"{folder}/memory.{name}": text for name, text in files.items()}
-    found = in_groups(f"4:memory,hugetlb:{name}\n0::/\n", **files)
-    assert found == Memory(total=200 * MIB, available=125 * MIB, installed=1000 * MIB)
-
-
 def test_busy_seconds_are_those_of_this_process_cores(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2})
     monkeypatch.setattr(os, "sysconf", lambda _: 100)
@@ -170,6 +107,8 @@ def test_installed_finds_packages_without_importing_them() -> None:
     assert hardware.installed("numpy") is not None
     assert hardware.installed("no-such-distribution") is None
     assert hardware.installed("no-such-distribution", "json") == "unknown version"
+    assert hardware.installed("no-such-distribution", "no_such_package.module") is None
+    assert hardware.installed("no-such-distribution", "json.no_such_module") is None
 
 
 def test_last_level_cache(tmp_path: Path) -> None:

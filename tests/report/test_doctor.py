@@ -73,7 +73,7 @@ def test_memory_of_a_container() -> None:
     memory = {"total": 8 << 30, "available": 2 << 30, "installed": 8 << 30}
     assert doctor._shown_memory(memory) == "8.00 GiB, 2.00 GiB available"
     shown = doctor._shown_memory(memory | {"total": 4 << 30})
-    assert shown.startswith("4.00 GiB (this container's limit, 8.00 GiB installed),")
+    assert shown.startswith("4.00 GiB (limited by a container or ulimit -v, 8.00 GiB installed),")
 
 
 @pytest.mark.parametrize(

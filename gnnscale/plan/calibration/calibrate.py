@@ -8,14 +8,23 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import cache_bytes, find_machine, multiplies_bfloat16, track, usable_cores
-from gnnscale.core.arrays import Float32Array
+from gnnscale.artifact.files import check_space
+from gnnscale.core import (
+    cache_bytes,
+    find_machine,
+    find_memory,
+    multiplies_bfloat16,
+    track,
+    usable_cores,
+)
+from gnnscale.core.arrays import BoolArray, Float32Array, Float64Array
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
@@ -39,6 +48,10 @@ log = logging.getLogger(__name__)
 
 #: Bytes of rows read in one go.
 _READ_BYTES = 2**25
+#: Bytes of the table that they are read from, which has twice those of the cache between these.
+_MIN_TABLE, _MAX_TABLE = 2**20, 3 * 2**26
+#: About what a process takes that has imported torch.
+_PROCESS_BYTES = 350 << 20
 #: Features of the products that are timed.
 _WIDTH = 256
 #: How often: threads may share a core for the first tens of milliseconds.
@@ -100,7 +113,12 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Measure this machine's processor; takes some tens of seconds, and shows its progress."""
+    """Measure this machine's processor; takes some tens of seconds, and shows its progress.
+
+    Raises:
+        NoSpaceError: there is less memory than the rows need that no cache holds.
+    """
+    check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
         log.warning(
@@ -108,6 +126,14 @@ def calibrate() -> Platform:
             "the rates measured now will be too low"
         )
     return _measure(_FULL, name="this machine", doing="calibrating")
+
+
+def _needed_bytes(effort: _Effort) -> int:
+    """Return the memory that calibration takes: a table in this process, and in each of a pair."""
+    table = effort.num_vertices * max(probe.row_bytes for probe in effort.probes)
+    if usable_cores() < 2:
+        return table
+    return 3 * table + 2 * _PROCESS_BYTES
 
 
 def estimate() -> Platform:
@@ -254,10 +280,10 @@ def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> di
 
 
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Read rows of tables that fit in the cache and of some that do not: amounts, and seconds."""
+    """Read rows of tables that the cache has and of some that it has not: amounts, and seconds."""
     cache = cache_bytes()
-    table_bytes = max(min(effort.table_bytes, find_machine().memory.available // 8), 2 * cache)
-    buffer = mapped(table_bytes // 4)
+    wanted = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
+    buffer = mapped(max(min(wanted, find_memory().available // 8), _MIN_TABLE) // 4)
     work: list[tuple[float, ...]] = []
     seconds = []
     for width in effort.widths:
@@ -317,17 +343,52 @@ def fit_rates(
     known: Sequence[float] | None = None,
 ) -> dict[str, float]:
     """Find the rates, none negative, whose times have the least relative errors squared."""
-    from scipy.optimize import nnls  # takes a while, and no worker needs it
-
     took = np.asarray(seconds)
     rest = 1 - (np.zeros_like(took) if known is None else np.asarray(known)) / took
     relative = np.asarray(work, dtype=np.float64) / took[:, None]
     scale = np.maximum(relative.max(axis=0), 1e-300)
-    per_unit = nnls(relative / scale, np.maximum(rest, 0.0))[0] / scale
+    per_unit = least_squares(relative / scale, np.maximum(rest, 0.0)) / scale
     return {
         name: 1 / float(value) if value > 0 else float("inf")
         for name, value in zip(names, per_unit, strict=True)
     }
+
+
+def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
+    """Return ``x``, none negative, with the least ``|a x - b|`` (Lawson and Hanson, NNLS).
+
+    SciPy has it too. The library of products that comes with it takes memory for each thread, and
+    waits without end for memory that a limit refuses.
+
+    Args:
+        a: ``[m, n]``, entries about 1.
+        b: ``[m]``.
+    """
+    x = np.zeros(a.shape[1])
+    passive = np.zeros(a.shape[1], np.bool_)  # those that are not held at zero
+    tolerance = 10 * max(a.shape) * np.finfo(np.float64).eps * float(np.abs(a).sum(axis=0).max())
+    for _ in range(3 * len(x)):
+        gradient = np.where(passive, -np.inf, a.T @ (b - a @ x))
+        entering = int(gradient.argmax())
+        if gradient[entering] <= tolerance:
+            break
+        passive[entering] = True
+        solution = _solved(a, b, passive)
+        while (solution[passive] <= 0).any():
+            falling = passive & (solution <= 0)
+            x += np.min(x[falling] / (x[falling] - solution[falling])) * (solution - x)
+            passive &= x > tolerance
+            x[~passive] = 0.0
+            solution = _solved(a, b, passive)
+        x = solution
+    return x
+
+
+def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Array:
+    """Return the solution without bounds, of which only ``passive`` entries may differ from 0."""
+    solution = np.zeros(a.shape[1])
+    solution[passive] = np.linalg.lstsq(a[:, passive], b, rcond=None)[0]
+    return solution
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnscale.artifact.feature_types import FEATURE_DTYPES
-from gnnscale.core import Float64Array, IntArray, cache_bytes
+from gnnscale.core import Float64Array, IntArray, cache_bytes, find_memory
 from gnnscale.graph import Graph
 from gnnscale.model import cost
 from gnnscale.plan.device import Device
@@ -31,7 +31,11 @@ _MAX_ROUNDS = 9
 _SIZE_STEP = 4
 _NUM_SIZES = 4
 
-_other_data: Float64Array | None = None
+#: Bytes at most that stand for what the other stages of a step read. A virtual machine sees the
+#: last-level cache of all cores of its host, which can be half a gigabyte.
+_MAX_OTHER_BYTES = 1 << 27
+#: Part of the available memory that they take at most.
+_OTHER_PART = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,12 +242,10 @@ def _slice_sizes(largest: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, largest // _SIZE_STEP**step) for step in steps}))
 
 
-def empty_cache() -> None:
-    """Read as much as the last-level cache holds, as the other stages of a step do."""
-    global _other_data
-    if _other_data is None:
-        _other_data = np.ones(cache_bytes() // 8)
-    _other_data.sum()
+def other_data() -> Float64Array:
+    """Return data whose reading empties the last-level cache, as the other stages of a step do."""
+    available = find_memory().available // _OTHER_PART
+    return np.ones(min(cache_bytes(), _MAX_OTHER_BYTES, available) // 8)
 
 
 def _time_slices(
@@ -260,11 +262,12 @@ def _time_slices(
     later ones still find some, which a run soon passes.
     """
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
+    others = other_data()
     begin = time.perf_counter()
     for step in range(_MAX_ROUNDS + 1):
         for count in num_seeds:
             first = step * count % (len(seeds) - count + 1)
-            empty_cache()
+            others.sum()
             start = time.perf_counter()
             batch = sampler.sample(seeds[first : first + count], step)
             times[count].append(time.perf_counter() - start)

@@ -82,19 +82,33 @@ class Predictor:
             self._exact.prepare(vertices)
 
     def logits(self, vertices: IntArray) -> Float32Array:
-        """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
+        """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order.
+
+        Raises:
+            GraphError: a file of the graph became shorter.
+        """
+        self._graph.check_files()
         if self._exact is not None:
-            return self._exact.logits(vertices).numpy()
-        return np.concatenate(list(self._sampled(vertices)))
+            logits: Float32Array = self._exact.logits(vertices).numpy()
+        else:
+            logits = np.concatenate(list(self._sampled(vertices)))
+        self._graph.check_files()
+        return logits
 
     def rows(self, vertices: IntArray | None) -> Iterator[Float32Array]:
-        """Yield rows of ``vertices``, all if None, some after the other in their order."""
+        """Yield rows of ``vertices``, all if None, some after the other in their order.
+
+        Raises:
+            GraphError: a file of the graph became shorter.
+        """
+        self._graph.check_files()
         if self._exact is not None:
             yield from (rows.numpy() for rows in self._exact.rows(vertices))
         else:
             yield from self._sampled(
                 range(self._graph.num_vertices) if vertices is None else vertices
             )
+        self._graph.check_files()
 
     def logits_of_each(self, splits: Sequence[IntArray]) -> list[Float32Array]:
         """Return the logits of the vertices of each of ``splits``."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, KillCounts, address_space_reason
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.cache import sizing
@@ -22,7 +22,14 @@ from gnnscale.runtime.checkpoint.artefacts import make_artefacts, share_graph
 from gnnscale.runtime.planning.left_out import without
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
-from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
+from gnnscale.runtime.processes.watching import (
+    LOST_PAGE,
+    OUT_OF_MEMORY,
+    Failure,
+    WorkerTask,
+    WorkerWatch,
+    lost_page,
+)
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import LeftOut, Observer, TrainResult
 
@@ -47,6 +54,8 @@ _HINTS = {
     "SIGBUS": "; the system does this when a mapped file, as of the graph store, became shorter, "
     "or its disk fails",
 }
+#: Signals of a process whose stack, or whose native code, finds no memory.
+_WITHOUT_MEMORY = ("SIGSEGV", "SIGABRT")
 #: Which failure is the cause of the others, the likeliest first.
 _CAUSES = ("killed", "memory", "user", "error", "peer")
 
@@ -58,6 +67,7 @@ class WorkerError(RuntimeError):
 @dataclass(kw_only=True)
 class _Worker:
     name: str
+    rank: int
     process: WorkerProcess
     done: bool = False
     failure: Failure | None = None
@@ -147,7 +157,7 @@ def _launch(
         with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
             for rank, name in enumerate(names):
                 process = server.start_worker()
-                workers.append(_Worker(name=name, process=process))
+                workers.append(_Worker(name=name, rank=rank, process=process))
                 # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
                     process.connection.send_bytes(environment)
@@ -165,6 +175,7 @@ def _listen(
 ) -> Outcome:
     """Pass on the workers' messages until all are done, or one has failed or stalled."""
     result: Outcome | None = None
+    kills = KillCounts()
     deadline: float | None = None
     while not all(worker.done for worker in workers):
         open_ones = {w.process.connection: w for w in workers if not w.done and w.failure is None}
@@ -172,7 +183,13 @@ def _listen(
         ready = wait(list(open_ones), min(max(left_s, 0), _LOOK_S)) if open_ones else []
         for connection in ready:
             assert isinstance(connection, Connection)
-            result = _hear(open_ones[connection], observer) or result
+            worker = open_ones[connection]
+            try:
+                message = worker.process.connection.recv()
+            except (EOFError, OSError):  # its process has ended
+                worker.failure = _death(worker.process, kills, lost_page(watch.file, worker.rank))
+            else:
+                result = _hear(worker, message, observer) or result
         if watch.verdict is not None:
             raise WorkerError(watch.verdict)
         failed = [(w.name, w.failure) for w in workers if w.failure is not None]
@@ -185,13 +202,9 @@ def _listen(
     return result
 
 
-def _hear(worker: _Worker, observer: Observer) -> Outcome | None:
-    """Take one message of a worker; a closed connection is the end of its process."""
-    try:
-        event, content = worker.process.connection.recv()
-    except (EOFError, OSError):
-        worker.failure = _death(worker.process)
-        return None
+def _hear(worker: _Worker, message: tuple[str, Any], observer: Observer) -> Outcome | None:
+    """Pass on a message of a worker, and return the run's result if it holds that."""
+    event, content = message
     if event == "done":
         worker.done = True
         return content  # type: ignore[no-any-return]
@@ -208,19 +221,36 @@ def _hear(worker: _Worker, observer: Observer) -> Outcome | None:
     return None
 
 
-def _death(process: WorkerProcess) -> Failure:
+def _death(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
+    """Return why a process has ended that sent no result.
+
+    Args:
+        kills: counted when the run began.
+        lost_page: the line about a mapped file that the process has left.
+    """
     code = process.exit_code(timeout=1)
+    if code == LOST_PAGE and lost_page is not None:
+        message = f"process {process.pid} has lost a page of a mapped file: {lost_page}"
+        return Failure(kind="killed", message=message, trace="")
     if code in (OUT_OF_MEMORY, _LOADER_FAILED):
-        return Failure(kind="memory", message="out of memory", trace="")
+        return Failure(kind="memory", message=f"out of memory{address_space_reason()}", trace="")
+    limit = kills.reason()
+    killed = "" if limit is None else f", killed by {limit}"
     if process.pid is None:
-        return Failure(kind="killed", message="the process that starts workers is gone", trace="")
+        message = f"the process that starts workers is gone{killed}"
+        return Failure(kind="killed", message=message, trace="")
     if code is None:
-        message = "ended without a word, and the process that starts workers is gone as well"
+        message = (
+            f"ended without a word, and the process that starts workers is gone as well{killed}"
+        )
+    elif code == -signal.SIGKILL and limit is not None:
+        message = f"killed by {limit}"
     elif code < 0:
         name = signal.Signals(-code).name
-        message = f"killed by {name}{_HINTS.get(name, '')}"
+        reason = address_space_reason() if name in _WITHOUT_MEMORY else ""
+        message = f"killed by {name}{_HINTS.get(name, '')}{reason}"
     else:
-        message = f"ended without a word, exit status {code}"
+        message = f"ended without a word, exit status {code}{address_space_reason()}"
     return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gnnscale.artifact.arrays import explain_lost_page
+from gnnscale.ops import end_on_bus_error
 from gnnscale.plan.registry import DeviceKind
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.settings import TrainConfig
@@ -47,6 +49,7 @@ class WorkerWatch:
         """Make the file into which workers write."""
         self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
         self.file = file  #: where workers write
+        self._num_workers = len(names)
         self._num_bytes = len(names) * PULSE_BYTES
         self._watch = Watch(names, limit_s=limit_s)
         self._over = threading.Event()
@@ -64,6 +67,8 @@ class WorkerWatch:
         self._thread.join()
         os.close(self._descriptor)
         self.file.unlink(missing_ok=True)
+        for rank in range(self._num_workers):
+            _lost_page_file(self.file, rank).unlink(missing_ok=True)
 
     def _run(self) -> None:
         last = time.monotonic()
@@ -101,6 +106,33 @@ def _kill(pulse: Pulse | None) -> None:
 
 #: Exit status of a worker that has no memory left for a message.
 OUT_OF_MEMORY = errno.ENOMEM
+
+
+#: Exit status of a worker that has read a mapped file of which the system has no page any more.
+LOST_PAGE = 128 + signal.SIGBUS
+
+
+def _lost_page_file(pulses: Path, rank: int) -> Path:
+    return pulses.with_name(f"{pulses.name}-lost-page-{rank}")
+
+
+def leave_lost_page(pulses: Path, rank: int) -> None:
+    """Let this worker leave the name of a mapped file that became shorter, and end with LOST_PAGE.
+
+    Args:
+        pulses: the file of ``beating_into``, beside which the name is left.
+    """
+    file = os.open(_lost_page_file(pulses, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    end_on_bus_error(descriptor=file, after=b"", status=LOST_PAGE)
+
+
+def lost_page(pulses: Path, rank: int) -> str | None:
+    """Return the line about the file whose name a worker has left; None if it has left none."""
+    try:
+        name = os.fsdecode(_lost_page_file(pulses, rank).read_bytes())
+    except OSError:
+        return None
+    return explain_lost_page(Path(name)) if name else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """A worker process: one device of the plan, from its start to its last message."""
 
-import errno
 import logging
 import os
 import sys
@@ -12,12 +11,19 @@ from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any
 
-from gnnscale.core import ConfigError, GraphError, StructArray
+from gnnscale.core import ConfigError, GraphError, StructArray, address_space_reason
+from gnnscale.core.errors import is_out_of_memory
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.cache.sizing import MemoryLeft
 from gnnscale.runtime.opening import fix_instruction_set
 from gnnscale.runtime.planning.left_out import ProcessorsLeftOut
-from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into
+from gnnscale.runtime.processes.watching import (
+    OUT_OF_MEMORY,
+    Failure,
+    WorkerTask,
+    beating_into,
+    leave_lost_page,
+)
 from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import (
     EpochRecord,
@@ -111,6 +117,7 @@ def work(task: WorkerTask, connection: Connection) -> None:
             fix_instruction_set()
         # By this name others find the worker.
         current_process().name = task.config.device_plan.parsed()[task.rank].label
+        leave_lost_page(task.pulses, task.rank)
         with beating_into(task.pulses, task.rank):
             result = _train(task, messages)
             messages.send("done", result)
@@ -174,26 +181,10 @@ def _failure(error: BaseException) -> Failure:
         return Failure(kind="peer", message=line, trace=trace)
     if isinstance(error, (ConfigError, GraphError)):
         return Failure(kind="user", message=str(error), trace=trace)
-    if _out_of_memory(error):
-        return Failure(kind="memory", message=f"out of memory ({line})", trace=trace)
+    if is_out_of_memory(error):
+        message = f"out of memory ({line}){address_space_reason()}"
+        return Failure(kind="memory", message=message, trace=trace)
     if isinstance(error, OSError):
         line = f"{error.filename or 'output'}: {error.strerror}" if error.strerror else line
         return Failure(kind="error", message=line, trace=trace)
     return Failure(kind="error", message=f"{type(error).__name__}: {line}", trace=trace)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, by the messages of NumPy, torch, the system and its linker."""
-    if isinstance(error, MemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    text = str(error)
-    if isinstance(error, SystemError):
-        # Python's message when an import runs out of memory.
-        return "without exception set" in text
-    if isinstance(error, ImportError):
-        return text.endswith("failed to map segment from shared object")
-    # A thread cannot start if its stack finds no memory; a limit of threads reads the same.
-    texts = ("can't allocate memory", "not enough memory", "bad_alloc", "can't start new thread")
-    return isinstance(error, RuntimeError) and any(each in text for each in texts)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 import torch.distributed as dist
@@ -37,6 +39,9 @@ _TIMEOUT = timedelta(days=7)
 _MAX_MEETING_BYTES = 1 << 18
 #: How long to wait for all processes to appear.
 _RENDEZVOUS = timedelta(minutes=5)
+#: Seconds in which threads of gloo end that still send to a process, and in which they do so once
+#: its connections are closed.
+_LEAVE_S, _HANG_UP_S = 5.0, 1.0
 
 #: What gloo adds to the reasons that it gives: the place in its source, and advice.
 _GLOO_PLACE, _GLOO_ADVICE = re.compile(r"^\[[^\]]*:\d+\] *"), " This is typically caused"
@@ -62,8 +67,9 @@ class Group:
     local_rank: int  #: its number among those of the same machine
     local_size: int  #: number of those
     restarts: bool = False  #: whether torchrun starts the processes again after a failure
-    #: torch's process group; None for the default one
-    connections: Any = field(default=None, repr=False, compare=False)
+    #: torch's process group, which torch keeps until it is left; None for the default one. The
+    #: last reference waits for threads (``_destroy``)
+    own_connections: ReferenceType[Any] | None = field(default=None, repr=False, compare=False)
     #: sums in shared memory; None if the processes are on several machines
     sums: SharedSums | None = field(default=None, repr=False, compare=False)
 
@@ -71,6 +77,20 @@ class Group:
     def is_rank0(self) -> bool:
         """Whether this process plans, validates, writes checkpoints and reports for all."""
         return self.rank == 0
+
+    @property
+    def connections(self) -> Any:
+        """Torch's process group; None for the default one.
+
+        Raises:
+            RuntimeError: this process has left it.
+        """
+        if self.own_connections is None:
+            return None
+        connections = self.own_connections()
+        if connections is None:
+            raise RuntimeError("this process has left the group")
+        return connections
 
     def sum(self, values: Tensor) -> None:
         """Replace ``values`` by their sum over all processes; bit for bit the same in each.
@@ -249,7 +269,7 @@ class Group:
             return self
         with _peers(), connecting():
             own = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
-        return replace(self, connections=own, sums=None)._with_sums()
+        return replace(self, own_connections=ref(own), sums=None)._with_sums()
 
     def _with_sums(self) -> Group:
         """Return the same processes, which sum in memory of their own if all are on one machine."""
@@ -415,12 +435,31 @@ def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterato
     yield from _until_left(group)
 
 
+def _destroy() -> None:
+    """End the process group, but leave it once that takes too long.
+
+    Its destructor waits for threads that send to another process. A process that is stopped never
+    reads, and gloo loses a send whose connection closes while it is handed over (torch 2.13).
+    """
+    # Never joined for good: it may wait without end.
+    ending = threading.Thread(target=dist.destroy_process_group, name="destroy", daemon=True)
+    ending.start()
+    ending.join(_LEAVE_S)
+    if ending.is_alive():
+        hang_up()
+        ending.join(_HANG_UP_S)
+        log.warning(
+            f"left the other processes after {_LEAVE_S:g} s, in which one of them did not take "
+            "what was sent to it"
+        )
+
+
 def _until_left(group: Group) -> Iterator[Group]:
     try:
         yield group._with_sums()
     finally:
         _leave_sums()
-        dist.destroy_process_group()
+        _destroy()
         _outliving.clear()
         connections.forget()
         _sums.clear()

@@ -496,6 +496,13 @@ class Calls:
     def integers(self) -> Any:
         return self.ids(self.size(0, 99), self.pick((200, 1 << 31)), np.int64)
 
+    def end_on_bus_error(self) -> Args:
+        # No status of a case that ended well.
+        return dict(descriptor=2, after=self.rng.randbytes(self.size(0, 256)), status=99)
+
+    def flush_cache_lines(self) -> Args:
+        return dict(data=np.zeros(self.size(0, 300), np.uint8))
+
     def shared_sum(self) -> Args:
         size = self.size(1, 3)
         return dict(memory=self._pages(size), rank=self.size(0, size - 1), size=size)
@@ -676,7 +683,7 @@ _ALONE = {
     *("RankedSlots", "IntegerIds", "TextIds", "NativeSampler", "NativeSampler.sample_layers"),
     *("RowReader", "RowReader.submit", "DiskLists"),
     *("LayerSampler.sample", "simd_level", "supported_simd_level", "keep_freed_memory"),
-    *("SharedSum", "SharedSum.add"),
+    *("SharedSum", "SharedSum.add", "end_on_bus_error", "flush_cache_lines"),
 }
 _CALLS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,

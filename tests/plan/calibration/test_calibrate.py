@@ -5,15 +5,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from one_line import one_line
 from round_figures import processor
+from scipy.optimize import nnls
 
 from gnnscale import ops
+from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
+from gnnscale.core.memory import find_memory
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
-from gnnscale.plan.calibration.probes import STEP_PROBES, StepProbe, probe_graph, time_steps
+from gnnscale.plan.calibration.probes import (
+    STEP_PROBES,
+    StepProbe,
+    mapped,
+    probe_graph,
+    time_steps,
+)
+from gnnscale.plan.perf import workload
 from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.platform import ThisMachine
 
@@ -31,6 +42,20 @@ def test_rates_are_found_again() -> None:
     rates = {"a": 2e9, "b": 1e7, "c": 4.0}
     found = fit_rates(tuple(rates), work, work @ [1 / rate for rate in rates.values()])
     assert found == pytest.approx(rates, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_least_squares_are_those_of_scipy(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    m, n = int(draw.integers(3, 30)), int(draw.integers(1, 9))
+    a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
+    b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
+    expected, residual = nnls(a, b)
+    found = calibrate.least_squares(a, b)
+    assert (found >= 0).all()
+    assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
+    if np.linalg.matrix_rank(a) == n:
+        assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
 def test_an_amount_that_costs_nothing_has_no_limit() -> None:
@@ -53,6 +78,55 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
     found.write(tmp_path / "platform.yaml")
     again = ThisMachine(file=tmp_path / "platform.yaml").open()
     assert asdict(again) == asdict(found)
+
+
+@pytest.mark.parametrize("available_mib", [100, 600, 100_000])
+def test_an_estimate_takes_no_more_memory_than_there_is(
+    available_mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual machine may state the last-level cache of its whole host."""
+    memory = replace(find_memory(), available=available_mib << 20)
+    tables: list[int] = []
+
+    def table(num_values: int) -> Any:
+        tables.append(4 * num_values)
+        return mapped(num_values)
+
+    for module in (calibrate, workload):
+        monkeypatch.setattr(module, "cache_bytes", lambda: 480 << 20)
+        monkeypatch.setattr(module, "find_memory", lambda: memory)
+    monkeypatch.setattr(calibrate, "mapped", table)
+    monkeypatch.setattr(calibrate, "rows_seconds", lambda *_, **__: 1e-3)
+    calibrate._table_loads(calibrate._QUICK, 1)
+    most = min(192 << 20, memory.available // 8)
+    assert tables == [most // 4 * 4]
+    assert workload.other_data().nbytes == min(128 << 20, memory.available // 8) // 8 * 8
+
+
+def test_rows_that_are_cold_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading as much as the cache holds would take that much memory."""
+    flushed: list[int] = []
+    flush = ops.flush_cache_lines
+
+    def counting(data: Any) -> bool:
+        flushed.append(data.nbytes)
+        return flush(data)
+
+    monkeypatch.setattr(ops, "flush_cache_lines", counting)
+    table = probes.mapped(1 << 14).reshape(-1, 16)
+    for cold in (True, False):
+        assert probes.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
+    assert flushed == [table.nbytes] * 3
+    assert (table == 1).all()
+
+
+def test_a_calibration_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = calibrate._needed_bytes(calibrate._FULL)
+    assert needed > 400 << 20
+    memory = replace(find_memory(), available=needed - 1)
+    monkeypatch.setattr("gnnscale.core.hardware.find_memory", lambda: memory)
+    with one_line("calibrate=true: needs ", "GiB of memory", error=GraphError):
+        calibrate.calibrate()
 
 
 def test_sums_and_waiting_are_told_apart() -> None:

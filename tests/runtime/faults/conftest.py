@@ -37,6 +37,8 @@ PLANS = {
         program=(str(PROGRAM),),
     ),
 }
+#: One processor.
+PLANS["alone"] = Plan(options=("device_plan=cpu",), devices=("cpu:0",))
 #: A GPU, for which the host stands.
 CUDA = "{kind:cuda,host_driven:true}"
 PLANS["cuda"] = Plan(options=(plan_of(CUDA),), devices=("cuda:0",))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ from gnnscale.core.hardware import usable_cores
 from gnnscale.plan import registry
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.processes.launch import WorkerError, launch
-from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure
+from gnnscale.runtime.processes.watching import LOST_PAGE, OUT_OF_MEMORY, Failure
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord
 
@@ -232,7 +233,64 @@ KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out
 )
 def test_what_a_worker_died_of(code: int, kind: str, message: str) -> None:
     found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
-    assert launching._death(found) == Failure(kind=kind, message=message, trace="")
+    counts: Any = SimpleNamespace(reason=lambda: None)
+    assert launching._death(found, counts, None) == Failure(kind=kind, message=message, trace="")
+
+
+LIMIT = "the cgroup's memory limit of 1,500 MiB (/sys/fs/cgroup/a)"
+
+
+@pytest.mark.parametrize(
+    ("code", "pid", "message"),
+    [
+        (-signal.SIGKILL, 7, f"process 7 killed by {LIMIT}"),
+        (None, None, f"the process that starts workers is gone, killed by {LIMIT}"),
+        (
+            None,
+            7,
+            "process 7 ended without a word, and the process that starts workers is gone as well, "
+            f"killed by {LIMIT}",
+        ),
+        (-signal.SIGSEGV, 7, "process 7 killed by SIGSEGV"),
+    ],
+)
+def test_a_control_group_is_named_as_the_reason(
+    code: int | None, pid: int | None, message: str
+) -> None:
+    found: Any = SimpleNamespace(pid=pid, exit_code=lambda timeout: code)
+    counts: Any = SimpleNamespace(reason=lambda: LIMIT)
+    assert launching._death(found, counts, None) == Failure(
+        kind="killed", message=message, trace=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (OUT_OF_MEMORY, "out of memory"),
+        (-signal.SIGSEGV, "process 7 killed by SIGSEGV"),
+        (-signal.SIGABRT, "process 7 killed by SIGABRT"),
+        (1, "process 7 ended without a word, exit status 1"),
+    ],
+)
+def test_the_limit_of_address_space_is_named_as_the_reason(
+    code: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4_096_000, resource.RLIM_INFINITY))
+    found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
+    counts: Any = SimpleNamespace(reason=lambda: None)
+    reason = "; the limit on address space (ulimit -v 4000) is the reason"
+    assert launching._death(found, counts, None).message == message + reason
+
+
+def test_a_mapped_file_that_became_shorter_is_named() -> None:
+    found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: LOST_PAGE)
+    counts: Any = SimpleNamespace(reason=lambda: None)
+    line = "/a/features.npy: became shorter while it was in use: 3 bytes, not 9"
+    message = f"process 7 has lost a page of a mapped file: {line}"
+    assert launching._death(found, counts, line) == Failure(
+        kind="killed", message=message, trace=""
+    )
 
 
 def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
     together("check_gone", 3)
 
 
+@pytest.mark.integration
+@pytest.mark.timeout(120)
+def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    together("check_left", 2, port)
+
+
 def test_several_machines_share_no_memory() -> None:
     several = Group(rank=0, size=4, local_rank=0, local_size=2)
     assert several._with_sums() is several
