@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+import torch
 from omegaconf import OmegaConf
 
 from gnnscale.api.design import Choice, check_made, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, shown, standard_arithmetic
 from gnnscale.dataset import GraphSource
 from gnnscale.generator import GenerateConfig, Generated, GeneratedDesign, generate
 from gnnscale.model import ModelConfig
-from gnnscale.options.compose import compose
+from gnnscale.options.compose import compose, separate_hydra
 from gnnscale.options.run_directory import taken_back
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.board import Board, board
@@ -183,6 +184,7 @@ def platform_metadata(
     return FpgaPlatform(boards=tuple(linked), host_bandwidth=BW * _GB)
 
 
+@standard_arithmetic()
 def generate_design(
     model: Choice[ModelConfig],
     sampler: str | Mapping[str, Any],
@@ -218,7 +220,8 @@ def generate_design(
     sampling = {"sampler": sampler} if isinstance(sampler, str) else dict(sampler)
     name = sampling.pop("sampler", "neighbor")
     chosen = choose("sampler", name, SamplerConfig, sampling)
-    composed: Any = OmegaConf.to_container(compose("generate", [])[0])
+    with separate_hydra():
+        composed: Any = OmegaConf.to_container(compose("generate", [])[0])
     plain = {key: composed[key] for key in ("seed", "mode", "system")}
     asked = {**plain, **(options or {})}
     unknown = sorted(set(asked) - set(plain))
@@ -235,7 +238,8 @@ def generate_design(
         dataset=None if graph is None else graph.config,
         **asked,
     )
-    made = generate(config)
+    with torch.random.fork_rng():
+        made = generate(config)
     device = _device(made, card, bitstream)
     plan = choose("device_plan", "cpu", DevicePlanConfig, {"devices": [device] * config.cards})
     own = {f"sampler.{key}": value for key, value in sampling.items()}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gnnscale.core.python_process import *  # noqa: F403
     from gnnscale.core.records import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
+    from gnnscale.core.torch_state import *  # noqa: F403
 
 __getattr__ = lazy_names(
     __name__,
@@ -42,5 +43,6 @@ __getattr__ = lazy_names(
         "gnnscale.core.python_process": "python_command",
         "gnnscale.core.records": "Count Positive decode",
         "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
+        "gnnscale.core.torch_state": "kept_defaults standard_arithmetic standard_numpy_errors",
     },
 )

@@ -11,7 +11,15 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.core import ConfigError, GraphError, Pipeline, arrays, nearest, usable_cores
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    Pipeline,
+    arrays,
+    nearest,
+    standard_arithmetic,
+    usable_cores,
+)
 from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph
 from gnnscale.loader.batch_format import FORMATS, Sampling
@@ -114,6 +122,7 @@ class NeighborLoader(IterableDataset[Any]):
         ImportError: the library of ``output_format`` is not installed.
     """
 
+    @standard_arithmetic()
     def __init__(
         self,
         data: Any,
@@ -218,7 +227,8 @@ class NeighborLoader(IterableDataset[Any]):
 
     def _load(self, task: _Task) -> None:
         seeds, input_ids = self._seeds[task.positions], self._input_ids[task.positions]
-        batch = self._format.batch(seeds, input_ids, task.step)
+        with standard_arithmetic():
+            batch = self._format.batch(seeds, input_ids, task.step)
         task.batch = batch if self._transform is None else self._transform(batch)
 
 

@@ -5,7 +5,10 @@ Hydra is imported when it composes: whoever names a group needs no Hydra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -19,12 +22,43 @@ if TYPE_CHECKING:
 
 CONFIGS = "gnnscale.configs"
 
+#: Hydra's state belongs to the process: one thread composes at a time.
+_COMPOSING = threading.RLock()
+
 
 def register_resolvers() -> None:
     """Let options refer to ``${usable_cores:}``."""
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+
+
+@contextmanager
+def separate_hydra() -> Iterator[None]:
+    """Compose in a ``with`` block beside the program's own Hydra, which is restored at its end.
+
+    A program that is a Hydra application has one ``GlobalHydra``, ``HydraConfig``, version base,
+    ``ConfigStore`` and set of resolvers. The block begins without the first three, and with copies
+    of the last two. Options that it returns hold no reference to a resolver any more.
+    """
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.core.singleton import Singleton
+    from hydra.version import VersionBase
+    from omegaconf.basecontainer import BaseContainer
+
+    with _COMPOSING:
+        instances, resolvers = Singleton._instances, BaseContainer._resolvers
+        replaced: tuple[type, ...] = (GlobalHydra, HydraConfig, VersionBase)
+        separate = {cls: each for cls, each in instances.items() if cls not in replaced}
+        if ConfigStore in separate:
+            separate[ConfigStore] = copy.deepcopy(separate[ConfigStore])
+        Singleton._instances, BaseContainer._resolvers = separate, dict(resolvers)
+        try:
+            yield
+        finally:
+            Singleton._instances, BaseContainer._resolvers = instances, resolvers
 
 
 def compose(

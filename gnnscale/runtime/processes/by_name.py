@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, kept_defaults, shown
 from gnnscale.options.user_code import load_named, name_for_workers
 
 _importing = False
@@ -54,7 +54,9 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
     """
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
-    return unpickler.load()
+    # What the program sets when it is imported is for its own computing.
+    with kept_defaults():
+        return unpickler.load()
 
 
 def refuse_while_imported() -> None:
