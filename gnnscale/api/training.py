@@ -171,8 +171,9 @@ def shown_log() -> Iterator[None]:
     """Show on standard error what a run logs; what the program logs itself stays as it is."""
     package, root = logging.getLogger("gnnscale"), logging.getLogger()
     level = package.level
-    # Handlers of the program's own show what reaches them, in their form.
-    handler = None if root.handlers or package.handlers else logging.StreamHandler(sys.stderr)
+    # Handlers of the program's own show what reaches them, in their form. A daemon has no stream.
+    unseen = root.handlers or package.handlers or sys.stderr is None
+    handler = None if unseen else logging.StreamHandler(sys.stderr)
     if not package.isEnabledFor(logging.INFO):
         package.setLevel(logging.INFO)
     if handler is not None:
