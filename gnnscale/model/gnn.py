@@ -288,14 +288,23 @@ class GNN(trainable.TrainableModel):
         return layer.update(x, block, inputs.degrees)
 
     def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
-        """Apply the normalisation after layer ``index``."""
+        """Apply the normalisation after layer ``index``.
+
+        A batch normalisation takes mean and variance over the rows of a slice. One row has no
+        variance: it is normalised with the running statistics, as in evaluation, and leaves them as
+        they are (``allow_single_element`` of PyG's ``BatchNorm``). Gradients reach the row, weight
+        and bias.
+        """
         if not self.connections.activates:
             return h
         norm = self.norms[index]
         # A slice without seeds has no rows, of which there are no statistics.
-        unchanged = isinstance(norm, nn.Identity) or not len(h)
-        out: torch.Tensor = h if unchanged else norm(h.float()).to(h.dtype)
-        return out
+        if isinstance(norm, nn.Identity) or not len(h):
+            return h
+        x = h.float()
+        single = len(h) == 1 and isinstance(norm, nn.BatchNorm1d)
+        out: torch.Tensor = _by_running_statistics(norm, x) if single else norm(x)
+        return out.to(h.dtype)
 
     def infer(
         self,
@@ -318,6 +327,13 @@ class GNN(trainable.TrainableModel):
             return h
         h = self.normalise(index, h).relu()
         return self.combine([*own, h]) if last else h
+
+
+def _by_running_statistics(norm: nn.BatchNorm1d, x: torch.Tensor) -> torch.Tensor:
+    """Normalise ``x`` ``[n, f]`` as in evaluation, whatever the mode of ``norm``."""
+    return nn.functional.batch_norm(
+        x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps
+    )
 
 
 def make_norm(kind: str, width: int) -> nn.Module:
