@@ -129,6 +129,8 @@ class BatchesConfig:
         seed: fixes the initial weights, the order of seeds, the samples and the dropout.
         epochs: passes over the training vertices.
         batch_size: seeds of a mini-batch, over all devices together: vertices, or edges.
+        drop_last: leave out the last mini-batch of an epoch if it has fewer than ``batch_size``
+            seeds. Its seeds differ from epoch to epoch.
         num_threads: threads that compute on the host, over all workers of a machine.
         seed_order: which vertices are trained in which step.
         partitioner: how the graph is divided among the devices.
@@ -144,6 +146,7 @@ class BatchesConfig:
     sampler: SamplerConfig
     runtime: RuntimeConfig
     device_plan: DevicePlanConfig
+    drop_last: bool = False
     seed_order: SeedOrderConfig = field(default_factory=Shuffled)
     partitioner: PartitionerConfig = field(default_factory=NoPartitioner)
     cache_planner: CachePlannerConfig = field(default_factory=NoCache)
