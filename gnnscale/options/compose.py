@@ -56,8 +56,9 @@ def separate_hydra() -> Iterator[None]:
         replaced: tuple[type, ...] = (GlobalHydra, HydraConfig, VersionBase)
         separate = {cls: each for cls, each in instances.items() if cls not in replaced}
         if ConfigStore in separate:
-            separate[ConfigStore] = store = copy.deepcopy(separate[ConfigStore])
-            store.repo = _without_program(store.repo)
+            program: Any = separate[ConfigStore]
+            separate[ConfigStore] = store = copy.copy(program)
+            store.repo = copy.deepcopy(_without_program(program.repo))
         Singleton._instances, BaseContainer._resolvers = separate, dict(resolvers)
         try:
             yield
