@@ -4,8 +4,8 @@ import hashlib
 import io
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from gnnscale.core import (
     standard_arithmetic,
     write_atomically,
 )
+from gnnscale.core.shared_setting import SharedSetting
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.graph import Graph
@@ -166,9 +167,8 @@ def _exists(path: Path) -> bool:
     return (path / "meta.json").exists()
 
 
-@contextmanager
-def shown_log() -> Iterator[None]:
-    """Show on standard error what a run logs; what the program logs itself stays as it is."""
+def _show() -> Callable[[], None]:
+    """Let the package's logger show lines, and return what undoes it."""
     package, root = logging.getLogger("gnnscale"), logging.getLogger()
     level = package.level
     # Handlers of the program's own show what reaches them, in their form. A daemon has no stream.
@@ -179,12 +179,21 @@ def shown_log() -> Iterator[None]:
     if handler is not None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         package.addHandler(handler)
-    try:
-        yield
-    finally:
+
+    def undo() -> None:
         package.setLevel(level)
         if handler is not None:
             package.removeHandler(handler)
+
+    return undo
+
+
+_SHOWN = SharedSetting(_show)
+
+
+def shown_log() -> AbstractContextManager[None]:
+    """Show on standard error what a run logs; what the program logs itself stays as it is."""
+    return _SHOWN.held()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,6 +362,8 @@ def run(
                 config, folder, options=values, run_training=launch, observers=observers
             )
         except ObserverError as error:
+            if error.of_logger:
+                raise
             raised = error.raised
         if raised is not None:  # here, so that it gets no context that it had not
             raise raised

@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-
-class _Float32Default:
-    """Float32 as torch's default type, which belongs to the process, while any thread computes."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._num_blocks = 0
-        self._before: Any = None
-
-    @contextmanager
-    def block(self) -> Iterator[None]:
-        """Set the type in a ``with`` block; the last of several blocks restores it."""
-        import torch
-
-        with self._lock:
-            if not self._num_blocks:
-                self._before = torch.get_default_dtype()
-            self._num_blocks += 1
-            _set_default_type(torch.float32)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._num_blocks -= 1
-                if not self._num_blocks:
-                    _set_default_type(self._before)
+from gnnscale.core.shared_setting import SharedSetting
 
 
 def _set_default_type(dtype: Any) -> None:
@@ -43,7 +17,16 @@ def _set_default_type(dtype: Any) -> None:
         torch.set_default_dtype(dtype)
 
 
-_FLOAT32 = _Float32Default()
+def _begin_float32() -> Callable[[], None]:
+    """Make float32 torch's default type, which belongs to the process."""
+    import torch
+
+    before = torch.get_default_dtype()
+    _set_default_type(torch.float32)
+    return lambda: _set_default_type(before)
+
+
+_FLOAT32 = SharedSetting(_begin_float32)
 #: Devices on which models compute; each has its own switch of automatic mixed precision.
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 #: NumPy's handling of floating-point errors in a fresh process.
@@ -79,7 +62,7 @@ def standard_arithmetic() -> Iterator[None]:
         if torch is None:  # it has no state yet
             yield
             return
-        block.enter_context(_FLOAT32.block())
+        block.enter_context(_FLOAT32.held())
         if torch.is_inference_mode_enabled():
             block.enter_context(torch.inference_mode(False))
         if not torch.is_grad_enabled():

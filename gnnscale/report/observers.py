@@ -353,6 +353,8 @@ _LOGGERS: dict[str, type[Any]] = {
     "mlflow": MlflowLogger,
     "wandb": WandbLogger,
 }
+#: With it the names of loggers begin, in errors.
+_LOGGER = "logger="
 #: What an observer may raise; calling ``sys.exit`` is reported as a failure as well.
 _FAILURES = (Exception, SystemExit)
 
@@ -364,6 +366,7 @@ class ObserverError(ConfigError):
         """Describe what observer ``label`` raised in ``event``."""
         super().__init__(_failure_line(label, event, raised))
         self.raised = raised  #: the observer's own exception
+        self.of_logger = label.startswith(_LOGGER)  #: whether a logger of ours raised it
 
 
 _EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
@@ -386,7 +389,7 @@ def open_observers(
     found: dict[str, Observer] = {}
     for name, wanted in config.logger.items():
         if wanted:
-            found[f"logger={name}"] = _LOGGERS[name](directory, options)
+            found[f"{_LOGGER}{name}"] = _LOGGERS[name](directory, options)
     for name in config.observers:
         label = f"observers={name}"
         cls = load_named(name, option="observers")

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import faulthandler
 import gc
+import json
 import locale
 import logging
 import multiprocessing
@@ -15,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,13 @@ from hydra.core.singleton import Singleton
 from hydra.version import VersionBase
 from omegaconf import OmegaConf
 from omegaconf.basecontainer import BaseContainer
-from torch import nn
 
 import gnnscale
 from gnnscale import api
-from gnnscale.report.observers import Observers
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("own_home")]
+pytestmark = pytest.mark.timeout(180)
 
+SEAMS = Path(__file__).parents[1] / "seams"
 SMALL: dict[str, Any] = {"epochs": 1, "hidden": 8, "fanouts": [3, 2], "batch_size": 32}
 
 
@@ -102,7 +102,7 @@ def of_process() -> dict[str, Any]:
 
 
 def of_numpy() -> dict[str, Any]:
-    kind, keys, *rest = np.random.get_state()
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
     return {
         "errors": np.geterr(),
         "printing": np.get_printoptions(),
@@ -148,37 +148,32 @@ def arrays() -> dict[str, Any]:
     return {"edges": edges, "features": rows, "labels": rng.integers(0, 3, 90), **split}
 
 
-class Own(nn.Module):
-    """A module of the program, with batch normalization and a tensor of torch's default type."""
-
-    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(in_channels, hidden_channels)
-        self.norm = nn.BatchNorm1d(hidden_channels)
-        self.second = nn.Linear(hidden_channels, out_channels)
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        h = self.norm(self.first(x)).relu()
-        sums = torch.zeros(len(h), h.shape[1]).index_add(0, edge_index[1], h[edge_index[0]])
-        return self.second(h + sums)
-
-
-def call_all(train: bool = True) -> dict[str, Any]:
-    """Make every public call, each of which leaves the state as it was; return what they return."""
+def graph() -> Any:
     given = arrays()
+    return gnnscale.from_arrays(given.pop("edges"), given.pop("features"), **given)
+
+
+def train(**given: Any) -> tuple[gnnscale.Result, dict[str, Any]]:
+    """Make the calls that make a graph and a run, and return what they compute."""
     with unchanged("from_arrays"):
-        graph = gnnscale.from_arrays(given.pop("edges"), given.pop("features"), **given)
+        made = graph()
     watch, before = Watch(), of_hydra() | of_torch() | of_numpy()
     with unchanged("train"):
-        run = gnnscale.train(graph, "sage", **SMALL, observers=[watch])
+        run = gnnscale.train(made, **{"model": "sage", **SMALL, **given}, observers=[watch])
     assert [differences(before, each) for each in watch.seen] == [{}], "seen by an observer"
+    loss, metrics = run.history[0].train_loss, (run.valid_metric, run.test_metric)
+    return run, {"loss": loss, "metrics": metrics}
+
+
+def use(directory: Path) -> dict[str, Any]:
+    """Make every call that takes a run or a graph, and return what they compute."""
     with unchanged("load"):
-        run = gnnscale.load(run.directory)
-    found: dict[str, Any] = {"loss": run.history[0].train_loss}
+        run = gnnscale.load(directory)
     with unchanged("model"):
         model = run.model
-    found["weights"] = np.concatenate([each.flatten() for each in _values(model)])
     assert all(each.requires_grad for each in model.parameters())
+    values = [each.detach().numpy().flatten() for each in model.state_dict().values()]
+    found: dict[str, Any] = {"weights": np.concatenate(values)}
     for name in ("predict", "embeddings"):
         with unchanged(name):
             found[name] = getattr(run, name)()
@@ -187,36 +182,18 @@ def call_all(train: bool = True) -> dict[str, Any]:
     with unchanged("evaluate"):
         found["evaluate"] = gnnscale.evaluate(run).metrics
     with unchanged("export"):
-        run.export(run.directory / "exported.safetensors")
+        run.export(directory / "exported.safetensors", force=True)
     with unchanged("api"):
         api.load_input_graph("planted_partition", num_vertices=50)
         api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(L=2, hidden=8))
-    with unchanged("NeighborLoader"):
-        for workers in (0, 1):
-            loader = gnnscale.NeighborLoader(graph, [3, 2], batch_size=16, num_workers=workers)
-            with unchanged("a batch"):
-                batches = list(loader)
-            # Rows are normal tensors of the processor.
-            found[f"batch {workers}"] = np.array(batches[-1].x.tolist())
-            assert not batches[-1].x.is_inference()
+    made = graph()
+    for workers in (0, 1):
+        with unchanged(f"NeighborLoader of {workers} threads"):
+            loader = gnnscale.NeighborLoader(made, [3, 2], batch_size=16, num_workers=workers)
+            *_, batch = loader
+        assert not batch.x.is_inference()
+        found[f"batch {workers}"] = np.array(batch.x.tolist())
     return found
-
-
-def _values(model: nn.Module) -> list[Any]:
-    return [each.detach().numpy() for each in model.state_dict().values()]
-
-
-def call_of_own_module() -> dict[str, Any]:
-    """Make the calls that build and compute a module of the program."""
-    given = arrays()
-    graph = gnnscale.from_arrays(given.pop("edges"), given.pop("features"), **given)
-    own = {each: SMALL[each] for each in ("epochs", "hidden", "fanouts", "batch_size")}
-    with unchanged("train"):
-        run = gnnscale.train(graph, Own, **own, options={"model.form": "pyg"})
-    with unchanged("load"):
-        run = gnnscale.load(run.directory, module=Own, arguments={"hidden_channels": 8})
-    with unchanged("predict"):
-        return {"predict": run.predict(what="logits"), "loss": run.history[0].train_loss}
 
 
 @contextmanager
@@ -303,30 +280,205 @@ WAYS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory, write_figures: Any) -> dict[str, Any]:
-    """What all calls return in a program that sets nothing."""
-    folder = tmp_path_factory.mktemp("plain")
-    patch = pytest.MonkeyPatch()
-    patch.setenv("GNNSCALE_HOME", str(write_figures(folder / "home")))
-    patch.chdir(folder)
+@pytest.fixture(scope="module", autouse=True)
+def module_home(tmp_path_factory: pytest.TempPathFactory, write_figures: Any) -> Iterator[None]:
+    """Work in a folder of these tests, which is their home, too."""
     # What a library sets when it is imported for the first time is its own.
     pytest.importorskip("torch_geometric")
-    try:
-        gnnscale.train(api.load_input_graph("planted_partition", num_vertices=60), **SMALL)
-        return call_all()
-    finally:
-        patch.undo()
+    folder = tmp_path_factory.mktemp("caller")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GNNSCALE_HOME", str(write_figures(folder / "home")))
+        patch.chdir(folder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(module_home: None) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """A run in a program that sets nothing, what its training computed, and its use."""
+    with unchanged("the first run of a process"):  # which starts the server of workers
+        run, trained = train()
+    return run.directory, trained, use(run.directory)
 
 
 def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
     for name, each in expected.items():
-        same = np.array_equal(found[name], each) if isinstance(each, np.ndarray) else None
-        assert found[name] == each if same is None else same, name
+        np.testing.assert_equal(found[name], each, err_msg=name)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_calls_keep_the_state_and_do_not_depend_on_it(way: str, expected: dict[str, Any]) -> None:
+#: Ways that are tried in every run of the tests; the others are like one of them.
+FEW = ("hydra", "float64", "inference_mode", "meta", "numpy")
+
+
+@pytest.mark.parametrize("way", FEW)
+def test_a_run_is_used_in_any_state_and_leaves_it(way: str, plain: Any) -> None:
+    directory, _, expected = plain
     with WAYS[way]():
-        found = call_all()
+        found = use(directory)
     check_same(found, expected)
+
+
+@pytest.mark.parametrize("way", ["hydra", "inference_mode"])
+def test_a_program_in_any_state_trains_and_keeps_it(way: str, plain: Any) -> None:
+    with WAYS[way]():
+        _, found = train()
+    check_same(found, plain[1])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("way", WAYS)
+def test_a_program_in_any_state_trains_uses_the_run_and_keeps_it(way: str, plain: Any) -> None:
+    with WAYS[way]():
+        run, found = train()
+        used = use(run.directory)
+    check_same(found, plain[1])
+    check_same(used, plain[2])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("way", ["plain", "float64", "no_grad", "inference_mode", "meta"])
+def test_a_module_of_the_program_is_what_it_is_in_training(way: str) -> None:
+    """Its file sets torch's and NumPy's state, here and in workers, where it is imported."""
+    file = f"{SEAMS / 'state_modules.py'}"
+    given = {
+        "model": "custom",
+        "options": {
+            "model.module": f"{file}:OfDefaultType",
+            "model.hidden": 8,
+            "runtime.deterministic": True,
+            "metrics": [f"{file}:right"],
+        },
+    }
+    small = {name: each for name, each in SMALL.items() if name != "hidden"}
+    made = graph()
+    with unchanged("train"):
+        run = gnnscale.train(made, **small, **given)
+    with unchanged("load"):
+        again = gnnscale.load(run.directory, module=f"{file}:OfDefaultType")
+    expected = again.predict(what="logits")
+    assert expected.dtype == np.float32
+    with WAYS[way]() if way != "plain" else nullcontext():
+        with unchanged("train"):
+            found = gnnscale.train(made, **small, **given)
+        with unchanged("load"):
+            loaded = gnnscale.load(run.directory, module=f"{file}:OfDefaultType")
+        with unchanged("predict"):
+            logits = loaded.predict(what="logits")
+    assert found.history[0].train_loss == run.history[0].train_loss
+    np.testing.assert_array_equal(logits, expected)
+
+
+class Raises(gnnscale.Observer):
+    """Raises what it is given in an event, or at the end of an epoch."""
+
+    def __init__(self, raised: BaseException, event: str, epoch: int = 1) -> None:
+        self.events: list[str] = []
+        self.epochs: list[int] = []
+        self._raised, self._event, self._epoch = raised, event, epoch
+
+    def _happened(self, event: str, epoch: int | None = None) -> None:
+        self.events.append(event)
+        if event == self._event and epoch in (None, self._epoch):
+            raise self._raised
+
+    def started(self, run: Any) -> None:
+        self._happened("started")
+
+    def stepped(self, record: Any) -> None:
+        self._happened("stepped", record.epoch)
+
+    def finished_epoch(self, record: Any) -> None:
+        self.epochs.append(record.epoch)
+        self._happened("finished_epoch", record.epoch)
+
+    def finished(self, run: Any) -> None:
+        self._happened("finished")
+
+    def close(self) -> None:
+        self._happened("close")
+
+
+class OwnError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("event", "raised"),
+    [
+        ("finished_epoch", OwnError("mine")),
+        *(
+            pytest.param(event, raised, marks=pytest.mark.integration)
+            for event, raised in (
+                *(("started", OwnError("mine")), ("stepped", KeyError(3)), ("close", OwnError())),
+                *(("finished", SystemExit(4)), ("finished_epoch", gnnscale.ConfigError("mine"))),
+                ("finished_epoch", KeyboardInterrupt()),
+            )
+        ),
+    ],
+)
+def test_an_exception_of_an_observer_reaches_the_program(
+    event: str, raised: BaseException, plain: Any
+) -> None:
+    raised.__cause__ = cause = ValueError("why")
+    watch = Raises(raised, event)
+    with unchanged("train"), pytest.raises(type(raised)) as found:
+        gnnscale.train(graph(), **SMALL, observers=[watch])
+    assert found.value is raised
+    assert (raised.__cause__, raised.__context__) == (cause, None)
+    assert found.traceback[-1].name == "_happened"
+    assert watch.events[-1] == "close"
+
+
+@pytest.mark.parametrize(
+    ("plan", "event"),
+    [
+        ("cpu", "finished_epoch"),
+        *(
+            pytest.param(*each, marks=pytest.mark.integration)
+            for each in (("cpu", "stepped"), ("cpu_x2", "finished_epoch"), ("cpu_x2", "stepped"))
+        ),
+    ],
+)
+def test_an_observer_ends_training(plan: str, event: str, plain: Any) -> None:
+    """As after the last epoch: the run goes on from there, and so learns what it would have."""
+    watch = Raises(gnnscale.StopTraining("it will do"), event, epoch=2)
+    given = {"options": {"device_plan": plan, "runtime.deterministic": True}}
+    small = {name: each for name, each in SMALL.items() if name != "epochs"}
+    done = gnnscale.train(graph(), **small, **given, epochs=50, observers=[watch])
+    assert [each.epoch for each in done.history] == watch.epochs == [1, 2]
+    assert watch.events[-2:] == ["finished", "close"]
+    assert done.test_metric is not None
+    summary = json.loads((done.directory / "summary.json").read_text())
+    assert (summary["status"], summary["stopped_early"]) == ("completed", True)
+    assert "stopped after epoch 2: by observers[0] (" in (done.directory / "train.log").read_text()
+    assert gnnscale.evaluate(done).test_metric == done.test_metric
+    again = gnnscale.train(graph(), **small, **given, epochs=3, resume=done.directory)
+    whole = gnnscale.train(graph(), **small, **given, epochs=3)
+    losses = [[each.train_loss for each in run.history] for run in (again, whole)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.integration
+def test_threads_train_at_the_same_time(plain: Any) -> None:
+    directory, trained, expected = plain
+    names = ("loggers", "hydra: resolvers", "numpy: errors")
+    before = state()
+    with ThreadPoolExecutor(3) as threads:
+        runs = [threads.submit(gnnscale.train, graph(), **SMALL) for _ in range(3)]
+        found = [each.result() for each in runs]
+    assert not differences(before, state()), names
+    assert {each.history[0].train_loss for each in found} == {trained["loss"]}
+    for each in found:
+        log = (each.directory / "train.log").read_text()
+        assert log.count("epoch 1/1") == 1
+    with ThreadPoolExecutor(1) as threads:
+        check_same(threads.submit(use, directory).result(), expected)
+
+
+@pytest.mark.integration
+def test_a_running_event_loop_trains(plain: Any) -> None:
+    """As in a notebook."""
+
+    async def main() -> dict[str, Any]:
+        return train()[1]
+
+    check_same(asyncio.run(main()), plain[1])

@@ -7,6 +7,7 @@ as ``FILE.py:NAME`` or ``MODULE:NAME`` the worker loads by that name again.
 """
 
 import io
+import multiprocessing
 import pickle
 from collections.abc import Mapping
 from multiprocessing import spawn
@@ -22,7 +23,10 @@ _importing = False
 
 def program_of_this_process() -> dict[str, Any]:
     """Return what leads a worker to this process's program; nothing in an interactive session."""
+    unset = multiprocessing.get_start_method(allow_none=True) is None
     known = spawn.get_preparation_data("worker")
+    if unset:  # it has been set to the default, so that the program could not choose any more
+        multiprocessing.set_start_method(None, force=True)
     path = known.get("init_main_from_path")
     if "init_main_from_name" not in known and (path is None or not Path(path).is_file()):
         return {}
