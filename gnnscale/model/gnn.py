@@ -120,7 +120,7 @@ class GNN(trainable.TrainableModel):
     def aggregates_on_load(self) -> bool:
         """Whether the first layer aggregates input rows as they are, which loading may do.
 
-        An encoder and input dropout change rows first, in each step anew.
+        An encoder and input dropout change rows first, in every step.
         """
         changed = self.encoder is not None or self.input_dropout > 0
         return self.layer(0).aggregates_on_load and not changed

@@ -125,7 +125,7 @@ def logged(directory: Path) -> Iterator[None]:
 def _begin_to_log() -> Callable[[], None]:
     """Let the package log lines of the level INFO, and return what undoes it.
 
-    Where a program asks for them, they reach the root logger as they are.
+    If a program asks for them, they reach the root logger as they are.
     """
     package = logging.getLogger("gnnscale")
     if package.isEnabledFor(logging.INFO):
@@ -144,7 +144,7 @@ def _begin_to_log() -> Callable[[], None]:
 
 
 _LOGS = SharedSetting(_begin_to_log)
-#: Threads that wait for a run each, which logs to a file of its own.
+#: Threads that wait for a run each, which has its log file.
 _threads_of_runs: list[int] = []
 
 

@@ -126,7 +126,7 @@ class MlflowLogger(Observer):
         self._options = options
         self._runs = False
         self._sets_address = False
-        #: logs to the child of the program's active run, without which it is None
+        #: logs to the child of the program's active run; None without an active run
         self._client: Any = None
         self._run_id = ""
 

@@ -1,4 +1,4 @@
-"""No public call changes the state of the process that calls it, and none depends on that state."""
+"""No public call changes the state of its process, or depends on it."""
 
 import asyncio
 import copy
@@ -439,7 +439,7 @@ def test_an_exception_of_an_observer_reaches_the_program(
     ],
 )
 def test_an_observer_ends_training(plan: str, event: str, plain: Any) -> None:
-    """As after the last epoch: the run goes on from there, and so learns what it would have."""
+    """As after the last epoch: the run is resumed from there, and learns what it would have."""
     watch = Raises(gnnscale.StopTraining("it will do"), event, epoch=2)
     given = {"options": {"device_plan": plan, "runtime.deterministic": True}}
     small = {name: each for name, each in SMALL.items() if name != "epochs"}

@@ -146,6 +146,10 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
         bases |= {
             "gatv2": ([*planted("gatv2"), "model.jumping=cat"], {"copying_x2": few["copying_x2"]}),
             "appnp": (planted("appnp"), {"copying_x2": few["copying_x2"]}),
+            "input_dropout": (
+                [*planted("sage"), "model.input_dropout=0.4"],
+                {name: plan for name, plan in few.items() if name in FEW},
+            ),
             "residual": (
                 [*planted("gcn"), "model.jumping=max", "model.residual=true"],
                 {"p3_x2_uneven": few_split["p3_x2_uneven"]},

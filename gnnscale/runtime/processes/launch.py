@@ -23,7 +23,7 @@ from gnnscale.runtime.planning.left_out import without
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import (
-    GO_ON,
+    CONTINUE,
     OUT_OF_MEMORY,
     STOP,
     Failure,
@@ -217,7 +217,7 @@ def _hear(worker: _Worker, observer: Observer) -> Outcome | None:
         if event == "finished_epoch" and isinstance(observer, RunObserver) and observer.may_stop:
             # A process that is gone already is detected later.
             with suppress(OSError):
-                answer = STOP if observer.stop_requested else GO_ON
+                answer = STOP if observer.stop_requested else CONTINUE
                 worker.process.connection.send_bytes(answer)
     return None
 

@@ -102,7 +102,7 @@ def _kill(pulse: Pulse | None) -> None:
 #: Exit status of a worker that has no memory left for a message.
 OUT_OF_MEMORY = errno.ENOMEM
 #: What the launching process answers to a finished epoch: whether training ends with it.
-STOP, GO_ON = b"stop", b"go on"
+STOP, CONTINUE = b"stop", b"continue"
 
 
 @dataclass(frozen=True, kw_only=True)

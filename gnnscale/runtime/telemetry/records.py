@@ -347,8 +347,8 @@ def _best(metrics: Sequence[float | None], metric: str) -> int | None:
 class StopTraining(Exception):  # noqa: N818
     """Raised by an observer: training ends after the epoch in progress, as after the last epoch.
 
-    That epoch is validated and saved, the best weights are tested, and the observers are told that
-    the run has finished. Raised in ``finished_epoch``, it ends training after the epoch of the
+    That epoch is validated and saved, the best weights are tested, and the observers get
+    ``finished``. Raised in ``finished_epoch``, it ends training after the epoch of the
     record. ``StopTraining("REASON")`` is logged with its reason.
     """
 
