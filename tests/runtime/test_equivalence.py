@@ -146,10 +146,6 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
         bases |= {
             "gatv2": ([*planted("gatv2"), "model.jumping=cat"], {"copying_x2": few["copying_x2"]}),
             "appnp": (planted("appnp"), {"copying_x2": few["copying_x2"]}),
-            "input_dropout": (
-                [*planted("sage"), "model.input_dropout=0.4"],
-                {name: plan for name, plan in few.items() if name in FEW},
-            ),
             "residual": (
                 [*planted("gcn"), "model.jumping=max", "model.residual=true"],
                 {"p3_x2_uneven": few_split["p3_x2_uneven"]},
@@ -161,6 +157,11 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
         assert "hybrid_rebalanced" in moved
     options_of = variants | split
     assert not {variant for variant in moved if FIXED in options_of[variant]}
+
+
+def test_input_features_are_dropped_alike(compare: Any) -> None:
+    plans = {name: TWO[name] for name in ("hybrid_rebalanced", "copying_x2")}
+    compare({"sage": ([*planted("sage"), "model.input_dropout=0.4"], plans)}, 2)
 
 
 #: A row for each vertex, which every worker has, and which all update alike.
