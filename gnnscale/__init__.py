@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gnnscale.graph import Graph
     from gnnscale.loader.neighbor_loader import NeighborLoader
     from gnnscale.model.adapters import DGLModel, PyGModel
-    from gnnscale.runtime.telemetry.records import Observer
+    from gnnscale.runtime.telemetry.records import Observer, StopTraining
     from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
 
     __version__: str
@@ -34,6 +34,7 @@ __all__ = [
     "Observer",
     "PyGModel",
     "Result",
+    "StopTraining",
     "evaluate",
     "from_arrays",
     "from_dgl",
@@ -51,7 +52,7 @@ _find = lazy_names(
         "gnnscale.graph": "Graph",
         "gnnscale.loader.neighbor_loader": "NeighborLoader",
         "gnnscale.model.adapters": "DGLModel PyGModel",
-        "gnnscale.runtime.telemetry.records": "Observer",
+        "gnnscale.runtime.telemetry.records": "Observer StopTraining",
         "gnnscale.sampler": "Block LayerSampler MiniBatch NeighborSampler",
     },
 )

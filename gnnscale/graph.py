@@ -29,7 +29,15 @@ from gnnscale.artifact.graph_store import (
     vertex_dtype,
     write_store,
 )
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, UInt32Array
+from gnnscale.core import (
+    Array,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    IntArray,
+    UInt32Array,
+    standard_arithmetic,
+)
 
 #: Lists whose weights are added up in one go.
 _LISTS = 1 << 18
@@ -517,6 +525,7 @@ class Graph:
             **arrays,
         )
 
+    @standard_arithmetic()
     def save(self, path: str | Path) -> None:
         """Write the graph as a store at ``path``, whole or not at all; nothing is replaced.
 

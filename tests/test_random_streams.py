@@ -21,8 +21,10 @@ from gnnscale.dataset.structure import class_centroids, class_features
 from gnnscale.feature import LearnedFeaturesConfig
 from gnnscale.feature.structural import projected_rows
 from gnnscale.graph import EdgeData, Graph
+from gnnscale.model.functional import input_dropout
 from gnnscale.partition import Hash, Random
 from gnnscale.sampler import (
+    Block,
     LaborSampler,
     LayerSampler,
     MiniBatch,
@@ -167,6 +169,15 @@ def test_masks_of_dropout(p: float, seed: int, step: int, layer: int, expected: 
         ops.relu_dropout(x, ids, p=p, seed=seed, step=step, layer=layer, num_threads=2)
         masks.append((x > 0).numpy())
     assert digest(*masks) == expected
+
+
+def test_masks_of_input_dropout() -> None:
+    block = Block(indptr=np.array([0, 1]), indices=np.zeros(1, np.int32), num_src=SIZE)
+    batch = MiniBatch(
+        seed=7, step=3, num_seeds=1, input_vertices=np.arange(SIZE) * 7919, blocks=(block,)
+    )
+    mask = input_dropout(torch.ones(SIZE, 20), 0.3, batch) > 0
+    assert digest(mask.numpy()) == "e368c70ad8f8da4d"
 
 
 def test_rmat() -> None:

@@ -14,7 +14,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
 from gnnscale.model.options import CustomModel, LayeredModel
-from gnnscale.options.compose import compose, config_groups, store_code
+from gnnscale.options.compose import compose, config_groups, separate_hydra, store_code
 from gnnscale.options.config import typed
 from gnnscale.options.found import written
 from gnnscale.options.user_code import GROUPS, importable_name, is_name
@@ -69,11 +69,12 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
     known = config_groups()[group]
     algorithms = config_groups()["algorithm"] if group == "partitioner" else []
     check_choice(group, name, sorted({*known, *algorithms}))
-    node = compose("train", [f"{group if name in known else 'algorithm'}={name}"])[0][group]
-    for option, value in options.items():
-        _set(node, option, value)
-    config = typed(node, base, group=group)
-    values: Any = OmegaConf.to_container(node, resolve=True)
+    with separate_hydra():
+        node = compose("train", [f"{group if name in known else 'algorithm'}={name}"])[0][group]
+        for option, value in options.items():
+            _set(node, option, value)
+        config = typed(node, base, group=group)
+        values: Any = OmegaConf.to_container(node, resolve=True)
     return Choice(group=group, config=config, values=values)
 
 

@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+import torch
 from omegaconf import OmegaConf
 
 from gnnscale.api.design import Choice, check_made, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
-from gnnscale.core import ConfigError, shown, write_atomically
+from gnnscale.core import ConfigError, shown, standard_arithmetic, write_atomically
 from gnnscale.dataset import GraphSource
 from gnnscale.generator import GenerateConfig, Generated, GeneratedDesign, files, generate
 from gnnscale.model import ModelConfig
-from gnnscale.options.compose import compose
+from gnnscale.options.compose import compose, separate_hydra
 from gnnscale.options.run_directory import check_output, made_output
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.board import Board, board
@@ -183,6 +184,7 @@ def platform_metadata(
     return FpgaPlatform(boards=tuple(linked), host_bandwidth=BW * _GB)
 
 
+@standard_arithmetic()
 def generate_design(
     model: Choice[ModelConfig],
     sampler: str | Mapping[str, Any],
@@ -219,7 +221,8 @@ def generate_design(
     sampling = {"sampler": sampler} if isinstance(sampler, str) else dict(sampler)
     name = sampling.pop("sampler", "neighbor")
     chosen = choose("sampler", name, SamplerConfig, sampling)
-    composed: Any = OmegaConf.to_container(compose("generate", [])[0])
+    with separate_hydra():
+        composed: Any = OmegaConf.to_container(compose("generate", [])[0])
     plain = {key: composed[key] for key in ("seed", "mode", "system")}
     asked = {**plain, **(options or {})}
     unknown = sorted(set(asked) - set(plain))
@@ -238,7 +241,8 @@ def generate_design(
     )
     if directory is not None:
         check_output(Path(directory), files.NAMES, option="directory")
-    made = generate(config)
+    with torch.random.fork_rng():
+        made = generate(config)
     device = _device(made, card, bitstream)
     plan = choose("device_plan", "cpu", DevicePlanConfig, {"devices": [device] * config.cards})
     own = {f"sampler.{key}": value for key, value in sampling.items()}

@@ -23,6 +23,7 @@ from gnnscale.core import (
     check_choice,
     check_range,
     listed_numbers,
+    standard_arithmetic,
 )
 from gnnscale.dataset.given import kind_of
 from gnnscale.dataset.tables.ids import read_ids
@@ -149,6 +150,7 @@ class Result:
         return model.module if isinstance(model, user_module.UserModel) else model
 
     @cached_property
+    @standard_arithmetic()
     def graph(self) -> Graph:
         """The graph that the run samples.
 
@@ -161,6 +163,7 @@ class Result:
         self._trained.give_rows(graph)
         return graph
 
+    @standard_arithmetic()
     def predict(
         self,
         vertices: Any = None,
@@ -199,6 +202,7 @@ class Result:
         what = self._answer(what)
         return self._rows(vertices, graph, layer=-1, what=what, inference=inference)
 
+    @standard_arithmetic()
     def predict_edges(
         self, edges: str = "all", *, pairs: Any = None, graph: Any = None, what: str | None = None
     ) -> Array:
@@ -237,6 +241,7 @@ class Result:
         answers.check_labels(what, signature)
         return answers.VALUES if signature.regression else what or "classes"
 
+    @standard_arithmetic()
     def embeddings(
         self, vertices: Any = None, *, graph: Any = None, layer: int = -2
     ) -> Float32Array:
@@ -257,6 +262,7 @@ class Result:
         what = answers.EMBEDDINGS
         return self._rows(vertices, graph, layer=layer, what=what, inference="exact")
 
+    @standard_arithmetic()
     def scores(self, pairs: Any, *, graph: Any = None) -> Float32Array:
         """Return the scores of edges that might be, of a run that predicts edges.
 
@@ -276,6 +282,7 @@ class Result:
         found = find_pairs(pairs, graph, read_ids(graph))
         return np.concatenate(list(scorer.scores(found)))
 
+    @standard_arithmetic()
     def partners(
         self, vertices: Any = None, k: int = 10, *, candidates: Any = None, graph: Any = None
     ) -> tuple[Array, Float32Array]:
@@ -321,6 +328,7 @@ class Result:
             return self.graph
         return open_other(self.config, self._trained, as_graph(given))
 
+    @standard_arithmetic()
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False
     ) -> weights.Exported:
@@ -364,6 +372,7 @@ class Result:
         return np.concatenate(made)
 
     @cached_property
+    @standard_arithmetic()
     def _trained(self) -> Trained:
         # Building a model draws weights, and the program's random numbers are its own.
         with torch.random.fork_rng(devices=[]):
@@ -427,10 +436,12 @@ def train(
             ``directory`` holds a run.
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
+        Exception: what an observer raised, but ``StopTraining``, which ends training.
     """
     given = {name: value for name, value in locals().items() if name in _KEYWORDS}
     with shown_log() if progress else nullcontext():
-        chosen, asked = _choices(graph, model, arguments, _asked(given, options or {}))
+        with standard_arithmetic():
+            chosen, asked = _choices(graph, model, arguments, _asked(given, options or {}))
         done = run(chosen, asked, directory=directory, resume=resume, observers=observers)
     return Result.of(*done)
 
@@ -465,6 +476,7 @@ def _choices(
     return [*chosen, model], asked
 
 
+@standard_arithmetic()
 def load(
     run_directory: str | Path,
     *,
@@ -532,6 +544,7 @@ def _with_module(
     return replace(model, module=module, arguments={**model.arguments, **arguments})
 
 
+@standard_arithmetic()
 def evaluate(
     run: Result | str | Path,
     *,

@@ -4,8 +4,8 @@ import hashlib
 import io
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,27 @@ from omegaconf import OmegaConf
 from gnnscale.api.design import Choice, Owners, check_made, choose, compose_run, name_of
 from gnnscale.api.hardware import Runtime
 from gnnscale.artifact.graph_store import ARRAYS, DEGREES, EDGE_ARRAYS
-from gnnscale.core import ConfigError, GraphError, home, shown, write_atomically
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    home,
+    shown,
+    standard_arithmetic,
+    write_atomically,
+)
+from gnnscale.core.shared_setting import SharedSetting
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.dataset.given import is_from, other_graph
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
+from gnnscale.options.compose import separate_hydra
 from gnnscale.options.config import typed
 from gnnscale.options.run_directory import made_directory, read_run
 from gnnscale.partition import Given, PartitionerConfig, by_id
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.report.figures import least_real
+from gnnscale.report.observers import ObserverError
 from gnnscale.report.run import train_and_report
 from gnnscale.runtime.evaluation.load import load_trained
 from gnnscale.runtime.processes.by_name import refuse_while_imported
@@ -158,24 +168,33 @@ def _exists(path: Path) -> bool:
     return (path / "meta.json").exists()
 
 
-@contextmanager
-def shown_log() -> Iterator[None]:
-    """Show on standard error what a run logs; what the program logs itself stays as it is."""
+def _show() -> Callable[[], None]:
+    """Let the package's logger show lines, and return what undoes it."""
     package, root = logging.getLogger("gnnscale"), logging.getLogger()
     level = package.level
-    # Handlers of the program's own show what reaches them, in their form.
-    handler = None if root.handlers or package.handlers else logging.StreamHandler(sys.stderr)
+    # Handlers of the program's own show what reaches them, in their form. A daemon has no stream.
+    unseen = root.handlers or package.handlers or sys.stderr is None
+    handler = None if unseen else logging.StreamHandler(sys.stderr)
     if not package.isEnabledFor(logging.INFO):
         package.setLevel(logging.INFO)
     if handler is not None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         package.addHandler(handler)
-    try:
-        yield
-    finally:
+
+    def undo() -> None:
         package.setLevel(level)
         if handler is not None:
             package.removeHandler(handler)
+
+    return undo
+
+
+_SHOWN = SharedSetting(_show)
+
+
+def shown_log() -> AbstractContextManager[None]:
+    """Show on standard error what a run logs; what the program logs itself stays as it is."""
+    return _SHOWN.held()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +283,7 @@ def start_training(
             ``directory`` holds a run.
         GraphError: the graph cannot be read.
         WorkerError: a worker failed or died; the message says which and why.
+        Exception: what an observer raised, but ``StopTraining``, which ends training.
     """
     if isinstance(model, Runtime):
         if platform is not None:
@@ -284,13 +304,14 @@ def start_training(
     asked = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
     if isinstance(partition, Owners):
         num_parts = len(platform.config.devices) if platform is not None else 1
-        chosen.append(_owned(partition, graph.config, num_parts))
+        with standard_arithmetic():
+            chosen.append(_owned(partition, graph.config, num_parts))
     elif partition is not None:
         chosen.append(partition)
     config, folder, result = run(
         chosen, asked, directory=directory, resume=resume, observers=observers
     )
-    with torch.random.fork_rng(devices=[]):
+    with standard_arithmetic(), torch.random.fork_rng(devices=[]):
         trained = load_trained(folder, config)
     return Training(model=trained.model.eval(), directory=folder, result=result)
 
@@ -316,6 +337,7 @@ def run(
         ConfigError: as ``start_training`` does.
         GraphError: likewise.
         WorkerError: likewise.
+        Exception: what an observer raised.
     """
     refuse_while_imported()
     asked = dict(asked)
@@ -323,21 +345,30 @@ def run(
         # The options are those of this call; a checkpoint of others is refused later.
         read_run(Path(resume), {each.name for each in fields(TrainConfig)}, option="resume")
         asked["resume"] = str(Path(resume).absolute())
-    node, hydra = compose_run(chosen, asked)
-    config = typed(node, TrainConfig)
+    with separate_hydra():
+        node, hydra = compose_run(chosen, asked)
+        config = typed(node, TrainConfig)
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        place = resume or directory or hydra.run.dir
     config = replace(config, **{each.group: each.config for each in chosen})
     if not config.runtime.checkpoint:
         raise ConfigError(
             "runtime.checkpoint=false: the trained model is taken from its checkpoint"
         )
-    values: Any = OmegaConf.to_container(node, resolve=True)
     values |= {each.group: each.values for each in chosen if each.values} | {"resume": None}
-    place = resume or directory or hydra.run.dir
     option = "directory" if resume is None else "resume"
     with made_directory(place, node, hydra, fresh=resume is None, option=option) as folder:
-        result = train_and_report(
-            config, folder, options=values, run_training=launch, observers=observers
-        )
+        raised: BaseException | None = None
+        try:
+            result = train_and_report(
+                config, folder, options=values, run_training=launch, observers=observers
+            )
+        except ObserverError as error:
+            if error.of_logger:
+                raise
+            raised = error.raised
+        if raised is not None:  # here, so that it gets no context that it had not
+            raise raised
     return config, folder, result
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gnnscale.core.python_process import *  # noqa: F403
     from gnnscale.core.records import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
+    from gnnscale.core.torch_state import *  # noqa: F403
     from gnnscale.core.word import *  # noqa: F403
 
 __getattr__ = lazy_names(
@@ -46,5 +47,6 @@ __getattr__ = lazy_names(
         "gnnscale.core.records": "Count Positive decode",
         "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
         "gnnscale.core.word": "check_bank check_label check_word",
+        "gnnscale.core.torch_state": "kept_defaults standard_arithmetic standard_numpy_errors",
     },
 )

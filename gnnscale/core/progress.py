@@ -115,7 +115,8 @@ def track(
     """
     work = _Work(description, total, unit)
     finished = threading.Event()
-    show = _draw if sys.stderr.isatty() else _log
+    # A daemon has no standard error.
+    show = _draw if sys.stderr is not None and sys.stderr.isatty() else _log
 
     def watch() -> None:
         if not finished.wait(_SHOW_AFTER):

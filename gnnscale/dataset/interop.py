@@ -10,7 +10,16 @@ import torch
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, shown, usable_cores
+from gnnscale.core import (
+    Array,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    IntArray,
+    shown,
+    standard_arithmetic,
+    usable_cores,
+)
 from gnnscale.dataset import checks, given
 from gnnscale.graph import EdgeData, EdgeLabels, Graph, Origin, Split, SplitSource
 
@@ -67,6 +76,7 @@ def _list_starts(dst: Array, num_vertices: int) -> Int64Array:
     return np.cumsum(indptr, out=indptr)
 
 
+@standard_arithmetic()
 def from_arrays(
     edges: tuple[Array | torch.Tensor, Array | torch.Tensor],
     features: Array | torch.Tensor,
@@ -179,6 +189,7 @@ def _read_edges(
     return src, dst, checks.checked_weights(given.as_array(edge_weights, what), len(src), what)
 
 
+@standard_arithmetic()
 def from_dgl(
     graph: dgl.DGLGraph,
     *,
@@ -236,6 +247,7 @@ def from_dgl(
     )
 
 
+@standard_arithmetic()
 def from_pyg(
     data: torch_geometric.data.Data,
     *,

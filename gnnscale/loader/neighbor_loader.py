@@ -19,6 +19,7 @@ from gnnscale.core import (
     listed_numbers,
     nearest,
     shown,
+    standard_arithmetic,
     usable_cores,
 )
 from gnnscale.dataset.checks import check_ids
@@ -124,6 +125,7 @@ class NeighborLoader(IterableDataset[Any]):
         ImportError: the library of ``output_format`` is not installed.
     """
 
+    @standard_arithmetic()
     def __init__(
         self,
         data: Any,
@@ -229,7 +231,8 @@ class NeighborLoader(IterableDataset[Any]):
 
     def _load(self, task: _Task) -> None:
         seeds, input_ids = self._seeds[task.positions], self._input_ids[task.positions]
-        batch = self._format.batch(seeds, input_ids, task.step)
+        with standard_arithmetic():
+            batch = self._format.batch(seeds, input_ids, task.step)
         task.batch = batch if self._transform is None else self._transform(batch)
 
 

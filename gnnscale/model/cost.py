@@ -69,10 +69,13 @@ class LayerCost:
     #: whether the host makes the rows of edges, messages or pairs, that accelerators make
     host_makes_edge_rows: bool = True
 
+    #: whether rows are changed before they are aggregated, as input dropout does
+    changes_inputs: bool = False
+
     @property
     def aggregates_on_load(self) -> bool:
         """Whether rows may be aggregated while they are loaded; attention and messages may not."""
-        return not self.attention and not self.message_width
+        return not self.attention and not self.message_width and not self.changes_inputs
 
     @property
     def loaded_width(self) -> int:

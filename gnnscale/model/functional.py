@@ -56,6 +56,34 @@ def input_activation(p: float, batch: MiniBatch) -> Activation:
     )
 
 
+#: Number of the dropout of input rows themselves.
+_INPUT_ROWS = _INPUTS + 1
+
+
+def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
+    """Return input rows with features dropped, and the remaining ones scaled by 1 / (1 - p).
+
+    What is dropped is a pure function of ``(seed, step, vertex, column)``, on every device.
+
+    Args:
+        x: ``[num_input_vertices, f]`` float32 or bfloat16, which stays as it is.
+        p: probability of dropping a feature.
+    """
+    block = batch.blocks[0]
+    if isinstance(block, DeviceBlock):
+        mask = block.activation(
+            p, seed=batch.seed, step=batch.step, layer=_INPUT_ROWS, sources=True
+        )
+    else:
+        mask = Activation(
+            p=p, seed=batch.seed, step=batch.step, layer=_INPUT_ROWS, vertices=batch.input_vertices
+        )
+    # Features may be negative, and ReLU leaves the ones.
+    factors = torch.ones_like(x, memory_format=torch.contiguous_format, requires_grad=False)
+    mask.apply_(factors)
+    return x * factors if x.requires_grad else factors.mul_(x)
+
+
 def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x``.
 

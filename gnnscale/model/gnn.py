@@ -80,10 +80,12 @@ class GNN(trainable.TrainableModel):
         connections: Connections | None = None,
         encoder: nn.Module | None = None,
         output: nn.Linear | None = None,
+        input_dropout: float = 0.0,
     ) -> None:
         """Stack ``layers``.
 
         Args:
+            input_dropout: probability of dropping an input feature.
             norms: of each layer's output that is activated.
             widths: f^0 .. f^L, features of the inputs, of each hidden layer, and of the logits.
         """
@@ -93,6 +95,7 @@ class GNN(trainable.TrainableModel):
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norms)
         self.dropout = dropout
+        self.input_dropout = input_dropout
         self.connections = connections or Connections()
         self.encoder = encoder
         self.output = output
@@ -100,13 +103,27 @@ class GNN(trainable.TrainableModel):
     @property
     def shared_parts(self) -> dict[str, Any]:
         """What a model of the same layers is built with besides them."""
-        return {"connections": self.connections, "encoder": self.encoder, "output": self.output}
+        return {
+            "connections": self.connections,
+            "encoder": self.encoder,
+            "output": self.output,
+            "input_dropout": self.input_dropout,
+        }
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index``, inputs first."""
         layer = self.layers[index]
         assert isinstance(layer, GraphLayer)
         return layer
+
+    @property
+    def aggregates_on_load(self) -> bool:
+        """Whether the first layer aggregates input rows as they are, which loading may do.
+
+        An encoder and input dropout change rows first, in every step.
+        """
+        changed = self.encoder is not None or self.input_dropout > 0
+        return self.layer(0).aggregates_on_load and not changed
 
     @property
     def infers_by_layer(self) -> bool:
@@ -127,6 +144,8 @@ class GNN(trainable.TrainableModel):
                 message_products=made,
                 host_makes_edge_rows=False,
             )
+        if self.input_dropout > 0:
+            costs[0] = replace(costs[0], changes_inputs=True)
         if self.output is not None:
             last = (self.output.in_features, self.output.out_features)
             costs[-1] = replace(costs[-1], products=(*costs[-1].products, last))
@@ -165,7 +184,7 @@ class GNN(trainable.TrainableModel):
                 values are the same.
         """
         layer, vertices = self.layer(0), batch.input_vertices
-        aggregated = aggregates and layer.aggregates_on_load and self.encoder is None
+        aggregated = aggregates and self.aggregates_on_load
         if aggregated:
             x, traffic = layer.load(
                 store, vertices, batch.blocks[0], degrees, dtype=dtype, num_threads=num_threads
@@ -226,10 +245,13 @@ class GNN(trainable.TrainableModel):
 
     def _encoded(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the rows that the first layer reads."""
+        x = inputs.x
+        if self.training and self.input_dropout > 0:
+            x = functional.input_dropout(x, self.input_dropout, batch)
         if self.encoder is None:
-            return inputs.x
+            return x
         act = functional.input_activation(self.dropout if self.training else 0.0, batch)
-        return self.encoder(inputs.x, act)  # type: ignore[no-any-return]
+        return self.encoder(x, act)  # type: ignore[no-any-return]
 
     def _activation(self, batch: MiniBatch, index: int) -> functional.Activation | None:
         """Return the activation of the output of layer ``index``."""
@@ -288,14 +310,25 @@ class GNN(trainable.TrainableModel):
         return layer.update(x, block, inputs.degrees)
 
     def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
-        """Apply the normalisation after layer ``index``."""
+        """Apply the normalisation after layer ``index``.
+
+        A batch normalisation takes mean and variance over the rows of a slice. One row has no
+        variance: it is normalised with the running statistics, as in evaluation, and leaves them as
+        they are (``allow_single_element`` of PyG's ``BatchNorm``). Gradients reach the row, weight
+        and bias.
+        """
         if not self.connections.activates:
             return h
         norm = self.norms[index]
         # A slice without seeds has no rows, of which there are no statistics.
-        unchanged = isinstance(norm, nn.Identity) or not len(h)
-        out: torch.Tensor = h if unchanged else norm(h.float()).to(h.dtype)
-        return out
+        if isinstance(norm, nn.Identity) or not len(h):
+            return h
+        x = h.float()
+        if len(h) == 1 and isinstance(norm, nn.BatchNorm1d):
+            out = _by_running_statistics(norm, x)
+        else:
+            out = norm(x)
+        return out.to(h.dtype)
 
     def infer(
         self,
@@ -318,6 +351,13 @@ class GNN(trainable.TrainableModel):
             return h
         h = self.normalise(index, h).relu()
         return self.combine([*own, h]) if last else h
+
+
+def _by_running_statistics(norm: nn.BatchNorm1d, x: torch.Tensor) -> torch.Tensor:
+    """Normalise ``x`` ``[n, f]`` as in evaluation, whatever the mode of ``norm``."""
+    return nn.functional.batch_norm(
+        x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps
+    )
 
 
 def make_norm(kind: str, width: int) -> nn.Module:

@@ -95,6 +95,11 @@ class ModelConfig(ABC):
         return None
 
     @property
+    def drops_inputs(self) -> bool:
+        """Whether features of input rows are dropped while a model is trained."""
+        return False
+
+    @property
     def splits_columns(self) -> bool:
         """Whether devices can split the first layer; see ``GraphLayer.splits_columns``."""
         return False
@@ -121,7 +126,9 @@ class LayeredModel(ModelConfig):
     Attributes:
         hidden: features of the hidden layers.
         dropout: probability of dropping a hidden feature.
-        norm: one of ``NORMS``, between layers.
+        input_dropout: probability of dropping an input feature.
+        norm: one of ``NORMS``, between layers. ``batch`` takes mean and variance over the rows of a
+            device's slice of the mini-batch; a slice with one row takes the running statistics.
         residual: add a layer's input rows to its output, between layers of ``hidden`` features.
         jumping: one of ``JUMPING``: concatenate the outputs of all layers, or take their maximum,
             and multiply with a last matrix.
@@ -129,6 +136,7 @@ class LayeredModel(ModelConfig):
 
     hidden: int = 256
     dropout: float = 0.5
+    input_dropout: float = 0.0
     norm: str = "none"
     residual: bool = False
     jumping: str = "none"
@@ -137,6 +145,7 @@ class LayeredModel(ModelConfig):
         super().__post_init__()
         check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
         _check_dropout(self.dropout)
+        _check_dropout(self.input_dropout, "model.input_dropout")
         check_choice("model.norm", self.norm, NORMS)
         check_choice("model.jumping", self.jumping, JUMPING)
         least = 3 if self.jumping == "none" else 2
@@ -150,6 +159,11 @@ class LayeredModel(ModelConfig):
     def row_width(self) -> int:
         """As those of hidden layers."""
         return self.hidden
+
+    @property
+    def drops_inputs(self) -> bool:
+        """If ``input_dropout`` is above 0."""
+        return self.input_dropout > 0
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -183,12 +197,20 @@ class LayeredModel(ModelConfig):
             num_rows = self.num_layers if self.jumping == "cat" else 1
             output = nn.Linear(num_rows * self.hidden, num_classes)
         widths = [num_features, *hidden, num_classes]
-        return GNN(layers, norms, self.dropout, widths, connections=connections, output=output)
+        return GNN(
+            layers,
+            norms,
+            self.dropout,
+            widths,
+            connections=connections,
+            output=output,
+            input_dropout=self.input_dropout,
+        )
 
 
-def _check_dropout(dropout: float) -> None:
+def _check_dropout(dropout: float, option: str = "model.dropout") -> None:
     if not 0 <= dropout < 1:
-        raise ConfigError(f"model.dropout={dropout}: must be at least 0 and below 1")
+        raise ConfigError(f"{option}={dropout}: must be at least 0 and below 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +219,13 @@ class GCN(LayeredModel):
 
     @property
     def splits_columns(self) -> bool:
-        """Devices can split the first layer."""
-        return True
+        """Devices can split the first layer, unless rows are changed before it."""
+        return not self.drops_inputs
 
     @property
     def aggregates_on_load(self) -> bool:
-        """The aggregation is linear."""
-        return True
+        """The aggregation is linear, and has rows as they are without input dropout."""
+        return not self.drops_inputs
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -229,13 +251,13 @@ class GraphSAGE(LayeredModel):
 
     @property
     def splits_columns(self) -> bool:
-        """Devices can split the first layer if it takes the mean."""
-        return self.aggregator == "mean"
+        """Devices can split the first layer if it takes the mean of rows as they are."""
+        return self.aggregator == "mean" and not self.drops_inputs
 
     @property
     def aggregates_on_load(self) -> bool:
-        """The mean is linear, the maximum is not."""
-        return self.aggregator == "mean"
+        """The mean is linear, the maximum is not; rows are as they are without input dropout."""
+        return self.aggregator == "mean" and not self.drops_inputs
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -309,8 +331,8 @@ class GIN(LayeredModel):
 
     @property
     def aggregates_on_load(self) -> bool:
-        """The sum is linear."""
-        return True
+        """The sum is linear, and has rows as they are without input dropout."""
+        return not self.drops_inputs
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -386,17 +408,20 @@ class APPNP(ModelConfig):
     Attributes:
         hidden: features of the hidden layer; and of output rows, if edges are predicted by them.
         dropout: probability of dropping a hidden feature.
+        input_dropout: probability of dropping an input feature.
         alpha: probability of a teleport to the vertex itself.
     """
 
     hidden: int = 64
     dropout: float = 0.5
+    input_dropout: float = 0.0
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
         _check_dropout(self.dropout)
+        _check_dropout(self.input_dropout, "model.input_dropout")
         if not 0 < self.alpha <= 1:
             raise ConfigError(f"model.alpha={self.alpha}: must be above 0 and at most 1")
 
@@ -404,6 +429,11 @@ class APPNP(ModelConfig):
     def row_width(self) -> int:
         """As the hidden layer."""
         return self.hidden
+
+    @property
+    def drops_inputs(self) -> bool:
+        """If ``input_dropout`` is above 0."""
+        return self.input_dropout > 0
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
         """Build the model; weights come from torch's global generator."""
@@ -414,7 +444,15 @@ class APPNP(ModelConfig):
         widths = [num_features, *[num_classes] * self.num_layers]
         connections = Connections(activates=False, teleport=self.alpha)
         hops = [HopLayer() for _ in range(self.num_layers)]
-        return GNN(hops, [], self.dropout, widths, connections=connections, encoder=encoder)
+        return GNN(
+            hops,
+            [],
+            self.dropout,
+            widths,
+            connections=connections,
+            encoder=encoder,
+            input_dropout=self.input_dropout,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

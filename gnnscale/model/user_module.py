@@ -32,6 +32,8 @@ _ARGUMENTS = {
     "dropout": ("dropout",),
     "num_edge_features": EDGE_WIDTH,
 }
+#: In torch's message of a batch normalization that is to train with one row.
+_ONE_ROW = "Expected more than 1 value per channel when training"
 #: How far inference layer by layer may be from the forward pass, in parts of the largest logit.
 _TOLERANCE = 1e-3
 
@@ -145,7 +147,18 @@ class UserModel(trainable.TrainableModel):
     def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
         form = trial.CALLS[self.form]
-        out = form.call(self.module, batch, x)
+        try:
+            out = form.call(self.module, batch, x)
+        except ValueError as error:
+            # torch's message of a batch normalization in training.
+            if _ONE_ROW not in str(error):
+                raise
+            raise ConfigError(
+                f"{self._said}: batch normalization in training needs more than one row, and a "
+                f"slice of {batch.num_seeds} seeds has one; drop_last=true leaves out an "
+                "incomplete mini-batch, another batch_size has no slice of one seed, and "
+                "PyG's BatchNorm(allow_single_element=True) takes one row"
+            ) from error
         if form.drops_rows and isinstance(out, torch.Tensor) and len(out) > batch.num_seeds:
             out = out[: batch.num_seeds]
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")

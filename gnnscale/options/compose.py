@@ -5,7 +5,10 @@ Hydra is imported when it composes: whoever names a group needs no Hydra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -19,12 +22,59 @@ if TYPE_CHECKING:
 
 CONFIGS = "gnnscale.configs"
 
+#: Marks what this package keeps in Hydra's store.
+_PROVIDER = "gnnscale"
+#: Hydra's state belongs to the process: one thread composes at a time.
+_COMPOSING = threading.RLock()
+
 
 def register_resolvers() -> None:
     """Let options refer to ``${usable_cores:}``."""
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+
+
+@contextmanager
+def separate_hydra() -> Iterator[None]:
+    """Compose in a ``with`` block beside the program's own Hydra, which is restored at its end.
+
+    A program that is a Hydra application has one ``GlobalHydra``, ``HydraConfig``, version base,
+    ``ConfigStore`` and set of resolvers. The block begins without the first three, with a copy of
+    the store that lacks the program's configurations, whose names may be those of options here,
+    and with a copy of the resolvers. What is resolved is resolved in the block.
+    """
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.core.singleton import Singleton
+    from hydra.version import VersionBase
+    from omegaconf.basecontainer import BaseContainer
+
+    with _COMPOSING:
+        instances, resolvers = Singleton._instances, BaseContainer._resolvers
+        replaced: tuple[type, ...] = (GlobalHydra, HydraConfig, VersionBase)
+        separate = {cls: each for cls, each in instances.items() if cls not in replaced}
+        if ConfigStore in separate:
+            program: Any = separate[ConfigStore]
+            separate[ConfigStore] = store = copy.copy(program)
+            store.repo = copy.deepcopy(_without_program(program.repo))
+        Singleton._instances, BaseContainer._resolvers = separate, dict(resolvers)
+        try:
+            yield
+        finally:
+            Singleton._instances, BaseContainer._resolvers = instances, resolvers
+
+
+def _without_program(repo: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a ``ConfigStore`` that Hydra, its plugins or this package stored."""
+    kept: dict[str, Any] = {}
+    for name, entry in repo.items():
+        if isinstance(entry, dict):
+            kept[name] = entry if name == "hydra" else _without_program(entry)
+        elif entry.provider in ("hydra", _PROVIDER):
+            kept[name] = entry
+    return kept
 
 
 def compose(
@@ -66,7 +116,7 @@ def store(name: str, values: Mapping[str, Any], **place: str) -> None:
     """Let Hydra find ``values``, here and in the processes of a launcher."""
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name, values, provider="gnnscale", **place)
+    ConfigStore.instance().store(name, values, provider=_PROVIDER, **place)
 
 
 def store_code(group: str, name: str) -> None:

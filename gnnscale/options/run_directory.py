@@ -6,7 +6,8 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Collection, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, shown, write_atomically
 from gnnscale.core.locks import LOCK_FILE, sole_writer
+from gnnscale.core.shared_setting import SharedSetting
 from gnnscale.options.file import check_known, check_references, read_regular, read_yaml
 
 if TYPE_CHECKING:
@@ -184,26 +186,57 @@ def logged(directory: Path) -> Iterator[None]:
     """
     global _in_use
     _in_use = directory
-    package, root = logging.getLogger("gnnscale"), logging.getLogger()
-    asked = package.isEnabledFor(logging.INFO)
-    log = root if asked else package
     file = logging.FileHandler(directory / _LOG_FILE)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    added = [file] if asked else [file, _Onwards()]
-    level, propagate = log.level, log.propagate
-    if not asked:
-        log.setLevel(logging.INFO)
-        log.propagate = False
-    for handler in added:
-        log.addHandler(handler)
     try:
-        yield
+        with _written_to(file):
+            yield
     finally:
-        for handler in added:
-            log.removeHandler(handler)
         file.close()
-        log.setLevel(level)
-        log.propagate = propagate
+
+
+def _begin_to_log() -> Callable[[], None]:
+    """Let the package log lines of the level INFO, and return what undoes it.
+
+    If a program asks for them, they reach the root logger as they are.
+    """
+    package = logging.getLogger("gnnscale")
+    if package.isEnabledFor(logging.INFO):
+        return lambda: None
+    level, propagate, onwards = package.level, package.propagate, _Onwards()
+    package.setLevel(logging.INFO)
+    package.propagate = False
+    package.addHandler(onwards)
+
+    def restore() -> None:
+        package.removeHandler(onwards)
+        package.setLevel(level)
+        package.propagate = propagate
+
+    return restore
+
+
+_LOGS = SharedSetting(_begin_to_log)
+#: Threads that wait for a run each, which has its log file.
+_threads_of_runs: list[int] = []
+
+
+@contextmanager
+def _written_to(file: logging.Handler) -> Iterator[None]:
+    """Log to ``file`` in a ``with`` block, but not what the thread of another run logs."""
+    thread = threading.get_ident()
+    file.addFilter(lambda record: record.thread == thread or record.thread not in _threads_of_runs)
+    with _LOGS.held():
+        # Above it, a program's own lines are in the file as well, if it asks for ours.
+        package = logging.getLogger("gnnscale")
+        log = logging.getLogger() if package.propagate else package
+        _threads_of_runs.append(thread)
+        log.addHandler(file)
+        try:
+            yield
+        finally:
+            log.removeHandler(file)
+            _threads_of_runs.remove(thread)
 
 
 class _Onwards(logging.Handler):

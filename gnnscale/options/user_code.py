@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from gnnscale.core import ConfigError, one_line, shown
+from gnnscale.core import ConfigError, kept_defaults, one_line, shown
 
 T = TypeVar("T")
 
@@ -220,7 +220,8 @@ def importable_name(code: Any) -> str:
 def _from_path(name: str, given: str) -> ModuleType:
     _search(Path.cwd())
     try:
-        return importlib.import_module(name)
+        with kept_defaults():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _failed(given, error) from None
@@ -252,7 +253,8 @@ def _from_file(name: str, given: str) -> ModuleType:
     _search(file.parent)
     sys.modules[unique] = module
     try:
-        spec.loader.exec_module(module)
+        with kept_defaults():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[unique]
         raise _failed(given, error) from None

@@ -4,15 +4,32 @@ import csv
 import io
 import itertools
 import os
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import ConfigError, StructArray, UserError, explain, mteps, write_atomically
+from gnnscale.core import (
+    ConfigError,
+    StructArray,
+    UserError,
+    explain,
+    mteps,
+    one_line,
+    standard_numpy_errors,
+    write_atomically,
+)
 from gnnscale.options.user_code import load_named, name_of_code
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
+from gnnscale.runtime.telemetry.records import (
+    EpochRecord,
+    Observer,
+    RunObserver,
+    StepRecord,
+    StopTraining,
+    TrainResult,
+)
 
 
 def epoch_values(record: EpochRecord) -> dict[str, float]:
@@ -79,6 +96,8 @@ def _line(row: Sequence[Any]) -> str:
 
 MLFLOW_DIR = "mlruns"
 
+_MLFLOW_ADDRESS = "MLFLOW_TRACKING_URI"
+
 #: What MLflow takes: parameters of one call, and characters of one.
 _MAX_PARAMS = 100
 
@@ -88,7 +107,8 @@ _MAX_VALUE = 500
 class MlflowLogger(Observer):
     """Logs to ``MLFLOW_TRACKING_URI``, or to the folder ``mlruns`` beside the run directory.
 
-    A run that is resumed is a new run of MLflow, with the epochs before.
+    A run that is resumed is a new run of MLflow, with the epochs before. If the program has an
+    active run, the new run is its child, and the program's run stays active.
     """
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
@@ -105,16 +125,28 @@ class MlflowLogger(Observer):
         self._directory = directory.resolve()
         self._options = options
         self._runs = False
+        self._sets_address = False
+        #: logs to the child of the program's active run; None without an active run
+        self._client: Any = None
+        self._run_id = ""
 
     def started(self, run: TrainResult) -> None:
         """Begin a run with the options, and the epochs that it goes on from."""
-        if not os.environ.get("MLFLOW_TRACKING_URI"):
-            self._mlflow.set_tracking_uri((self._directory.parent / MLFLOW_DIR).as_uri())
-        self._mlflow.start_run(run_name=self._directory.name)
+        active = self._mlflow.active_run()
+        if active is None:
+            self._start()
+        else:
+            self._client = self._mlflow.MlflowClient()
+            child = self._client.create_run(
+                active.info.experiment_id,
+                run_name=self._directory.name,
+                tags={"mlflow.parentRunId": active.info.run_id},
+            )
+            self._run_id = child.info.run_id
         self._runs = True
         params = iter(flat_options(self._options).items())
         while part := dict(itertools.islice(params, _MAX_PARAMS)):
-            self._mlflow.log_params({name: value[:_MAX_VALUE] for name, value in part.items()})
+            self._log_params({name: value[:_MAX_VALUE] for name, value in part.items()})
         for record in run.history:
             self.finished_epoch(record)
 
@@ -133,15 +165,42 @@ class MlflowLogger(Observer):
         """End a run that did not come to its end."""
         self._end("FAILED")
 
+    def _start(self) -> None:
+        """Make a new run the active one of the process."""
+        self._sets_address = not os.environ.get(_MLFLOW_ADDRESS)
+        if self._sets_address:
+            self._mlflow.set_tracking_uri((self._directory.parent / MLFLOW_DIR).as_uri())
+        self._mlflow.start_run(run_name=self._directory.name)
+
     def _log(self, values: Mapping[str, float], epoch: int | None) -> None:
         """Log numbers, by names that MLflow takes: ``hits@10`` is none."""
         named = {name.replace("@", "_at_"): value for name, value in values.items()}
-        self._mlflow.log_metrics(named, step=epoch)
+        if self._client is None:
+            self._mlflow.log_metrics(named, step=epoch)
+            return
+        entity, now = self._mlflow.entities.Metric, round(time.time() * 1000)
+        metrics = [entity(name, value, now, epoch or 0) for name, value in named.items()]
+        self._client.log_batch(self._run_id, metrics=metrics)
+
+    def _log_params(self, values: Mapping[str, str]) -> None:
+        if self._client is None:
+            self._mlflow.log_params(values)
+            return
+        params = [self._mlflow.entities.Param(name, value) for name, value in values.items()]
+        self._client.log_batch(self._run_id, params=params)
 
     def _end(self, status: str) -> None:
-        if self._runs:
-            self._runs = False
-            self._mlflow.end_run(status=status)
+        if not self._runs:
+            return
+        self._runs = False
+        if self._client is not None:
+            self._client.set_terminated(self._run_id, status=status)
+            return
+        self._mlflow.end_run(status=status)
+        if self._sets_address:
+            # It writes the address to the environment as well.
+            self._mlflow.set_tracking_uri(None)
+            os.environ.pop(_MLFLOW_ADDRESS, None)
 
 
 TENSORBOARD_DIR = "tensorboard"
@@ -208,6 +267,10 @@ class WandbLogger(Observer):
     Without ``WANDB_PROJECT`` the project is ``gnnscale``; without ``WANDB_DIR`` files are kept in
     the folder ``wandb`` beside the run directory. ``WANDB_MODE=offline`` sends nothing. A run that
     is resumed is a new run of W&B, with the epochs before.
+
+    If the program has an active run, as in a sweep, epochs are logged to that run, which stays
+    open: without a step, which is the program's own, and with ``epoch`` as the axis of the metrics.
+    The options are under ``gnnscale`` in its configuration.
     """
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
@@ -224,24 +287,45 @@ class WandbLogger(Observer):
         self._directory = directory.resolve()
         self._options = options
         self._run: Any = None
+        self._is_own = True  # whether the run is not the program's
 
     def started(self, run: TrainResult) -> None:
-        """Begin a run with the options, and the epochs that it continues from."""
+        """Begin a run, or continue the active one, with the options and the epochs so far."""
+        self._is_own = self._wandb.run is None
+        if self._is_own:
+            self._run = self._start()
+        else:
+            self._run = self._wandb.run
+            options = {"gnnscale": dict(self._options)}
+            self._run.config.update(options, allow_val_change=True)
+        for record in run.history:
+            self.finished_epoch(record)
+
+    def _start(self) -> Any:
         beside = None if os.environ.get("WANDB_DIR") else str(self._directory.parent)
-        self._run = self._wandb.init(
+        return self._wandb.init(
             project=os.environ.get("WANDB_PROJECT") or WANDB_PROJECT,
             name=self._directory.name,
             dir=beside,
             config=dict(self._options),
-            # Its own lines would mix with those of the run.
-            settings=self._wandb.Settings(silent=True, console="off"),
+            settings=self._wandb.Settings(
+                # Its own lines would mix with those of the run.
+                silent=True,
+                console="off",
+                # Other runs of the program, which are not the active one, stay open.
+                reinit="create_new",
+            ),
         )
-        for record in run.history:
-            self.finished_epoch(record)
 
     def finished_epoch(self, record: EpochRecord) -> None:
         """Log the epoch's numbers."""
-        self._run.log(epoch_values(record), step=record.epoch)
+        values = epoch_values(record)
+        if self._is_own:
+            self._run.log(values, step=record.epoch)
+            return
+        for name in values:
+            self._run.define_metric(name, step_metric="epoch")
+        self._run.log({**values, "epoch": record.epoch})
 
     def finished(self, run: TrainResult) -> None:
         """Add test metrics, and the epoch whose weights were tested, to the summary; end the run.
@@ -258,9 +342,9 @@ class WandbLogger(Observer):
         self._end(1)
 
     def _end(self, status: int) -> None:
-        if self._run is not None:
+        if self._run is not None and self._is_own:
             self._run.finish(exit_code=status)
-            self._run = None
+        self._run = None
 
 
 _LOGGERS: dict[str, type[Any]] = {
@@ -269,9 +353,27 @@ _LOGGERS: dict[str, type[Any]] = {
     "mlflow": MlflowLogger,
     "wandb": WandbLogger,
 }
+#: With it the names of loggers begin, in errors.
+_LOGGER = "logger="
 #: What an observer may raise; calling ``sys.exit`` is reported as a failure as well.
 _FAILURES = (Exception, SystemExit)
+
+
+class ObserverError(ConfigError):
+    """An observer raised an exception, which ends the run. The message is one line."""
+
+    def __init__(self, label: str, event: str, raised: Exception | SystemExit) -> None:
+        """Describe what observer ``label`` raised in ``event``."""
+        super().__init__(_failure_line(label, event, raised))
+        self.raised = raised  #: the observer's own exception
+        self.of_logger = label.startswith(_LOGGER)  #: whether a logger of ours raised it
+
+
 _EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
+#: Loggers, which do not end training, so that no epoch waits for them.
+_OURS = tuple(_LOGGERS.values())
+#: Characters of an observer's reason to end training.
+_MAX_REASON = 200
 
 
 def open_observers(
@@ -287,14 +389,14 @@ def open_observers(
     found: dict[str, Observer] = {}
     for name, wanted in config.logger.items():
         if wanted:
-            found[f"logger={name}"] = _LOGGERS[name](directory, options)
+            found[f"{_LOGGER}{name}"] = _LOGGERS[name](directory, options)
     for name in config.observers:
         label = f"observers={name}"
         cls = load_named(name, option="observers")
         try:
             found[label] = cls(directory, options)
         except _FAILURES as error:
-            raise _failed(label, "making it", error) from error
+            raise ObserverError(label, "making it", error) from error
     for number, observer in enumerate(given):
         found[f"observers[{number}] ({name_of_code(observer)})"] = observer
     for label, observer in found.items():
@@ -306,13 +408,24 @@ def open_observers(
     return found
 
 
-class Observers(Observer):
-    """Passes each event to all observers in order; a failing one ends the run in one line."""
+class Observers(RunObserver):
+    """Passes each event to all observers in order; a failing one ends the run in one line.
+
+    Attributes:
+        stop_reason: which observer ended training, and why; None if none has.
+    """
 
     def __init__(self, report: Observer, others: Mapping[str, Observer]) -> None:
         """Notify ``report`` first, then ``others``, which are keyed by their names in errors."""
         self._report = report
         self._others = others
+        self.may_stop = any(not isinstance(each, _OURS) for each in others.values())
+        self.stop_reason: str | None = None
+
+    @property
+    def stop_requested(self) -> bool:  # type: ignore[override]
+        """Whether an observer has raised ``StopTraining``."""
+        return self.stop_reason is not None
 
     def started(self, run: TrainResult) -> None:
         """Notify all observers."""
@@ -342,33 +455,39 @@ class Observers(Observer):
         """Close all observers, even if one of them fails.
 
         Raises:
-            ConfigError: an observer failed; the message is of the first.
+            ObserverError: an observer failed; the message is of the first.
         """
         self._report.close()
         failures = []
         for label, observer in self._others.items():
             try:
                 observer.close()
+            except StopTraining:
+                pass  # it has ended
             except _FAILURES as error:
-                failures.append(_failed(label, "close", error))
+                failures.append(ObserverError(label, "close", error))
         if failures:
             raise failures[0]
 
     def _notify(self, event: str, *content: Any) -> None:
-        getattr(self._report, event)(*content)
+        with standard_numpy_errors():
+            getattr(self._report, event)(*content)
         for label, observer in self._others.items():
             try:
                 getattr(observer, event)(*content)
+            except StopTraining as stop:
+                reason = one_line(str(stop), _MAX_REASON)
+                self.stop_reason = self.stop_reason or (f"{label}: {reason}" if reason else label)
             except _FAILURES as error:
-                raise _failed(label, event, error) from error
+                raise ObserverError(label, event, error) from error
 
 
-def _failed(label: str, what: str, error: Exception | SystemExit) -> ConfigError:
-    """Return the error of an observer, in one line."""
+def _failure_line(label: str, what: str, error: Exception | SystemExit) -> str:
+    """Describe the exception of an observer in one line."""
     if isinstance(error, UserError):
-        return ConfigError(str(error))
+        return str(error)
     reason = explain(error)
     if reason is None:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-    return ConfigError(f"{label}: {what} failed: {reason}")
+    return f"{label}: {what} failed: {reason}"

@@ -9,7 +9,13 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from gnnscale.core import ConfigError, UserError, explain, write_atomically
+from gnnscale.core import (
+    ConfigError,
+    UserError,
+    explain,
+    standard_numpy_errors,
+    write_atomically,
+)
 from gnnscale.options import found, run_directory
 from gnnscale.report import figures, fpga, prediction, terminal
 from gnnscale.report.observers import Observers, open_observers
@@ -20,6 +26,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 
+@standard_numpy_errors()
 def write_outcome(
     report: terminal.RunReport,
     run: TrainResult,
@@ -117,7 +124,8 @@ def train_and_report(
         command: the line that repeats the run; None if no line does.
 
     Raises:
-        ConfigError: a logger is not installed, or an observer fails.
+        ConfigError: a logger is not installed.
+        ObserverError: an observer raised an exception, which it has as ``raised``.
         Exception: what ``run_training`` raises; ``summary.json`` records it.
         OSError: a file cannot be written.
     """
@@ -148,7 +156,7 @@ def train_and_report(
     result = replace(result, history=tuple(result.history))
     try:
         if result.stopped_early:
-            log.info(early_stop(result, config))
+            log.info(early_stop(result, config, everybody.stop_reason))
         write_outcome(
             report, result, status="completed", console=table, predictions=config.predictions
         )
@@ -158,8 +166,17 @@ def train_and_report(
     return result
 
 
-def early_stop(result: TrainResult, config: TrainConfig) -> str:
-    """Say in a line why a run stopped before its last epoch."""
+def early_stop(result: TrainResult, config: TrainConfig, observer: str | None = None) -> str:
+    """Say in a line why a run stopped before its last epoch.
+
+    Args:
+        observer: which observer ended training, and why; None if patience ran out.
+    """
+    if observer is not None:
+        return (
+            f"stopped after epoch {len(result.history)}: by {observer}; best was epoch "
+            f"{result.best_epoch}"
+        )
     patience = config.runtime.patience
     return (
         f"stopped after epoch {len(result.history)}: no better {result.metric} for {patience} "

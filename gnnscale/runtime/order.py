@@ -1,6 +1,6 @@
 """The order of seeds of a run: the user's, or two-stage scheduling over parts."""
 
-from gnnscale.core import Array
+from gnnscale.core import Array, ConfigError
 from gnnscale.partition import Parts
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.settings import BatchesConfig
@@ -18,7 +18,8 @@ def checked_order(config: BatchesConfig, seeds: Array, parts: Parts | None) -> S
         parts: the devices' parts of it; None if it is whole.
 
     Raises:
-        ConfigError: the order does not train every seed once an epoch.
+        ConfigError: the order does not train every seed once an epoch; or ``drop_last`` leaves no
+            mini-batch.
     """
     num_devices = len(config.device_plan.parsed())
     order: SeedOrder
@@ -32,9 +33,20 @@ def checked_order(config: BatchesConfig, seeds: Array, parts: Parts | None) -> S
         order = config.seed_order.order(
             seeds, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
         )
-    if type(order) is seed_order.ShuffledOrder:
-        return order
-    checked = seed_order.CheckedOrder(order, seeds, num_devices=num_devices)
-    for _ in checked.epoch(0):
-        pass
-    return checked
+    if type(order) is not seed_order.ShuffledOrder:
+        order = seed_order.CheckedOrder(order, seeds, num_devices=num_devices)
+        for _ in order.epoch(0):
+            pass
+    return _full_batches(order, len(seeds)) if config.drop_last else order
+
+
+def _full_batches(order: SeedOrder, num_seeds: int) -> SeedOrder:
+    """Return ``order`` without incomplete mini-batches, refused if no mini-batch is left."""
+    full = seed_order.FullBatches(order)
+    if not full.steps_per_epoch:
+        raise ConfigError(
+            f"drop_last=true: expected a full mini-batch in an epoch, got batch_size="
+            f"{order.batch_size} for {num_seeds} training seeds; a smaller batch_size, or "
+            "drop_last=false"
+        )
+    return full

@@ -130,6 +130,8 @@ class BatchesConfig:
         seed: fixes the initial weights, the order of seeds, the samples and the dropout.
         epochs: passes over the training vertices.
         batch_size: seeds of a mini-batch, over all devices together: vertices, or edges.
+        drop_last: leave out the last mini-batch of an epoch if it has fewer than ``batch_size``
+            seeds. Its seeds differ from epoch to epoch.
         num_threads: threads that compute on the host, over all workers of a machine.
         seed_order: which vertices are trained in which step.
         partitioner: how the graph is divided among the devices.
@@ -145,6 +147,7 @@ class BatchesConfig:
     sampler: SamplerConfig
     runtime: RuntimeConfig
     device_plan: DevicePlanConfig
+    drop_last: bool = False
     seed_order: SeedOrderConfig = field(default_factory=Shuffled)
     partitioner: PartitionerConfig = field(default_factory=NoPartitioner)
     cache_planner: CachePlannerConfig = field(default_factory=NoCache)
@@ -399,6 +402,8 @@ def _check_preaggregates(config: TrainConfig) -> None:
             f"{option}: the first layer must take all neighbours, and {given} takes some of them; "
             "sampler=full takes all, and so do sampler.fanouts that end in -1"
         )
+    if config.model.drops_inputs:
+        raise ConfigError(_drops_inputs(config, option, "whose rows are aggregated before"))
     if not config.model.aggregates_on_load:
         raise ConfigError(
             f"{option}: the first layer of {config.model.name} does not aggregate features with "
@@ -497,9 +502,21 @@ def _check_partitioner(config: BatchesConfig) -> None:
         )
 
 
+def _drops_inputs(config: BatchesConfig, option: str, why: str) -> str:
+    """Return the line of input dropout that does not go with ``option``."""
+    dropout = getattr(config.model, "input_dropout", None)
+    return (
+        f"model.input_dropout={dropout}: expected 0 with {option}, {why} features are dropped, "
+        f"got {dropout}; model.dropout drops hidden features"
+    )
+
+
 def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
     """Refuse a model, or a device, that cannot take part if columns are divided (P3)."""
     option = f"partitioner={config.partitioner.algorithm}"
+    if config.model.drops_inputs:
+        why = "whose devices aggregate columns of rows before"
+        raise ConfigError(_drops_inputs(config, option, why))
     if not config.model.splits_columns:
         raise ConfigError(
             f"{option}: {type(config.model).__name__} cannot be split by columns of the features; "

@@ -20,7 +20,7 @@ from gnnscale.runtime.sync.group import ALONE, Group, trade_values
 from gnnscale.runtime.sync.pulse import OWN, TRAINS
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder
-from gnnscale.runtime.telemetry.records import Observer, TrainResult
+from gnnscale.runtime.telemetry.records import Observer, RunObserver, TrainResult
 
 
 def train(
@@ -73,6 +73,8 @@ def train(
             state.device.store,
             device=state.device.inferring,
         )
+        asks = isinstance(observer, RunObserver) and observer.may_stop
+        state.may_stop = group.broadcast_json(asks)
         if group.is_rank0:
             validator.prepare()
             observer.started(state.result())
@@ -165,7 +167,7 @@ def _end_epoch(
     state.learning.join()
     last = state.progress.epoch + 1 >= state.config.epochs
     with state.schedule.paused():
-        recorder.end_epoch(last=last or state.follows_metrics)
+        recorder.end_epoch(last=last or state.may_end_early)
         _write_and_validate(state, recorder, validator, observer, last=last)
 
 
@@ -192,8 +194,11 @@ def _write_and_validate(
 
 
 def _validate(state: TrainState, validator: Validator, observer: Observer) -> None:
-    """Validate if it is due, and keep the weights if they are the best so far, on rank 0."""
-    progress, metric = state.progress, None
+    """Validate if it is due, and keep the weights if they are the best so far, on rank 0.
+
+    The other workers learn the metric, and whether an observer ends training.
+    """
+    progress, metric, stopped = state.progress, None, False
     trained = progress.unvalidated
     with state.device.rank0_reads():
         due = trained is not None and validator.is_due(trained.epoch)
@@ -206,8 +211,11 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
         progress.unvalidated = None
         saving.keep_best(state, trained)
         observer.finished_epoch(record)
+        stopped = isinstance(observer, RunObserver) and observer.stop_requested
     # The others wait here, and not in the first synchronisation of the next epoch.
-    metric = state.group.broadcast_json(metric)
+    metric, state.stopped = state.group.broadcast_json([metric, stopped])
+    if trained is not None and stopped:
+        saving.keep_best(state, trained)  # the last epoch's checkpoint is written and waited for
     if not state.group.is_rank0:
         progress.metrics.append(metric)
 

@@ -192,6 +192,44 @@ class CheckedOrder:
         trained[at] = True
 
 
+class FullBatches:
+    """The full mini-batches of a seed order, in its order: the incomplete ones are dropped."""
+
+    def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
+        """Drop the incomplete mini-batches of ``order``.
+
+        Args:
+            order: every epoch of which has the same number of full mini-batches.
+            trains: whether a run trains them, so that another number in an epoch is refused.
+        """
+        self._order = order
+        self._trains = trains
+        self.batch_size = order.batch_size
+        self.movable = order.movable
+        #: Steps of every epoch.
+        self.steps_per_epoch = sum(1 for _ in self._full(0))
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        """Yield the seeds of each step of ``epoch``.
+
+        Raises:
+            ConfigError: the epoch has another number of full mini-batches than the first.
+        """
+        num_steps = 0
+        for step in self._full(epoch):
+            num_steps += 1
+            yield step
+        if self._trains and num_steps != self.steps_per_epoch:
+            raise ConfigError(
+                f"drop_last=true: expected {self.steps_per_epoch} full mini-batches in every "
+                f"epoch, got {num_steps} in epoch {epoch + 1} of seed_order="
+                f"{type(self._order).__name__}; drop_last=false trains all mini-batches"
+            )
+
+    def _full(self, epoch: int) -> Iterator[StepSeeds]:
+        return (step for step in self._order.epoch(epoch) if len(step.seeds) == self.batch_size)
+
+
 def _check_counts(place: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
     if len(step.seeds) > order.batch_size or not len(step.seeds):
         raise ConfigError(f"{place}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")

@@ -40,7 +40,7 @@ def test_a_layer_of_ones_own() -> None:
     computation = api.gnn_computation("customize", own_layers.MaxPooling)
     choice = api.gnn_model(computation, api.gnn_parameters(2, 16, dropout=0.25))
     assert choice.config == Custom(functions=own_layers.MaxPooling, hidden=16, dropout=0.25)
-    sizes = {"hidden": 16, "num_layers": 2, "dropout": 0.25, "norm": "none"}
+    sizes = {"hidden": 16, "num_layers": 2, "dropout": 0.25, "input_dropout": 0.0, "norm": "none"}
     sizes |= {"residual": False, "jumping": "none", "edge_features": None}
     assert choice.values == {"_target_": "own_layers.MaxPooling", **sizes}
     assert issubclass(own_layers.MaxPooling, api.Layer)

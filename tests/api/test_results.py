@@ -389,6 +389,36 @@ def test_a_module_of_a_run_of_ours(planted: Graph) -> None:
         gnnscale.load(done.directory, module=OwnBlocks(8, 8, 4, 2))
 
 
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("sage", {}),
+        *(
+            pytest.param(model, options, marks=pytest.mark.integration)
+            for model, options in (
+                ("gin", {"device_plan": "cpu_x2"}),
+                ("gat", {"device_plan": "hybrid_emulated", "runtime.drm": False}),
+                ("gcn", {"device_plan": "cpu_x2", "partitioner": "p3"}),
+            )
+        ),
+    ],
+)
+def test_batch_normalization_trains_slices_of_one_row(model: str, options: dict[str, Any]) -> None:
+    """A directed star: nobody sends messages to a vertex but 0, so that a seed is one row."""
+    ids, rows = np.arange(17), np.random.default_rng(0).standard_normal((17, 4), np.float32)
+    split = {"train_idx": ids[1:6], "valid_idx": ids[6:11], "test_idx": ids[11:]}
+    star = gnnscale.from_arrays((ids[1:], np.zeros(16, np.int64)), rows, ids % 2, **split)
+    small = {"epochs": 2, "hidden": 8, "fanouts": [3, 3], "batch_size": 2, "num_threads": 2}
+    done = gnnscale.train(star, model, **small, options={"model.norm": "batch", **options})
+    assert np.isfinite([each.train_loss for each in done.history]).all()
+    assert np.isfinite(done.predict(what="logits")).all()
+    buffers = dict(done.model.named_buffers())
+    assert all(torch.isfinite(each).all() for each in buffers.values())
+    # With two devices every slice has one row at most.
+    trained = buffers["norms.0.running_var"].ne(1).any()
+    assert trained == ("device_plan" not in options)
+
+
 def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     done = gnnscale.train(planted, "sage", **SMALL, options={"task": "links"})
     assert done.metric == "mrr"

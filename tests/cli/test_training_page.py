@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 @pytest.mark.long
 def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> None:
     programs = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(programs) == 2
+    assert len(programs) == 3
     (tmp_path / "mine.py").write_text("\n\n".join(programs))
     mine = ("loss.function=mine.py:focal", "observers=[mine.py:Slowest]")
     done = gnnscale(
@@ -46,3 +46,9 @@ def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> No
     found = [{name: float(row[f"valid_{name}"]) for name in names} for row in rows]
     assert found == expected
     assert len(rows) == 3
+
+    (tmp_path / "soon.py").write_text(programs[-1].replace("+ 600", "+ 0"))
+    stopped = gnnscale("train", *TINY, "epochs=3", "observers=[soon.py:TimeLimit]")
+    assert stopped.returncode == 0, stopped.stderr
+    line = "stopped after epoch 1: by observers=soon.py:TimeLimit: ten minutes are over; best was"
+    assert line in stopped.stderr

@@ -6,7 +6,19 @@ import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.model import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, Inputs, ModelConfig
+from gnnscale.model import (
+    APPNP,
+    GAT,
+    GCN,
+    GIN,
+    GNN,
+    SGC,
+    GATv2,
+    GraphSAGE,
+    Inputs,
+    ModelConfig,
+    functional,
+)
 from gnnscale.model.custom import Custom
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
@@ -70,6 +82,76 @@ def test_layers_and_norms(random_graph, load, config, norm, num_layers) -> None:
     assert logits.shape == (20, 5)
     assert all(torch.isfinite(grad).all() for grad in grads)
     assert all(grad.abs().sum() > 0 for grad in grads[:1] + grads[-1:])
+
+
+@pytest.mark.parametrize("jumping", ["none", "cat"])
+@pytest.mark.parametrize("config", ALL)
+def test_a_slice_of_one_row_is_normalized_by_running_statistics(
+    tiny_graph, load, config, jumping
+) -> None:
+    """One row has no variance, and torch refuses it. Nobody sends messages to vertex 3."""
+    options = {"hidden": 8, "norm": "batch", "jumping": jumping, "dropout": 0.0}
+    model = config(**options).build(num_features=2, num_classes=2)
+    sampler = NeighborSampler(tiny_graph, fanouts=[3, 3])
+
+    def trained(*seeds: int) -> list[torch.Tensor]:
+        batch = sampler.sample(np.array(seeds), 0)
+        return step(model.train(), batch, load(tiny_graph, model, batch))
+
+    def statistics() -> dict[str, torch.Tensor]:
+        return {name: each.clone() for name, each in model.named_buffers()}
+
+    trained(0, 1, 2, 4)
+    before = statistics()
+    logits, *grads = trained(3)
+    assert all(torch.equal(each, before[name]) for name, each in statistics().items())
+    batch = sampler.sample(np.array([3]), 0)
+    assert torch.equal(logits, model.eval()(batch, load(tiny_graph, model, batch)))
+    named = dict(zip(dict(model.named_parameters()), grads, strict=True))
+    assert named["norms.0.bias"].abs().sum() > 0
+    trained(0, 1)
+    assert not all(torch.equal(each, before[name]) for name, each in statistics().items())
+
+
+@pytest.mark.parametrize("config", [*ALL, APPNP])
+def test_input_features_are_dropped_by_vertex(random_graph, load, config) -> None:
+    """A slice drops what the whole mini-batch does, of rows as they are; evaluation drops none."""
+    graph = random_graph()
+    model = build(config, dropout=0.0, input_dropout=0.5)
+    plain = build(config, dropout=0.0)
+    plain.load_state_dict(model.state_dict())
+    sampler = NeighborSampler(graph, fanouts=[5, 3], seed=3)
+    seeds = np.arange(0, 90, 2)
+    batches = [sampler.sample(part, 7) for part in (seeds, *np.array_split(seeds, 4))]
+    loaded = [load(graph, model, batch) for batch in batches]
+    assert not any(each.aggregated for each in loaded)
+    rows = loaded[0].x.clone()
+    whole, *parts = (model(batch, each) for batch, each in zip(batches, loaded, strict=True))
+    torch.testing.assert_close(torch.cat(parts), whole)
+    assert torch.equal(loaded[0].x, rows), "rows belong to who loaded them"
+    assert not torch.allclose(whole, plain(batches[0], loaded[0]))
+    later = sampler.sample(seeds, 8)
+    assert not torch.allclose(whole, model(later, load(graph, model, later)))
+    kept = model.eval()(batches[0], loaded[0])
+    assert torch.equal(kept, plain.eval()(batches[0], loaded[0]))
+    assert not model.layer_costs[0].aggregates_on_load
+
+
+def test_input_dropout_scales_what_it_leaves(random_graph) -> None:
+    batch = NeighborSampler(random_graph(), fanouts=[5]).sample(np.arange(40), 3)
+    x = torch.full((len(batch.input_vertices), 20), -2.0, requires_grad=True)
+    out = functional.input_dropout(x, 0.25, batch)
+    assert out.min().item() == pytest.approx(-2 / 0.75)
+    assert ((out == 0) | (out == out.min())).all()
+    assert (out == 0).float().mean() == pytest.approx(0.25, abs=0.03)
+    out.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, out.detach() / -2)
+    # Another stream than that of hidden rows.
+    act = functional.input_activation(0.25, batch)
+    ones = torch.ones_like(x)
+    act.apply_(ones.detach())
+    assert not torch.equal(ones > 0, out < 0)
 
 
 @pytest.mark.parametrize("config", ALL)

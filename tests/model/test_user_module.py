@@ -220,6 +220,26 @@ def test_dropout_follows_seed_step_and_slice() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_batch_normalization_that_cannot_train_says_why() -> None:
+    class Normalized(Small):
+        def __init__(self, in_channels: int, out_channels: int) -> None:
+            super().__init__(in_channels, out_channels)
+            self.norm = nn.BatchNorm1d(out_channels)
+
+        def forward(self, batch: Any, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.linear(x)[: batch.num_seeds])
+
+    model, batch = build(Normalized, form="blocks").train(), tiny_batch(2)
+    inputs = Inputs(x=tiny_rows(batch, 5), aggregated=False)
+    assert model(batch, inputs).shape == (batch.num_seeds, 3)
+    with pytest.raises(ConfigError) as error:
+        model(replace(batch, num_seeds=1), inputs)
+    assert "needs more than one row, and a slice of 1 seeds has one; drop_last=true" in str(
+        error.value
+    )
+    assert "\n" not in str(error.value)
+
+
 def test_the_stream_of_random_numbers_is_pinned() -> None:
     assert [_stream(0, 0, 0), _stream(1, 2, 3)] == [2578394046835338907, 3607181672255608881]
 

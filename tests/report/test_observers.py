@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.report.observers import CsvLogger, Observers, open_observers
-from gnnscale.runtime.telemetry.records import Observer
+from gnnscale.report.observers import CsvLogger, ObserverError, Observers, open_observers
+from gnnscale.runtime.telemetry.records import Observer, StopTraining
 
 
 class Notes(Observer):
@@ -62,6 +62,33 @@ def test_what_fails_is_told_in_one_line(error: BaseException, message: str) -> N
     with pytest.raises(ConfigError):
         everybody.close()
     assert happened == ["a.trained", "a.close", "b.close"]
+
+
+def test_what_fails_is_kept_for_a_program() -> None:
+    raised = KeyError("x")
+    everybody = Observers(Observer(), {"a": Notes([], "a", {"trained": raised})})
+    with pytest.raises(ObserverError) as found:
+        everybody.trained()
+    assert found.value.raised is raised
+    assert not found.value.of_logger
+    assert ObserverError("logger=csv", "trained", raised).of_logger
+
+
+def test_an_observer_ends_training_and_the_others_are_told() -> None:
+    happened: list[str] = []
+    first = Notes(happened, "a", {"trained": StopTraining("for\ntoday"), "close": StopTraining()})
+    everybody = Observers(Observer(), {"a": first, "b": Notes(happened, "b", {})})
+    assert everybody.may_stop
+    assert not everybody.stop_requested
+    everybody.trained()
+    everybody.close()
+    assert everybody.stop_requested
+    assert everybody.stop_reason == r"a: for\ntoday"
+    assert happened == ["a.trained", "b.trained", "a.close", "b.close"]
+
+
+def test_no_epoch_waits_for_loggers(tmp_path: Path) -> None:
+    assert not Observers(Observer(), {"logger=csv": CsvLogger(tmp_path, {})}).may_stop
 
 
 def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:

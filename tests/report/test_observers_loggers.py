@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,8 +64,16 @@ class Calls(ModuleType):
     def __init__(self) -> None:
         super().__init__("mlflow")
         self.calls: list[Any] = []
+        self.active: Any = None  #: the run of the program
+        self.entities = SimpleNamespace(Metric=lambda *given: given, Param=lambda *given: given)
 
-    def set_tracking_uri(self, uri: str) -> None:
+    def active_run(self) -> Any:
+        return self.active
+
+    def MlflowClient(self) -> "Client":
+        return Client(self.calls)
+
+    def set_tracking_uri(self, uri: str | None) -> None:
         self.calls.append(("set_tracking_uri", uri))
 
     def start_run(self, *, run_name: str) -> None:
@@ -84,6 +92,23 @@ class Calls(ModuleType):
 
     def end_run(self, status: str) -> None:
         self.calls.append(("end_run", status))
+
+
+class Client:
+    """MLflow's client, by which runs are logged to that are not the active one."""
+
+    def __init__(self, calls: list[Any]) -> None:
+        self.calls = calls
+
+    def create_run(self, experiment_id: str, *, run_name: str, tags: dict[str, str]) -> Any:
+        self.calls.append(("create_run", experiment_id, run_name, tags))
+        return SimpleNamespace(info=SimpleNamespace(run_id="child"))
+
+    def log_batch(self, run_id: str, *, metrics: Any = (), params: Any = ()) -> None:
+        self.calls.append(("log_batch", run_id, list(metrics), list(params)))
+
+    def set_terminated(self, run_id: str, *, status: str) -> None:
+        self.calls.append(("set_terminated", run_id, status))
 
 
 @pytest.fixture
@@ -136,7 +161,7 @@ def test_nothing_is_written_before_the_run_starts(logger, mlflow, tmp_path) -> N
 def test_mlflow(mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path, known: int) -> None:
     run = tmp_path / "my run"
     follow(MlflowLogger(run, OPTIONS), known=known)
-    place, started, params, *epochs, tested, ended = mlflow.calls
+    place, started, params, *epochs, tested, ended, back = mlflow.calls
     assert place == ("set_tracking_uri", f"file://{tmp_path}/mlruns")
     assert started == ("start_run", "my run")
     assert params[1]["model.hidden"] == "16"
@@ -144,6 +169,23 @@ def test_mlflow(mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path, kn
     assert [(each[2], each[1]["train_loss"]) for each in epochs] == losses
     assert tested == ("log_metrics", {"test_accuracy": 0.7}, measured.result.best_epoch)
     assert ended == ("end_run", "FINISHED")
+    assert back == ("set_tracking_uri", None), "the program's own address is set by itself"
+
+
+def test_an_active_run_of_mlflow_gets_a_child_and_stays(
+    mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path
+) -> None:
+    """A second run of the program would have to end the active one first."""
+    mlflow.active = SimpleNamespace(info=SimpleNamespace(run_id="mine", experiment_id="7"))
+    follow(MlflowLogger(tmp_path / "my run", OPTIONS))
+    made, params, *epochs, tested, ended = mlflow.calls
+    assert made == ("create_run", "7", "my run", {"mlflow.parentRunId": "mine"})
+    assert ("model.hidden", "16") in params[3]
+    values = [{name: (value, step) for name, value, _, step in each[2]} for each in epochs]
+    losses = [(each.train_loss, each.epoch) for each in measured.epochs]
+    assert [each["train_loss"] for each in values] == losses
+    assert [each[0] for each in tested[2]] == ["test_accuracy"]
+    assert ended == ("set_terminated", "child", "FINISHED")
 
 
 def test_names_that_mlflow_does_not_take(mlflow: Calls, measured: Any, tmp_path: Path) -> None:
@@ -206,9 +248,13 @@ def records_of_wandb(folder: Path) -> list[Any]:
 
     Its file has a head of 7 bytes, and records of a checksum, a length, a type and the content.
     """
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    return records_of_wandb_file(file)
+
+
+def records_of_wandb_file(file: Path) -> list[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
-    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     content, at, found = file.read_bytes(), 7, []
     while at < len(content):
         _, size, whole = struct.unpack_from("<IHB", content, at)
@@ -216,6 +262,40 @@ def records_of_wandb(folder: Path) -> list[Any]:
         found.append(Record.FromString(content[at + 7 : at + 7 + size]))
         at += 7 + size
     return found
+
+
+def test_an_active_run_of_wandb_is_logged_to_and_stays_open(
+    follow: Follow, measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent of a sweep has started the run, and looks for the metric there."""
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    settings = wandb.Settings(silent=True, console="off")
+    run = wandb.init(project="mine", config={"lr": 1}, settings=settings)
+    try:
+        beside = wandb.init(project="mine", settings=settings, reinit="create_new")
+        run.log({"before": 1})
+        follow(WandbLogger(tmp_path / "run", OPTIONS))
+        assert wandb.run is run
+        run.log({"after": 2})
+        assert (run.config["lr"], run.config["gnnscale"]["seed"]) == (1, OPTIONS["seed"])
+        beside.log({"open": 1})
+        beside.finish()
+    finally:
+        run.finish()
+        wandb.teardown()
+    found = [records_of_wandb_file(each) for each in tmp_path.glob("wandb/*/*.wandb")]
+    (records,) = (each for each in found if len(epochs_of_wandb(each)) > 1)
+    epochs = epochs_of_wandb(records)
+    names = [next(iter(each.keys() & {"before", "after"}), each.get("epoch")) for each in epochs]
+    assert names == ["before", *(each.epoch for each in measured.epochs), "after"]
+    losses = [each["train_loss"] for each in epochs if "epoch" in each]
+    assert losses == [pytest.approx(each.train_loss) for each in measured.epochs]
+
+
+def epochs_of_wandb(records: list[Any]) -> list[dict[str, Any]]:
+    return [values_of(each.history.item) for each in records if each.HasField("history")]
 
 
 def values_of(items: Any) -> dict[str, Any]:

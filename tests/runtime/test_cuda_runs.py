@@ -41,6 +41,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "sage": ("model=sage", "model.dropout=0.5", "runtime.clip_norm=0.1", "runtime.accumulate=4"),
     "gin": ("model=gin", "model.dropout=0.5", "model.norm=layer", "optimizer=sgd"),
     "gat": ("model=gat", "model.dropout=0.5", "runtime.deterministic=true"),
+    "input dropout": ("model=gcn", "model.input_dropout=0.4"),
     "batch norm": ("model=sage", "model.norm=batch", "optimizer.schedule=plateau"),
     "layer-wise": ("model=gcn", "sampler=layerwise", "sampler.layer_sizes=[30,20]"),
     "all neighbours": ("model=sage", "sampler.fanouts=[-1,4]"),

@@ -159,6 +159,11 @@ def test_every_architecture_learns_what_one_process_does(compare: Any, size: int
     assert not {variant for variant in moved if FIXED in options_of[variant]}
 
 
+def test_input_features_are_dropped_alike(compare: Any) -> None:
+    plans = {name: TWO[name] for name in ("hybrid_rebalanced", "copying_x2")}
+    compare({"sage": ([*planted("sage"), "model.input_dropout=0.4"], plans)}, 2)
+
+
 #: A row for each vertex, which every worker has, and which all update alike.
 LEARNED = ["features=learned", "features.dim=16"]
 LEARNED_ADAM = [*LEARNED, "features.optimizer=adam", "features.lr=0.01"]

@@ -71,6 +71,28 @@ def test_planning_and_training_have_one_order(settings: Settings, graph: Graph) 
     assert seeds_of(orders[0]) == seeds_of(orders[1])
 
 
+@pytest.mark.parametrize("parted", [False, True])
+def test_incomplete_mini_batches_are_dropped(settings, graph, parted) -> None:
+    plan = "device_plan=cpu_x2"
+    parts = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1) if parted else None
+    whole, full = (
+        checked_order(settings(plan, f"drop_last={drops}"), trained(graph), parts)
+        for drops in ("false", "true")
+    )
+    assert (whole.steps_per_epoch, full.steps_per_epoch) == (5, 4)
+    for epoch in (0, 3):
+        assert seeds_of(full, epoch) == seeds_of(whole, epoch)[:4]
+
+
+def test_a_mini_batch_has_to_be_left(settings: Settings, graph: Graph) -> None:
+    with pytest.raises(ConfigError) as error:
+        checked_order(settings("batch_size=301", "drop_last=true"), trained(graph), None)
+    assert str(error.value) == (
+        "drop_last=true: expected a full mini-batch in an epoch, got batch_size=301 for 300 "
+        "training seeds; a smaller batch_size, or drop_last=false"
+    )
+
+
 def test_a_forgetful_order_is_refused_at_once(settings: Settings, graph: Graph) -> None:
     config = replace(settings(), seed_order=Forgetful())
     with pytest.raises(ConfigError, match=r"^seed_order=PartOrder: .* epoch 1"):

@@ -65,6 +65,15 @@ def test_options_become_records(settings: Settings) -> None:
         ("loss=cross_entropy loss.class_weights=[1,a]", "loss.class_weights: a is no number"),
         ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         ("metrics=[mae,mae]", "metrics=[mae, mae]: mae is given twice"),
+        (
+            "model=gcn model.input_dropout=0.5 partitioner=p3 device_plan=cpu_x2",
+            "model.input_dropout=0.5: expected 0 with partitioner=p3, whose devices aggregate",
+        ),
+        (
+            "model=gcn model.input_dropout=0.5 features=preaggregated sampler=full",
+            "model.input_dropout=0.5: expected 0 with features=preaggregated, whose rows are",
+        ),
+        ("model.input_dropout=1", "model.input_dropout=1.0: must be at least 0 and below 1"),
         ("+logger.neptune=true", "logger=neptune: allowed are csv, tensorboard, mlflow, wandb"),
         ("observers=[os.system]", "observers=os.system: must be MODULE:NAME"),
         ("dataset._target_=os.system", "not a class of gnnscale"),

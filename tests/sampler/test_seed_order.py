@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Split
 from gnnscale.sampler import SeedOrder, Shuffled, ShuffledOrder, StepSeeds
-from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
+from gnnscale.sampler.seed_order import CheckedOrder, FullBatches, labelled_vertices
 
 
 def check(order: SeedOrder, vertices: np.ndarray, *, epoch: int, num_devices: int) -> None:
@@ -134,6 +134,30 @@ def test_an_order_that_is_announced_wrongly() -> None:
     with pytest.raises(ConfigError, match="2 steps in epoch 1, not 5"):
         check(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
     check(replace(order, steps=FIXED, movable=False), np.array([1, 2, 3]), epoch=0, num_devices=2)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(100, 14), (98, 14), (6, 0)])
+def test_incomplete_mini_batches_are_dropped(size: int, kept: int) -> None:
+    order = ShuffledOrder(np.arange(size), batch_size=7, seed=3)
+    full = FullBatches(order)
+    assert (full.steps_per_epoch, full.batch_size, full.movable) == (kept, 7, True)
+    found = [np.array(seeds_of(full, epoch)).reshape(-1, 7) for epoch in (0, 1)]
+    for epoch, batches in enumerate(found):
+        whole = [each for each in seeds_of(order, epoch) if len(each) == 7]
+        assert np.array_equal(batches, np.reshape(whole, (-1, 7)))
+    dropped = [set(range(size)) - {*each.flatten().tolist()} for each in found]
+    assert len(dropped[0]) == size - 7 * kept
+    # The mini-batch that is dropped has other seeds in every epoch.
+    assert (dropped[0] != dropped[1]) == (size == 100)
+
+
+def test_an_order_whose_epochs_have_other_numbers_of_full_mini_batches() -> None:
+    order = Listed([step(1, 2), step(3)])
+    full = FullBatches(order)
+    order.steps = [step(1), step(2), step(3)]
+    with pytest.raises(ConfigError, match="expected 1 full mini-batches in every epoch, got 0 in"):
+        list(full.epoch(1))
+    assert list(FullBatches(order, trains=False).epoch(1)) == []
 
 
 def test_an_order_is_refused_before_the_step_that_is_wrong() -> None:

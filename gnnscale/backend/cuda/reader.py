@@ -222,5 +222,6 @@ class GraphReader:
 
 def _rule_on_load(model: TrainableModel) -> Rule | None:
     """Return how the first layer aggregates rows while they are read; None if it does not."""
-    first = model.layer(0) if isinstance(model, GNN) and model.encoder is None else None
+    aggregates = isinstance(model, GNN) and model.aggregates_on_load
+    first = model.layer(0) if aggregates else None
     return first.rule if isinstance(first, LinearAggregationLayer) else None

@@ -71,6 +71,11 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
             "model: an fpga's kernels know ReLU between layers, and no residual or jumping "
             "connections, no SGC and no APPNP"
         )
+    if model.input_dropout > 0:
+        raise ConfigError(
+            f"model.input_dropout={model.input_dropout}: expected 0 on an fpga, whose kernels drop "
+            f"hidden features alone, got {model.input_dropout}; model.dropout drops these"
+        )
     products: list[Product] = []
     last = len(model.layers) - 1
     aggregated = aggregated and model.layer(0).aggregates_on_load

@@ -146,6 +146,11 @@ def _named(
         notes = [peer.weights_note if weighted else "", peer.note(options, edge_width, weighted)]
         if isinstance(model, links.EdgeGNN):
             notes += ["the network over both ends' rows is left out; format=safetensors has it"]
+        if options.drops_inputs:
+            notes.append(
+                f"input dropout, which only training needs: functional.dropout(x, "
+                f"{model.input_dropout}, model.training) before the model"
+            )
         snippet = peer.snippet(options, model.widths, file, edge_width, weighted)
         return weights, snippet, "; ".join(filter(None, notes))
     if isinstance(model, user_module.UserModel):

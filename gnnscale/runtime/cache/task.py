@@ -237,4 +237,6 @@ def _run(config: BatchesConfig) -> dict[str, Any]:
         "sampler": plain(config.sampler),
         **({} if code is None else {"sampler's code": code}),
         "seed_order": plain(config.seed_order),
+        # Plans of releases without the option stay valid.
+        **({"drop_last": True} if config.drop_last else {}),
     }

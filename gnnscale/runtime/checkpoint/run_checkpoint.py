@@ -402,6 +402,8 @@ def check_same_run(
     if _repeats(config) and _repeats(saved.config):
         free = tuple(option for option in free if option not in files.PLAN_OPTIONS)
     for option, new, old in differences(config, saved.config, ignore=free):
+        if old is None and files.ADDED_OPTIONS.get(option) == new:
+            continue
         raise ConfigError(
             f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
         )

@@ -407,11 +407,20 @@ def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tenso
             tensor.dtype,
         )
         if not same:
-            shape = list(found.shape) if isinstance(found, Tensor) else shown(found)
+            found = _described(found, other=tensor) if isinstance(found, Tensor) else shown(found)
             raise ConfigError(
-                f"{file}: not weights of this model ({name} is {shape}, not {list(tensor.shape)})"
+                f"{file}: not weights of this model ({name} is {found}, not "
+                f"{_described(tensor, other=weights[name])})"
             )
     return dict(weights)
+
+
+def _described(tensor: Tensor, *, other: Any) -> str:
+    """Return the shape of ``tensor``, and its type if that is what differs from ``other``."""
+    shape = str(list(tensor.shape))
+    if isinstance(other, Tensor) and other.dtype != tensor.dtype:
+        return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+    return shape
 
 
 def _check_optimizer(

@@ -15,7 +15,12 @@ from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.pipeline.step import Finished, last_of_updates
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.sync.synchronizer import StepControl, StepTotals, combine_statistics
+from gnnscale.runtime.sync.synchronizer import (
+    StepControl,
+    StepTotals,
+    combine_statistics,
+    needs_several_rows,
+)
 
 #: Steps whose outcome the host may not have read yet.
 MAX_LATE = 4
@@ -57,6 +62,7 @@ class OwnedStep:
             steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
+        self._several = needs_several_rows(model)
         self._backend = backend
         self._optimizer = optimizer
         self._group = group
@@ -131,7 +137,8 @@ class OwnedStep:
             assert stage in STAGES
             setattr(batch.stages, stage, seconds)
         for layer, count in outcome.size.rows.items():  # half as long as ``Counter.update``
-            self.rows[layer] += count
+            if count != 1 or layer not in self._several:
+                self.rows[layer] += count
         work = self._work
         counted = None if work is None else work.stage_times(batch.plan, outcome.size)
         if self._group.size == 1:

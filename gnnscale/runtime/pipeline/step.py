@@ -18,7 +18,7 @@ from gnnscale.model import TrainableModel
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
-from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
+from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer, needs_several_rows
 
 #: A slice whose step is done, and what all workers know of the step.
 Finished: TypeAlias = tuple[BatchSlice, StepTotals]
@@ -27,7 +27,7 @@ Finished: TypeAlias = tuple[BatchSlice, StepTotals]
 class Step(Protocol):
     """What a run and a rehearsal do with a slice after the stages that run ahead."""
 
-    #: Rows that each layer wrote since statistics were combined.
+    #: Rows that each layer wrote since statistics were combined, and that these count.
     rows: Counter[int]
 
     def propagate(self, batch: BatchSlice) -> None:
@@ -153,6 +153,7 @@ class TrainStep:
             steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
+        self._several = needs_several_rows(model)
         self._backend = backend
         self._synchronizer = synchronizer
         self._optimizer = optimizer
@@ -230,7 +231,9 @@ class TrainStep:
         with running("propagate"):
             batch.outcome = self._backend.finish(batch.device_batch)
         batch.stages.propagate += time.perf_counter() - start
-        self.rows.update(batch.outcome.size.rows)
+        for layer, count in batch.outcome.size.rows.items():
+            if count != 1 or layer not in self._several:
+                self.rows[layer] += count
         for stage, seconds in batch.outcome.seconds.items():
             assert stage in STAGES
             setattr(batch.stages, stage, seconds)

@@ -22,7 +22,8 @@ from gnnscale.runtime.pipeline.owned_step import max_late
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.runtime.pipeline.stages import Stages, build_pipeline, runs_ahead
 from gnnscale.runtime.pipeline.step import Step
-from gnnscale.sampler import SeedOrder, StepSeeds
+from gnnscale.sampler import SeedOrder
+from gnnscale.sampler.seed_order import FullBatches
 
 #: Steps that do not count: memory is touched for the first time, and stages fill.
 _WARM_UP = 3
@@ -82,7 +83,7 @@ def profile_plan(
     backend.set_threads(share.threads)
     lead_steps = 1 + _DEPTH * runs_ahead(plan) + max_late(plan)
     schedule = Schedule(
-        _FullSteps(order),
+        FullBatches(order, trains=False),
         plan,
         rank=rank,
         epochs=_WARM_UP + _MAX_STEPS + _DEPTH + 1,
@@ -157,19 +158,6 @@ class _Measured:
             step_s=float(np.median(times)),
             num_steps=len(counted),
         )
-
-
-class _FullSteps:
-    """The full mini-batches of an order; predictions are for these."""
-
-    def __init__(self, order: SeedOrder) -> None:
-        self._order = order
-        self.batch_size = order.batch_size
-        self.movable = order.movable
-        self.steps_per_epoch = sum(1 for _ in self.epoch(0))
-
-    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        return (each for each in self._order.epoch(epoch) if len(each.seeds) == self.batch_size)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ as ``FILE.py:NAME`` or ``MODULE:NAME`` the worker loads by that name again.
 """
 
 import io
+import multiprocessing
 import pickle
 from collections.abc import Mapping
 from multiprocessing import spawn
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, kept_defaults, shown
 from gnnscale.options.user_code import load_named, name_for_workers
 
 _importing = False
@@ -22,7 +23,10 @@ _importing = False
 
 def program_of_this_process() -> dict[str, Any]:
     """Return what leads a worker to this process's program; nothing in an interactive session."""
+    unset = multiprocessing.get_start_method(allow_none=True) is None
     known = spawn.get_preparation_data("worker")
+    if unset:  # it has been set to the default, so that the program could not choose any more
+        multiprocessing.set_start_method(None, force=True)
     path = known.get("init_main_from_path")
     if "init_main_from_name" not in known and (path is None or not Path(path).is_file()):
         return {}
@@ -54,7 +58,9 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
     """
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
-    return unpickler.load()
+    # What the program sets when it is imported is for its own computing.
+    with kept_defaults():
+        return unpickler.load()
 
 
 def refuse_while_imported() -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 
@@ -70,7 +71,8 @@ def begin(descriptor: int) -> None:
         environment, task = connection.recv_bytes(), connection.recv_bytes()
     except (EOFError, OSError):
         return
-    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    replies: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_end_with_parent, args=(connection, replies), daemon=True).start()
     found: Environment = pickle.loads(environment)
     found.take_over()
 
@@ -83,13 +85,14 @@ def begin(descriptor: int) -> None:
     # that does not come to its end when it is imported.
     except BaseException as error:
         os._exit(report_error(error, Messages(connection)))
-    work(wanted, connection)
+    work(wanted, connection, replies)
 
 
-def _end_with_parent(connection: Connection) -> None:
-    """Wait for the other end to close, which it does however its process ends."""
+def _end_with_parent(connection: Connection, replies: SimpleQueue[bytes]) -> None:
+    """Take what the other end sends until it closes, which it does however its process ends."""
     try:
-        connection.recv()
+        while True:
+            replies.put(connection.recv_bytes())
     except (EOFError, OSError):
         os._exit(1)
 

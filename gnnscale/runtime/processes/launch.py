@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from gnnscale.core import ConfigError, KillCounts, address_space_reason
+from gnnscale.core import ConfigError, KillCounts, address_space_reason, standard_arithmetic
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.cache import sizing
@@ -23,15 +23,17 @@ from gnnscale.runtime.planning.left_out import without
 from gnnscale.runtime.processes import by_name, fork_server
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import (
+    CONTINUE,
     LOST_PAGE,
     OUT_OF_MEMORY,
+    STOP,
     Failure,
     WorkerTask,
     WorkerWatch,
     lost_page,
 )
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.records import LeftOut, Observer, TrainResult
+from gnnscale.runtime.telemetry.records import LeftOut, Observer, RunObserver, TrainResult
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +136,9 @@ def _launch(
     server = start_server()
     if not server.num_started:
         log.info("starting workers")
-    artefacts = make_artefacts(config)
-    memory, shared = share_graph(config, artefacts)
+    with standard_arithmetic():
+        artefacts = make_artefacts(config)
+        memory, shared = share_graph(config, artefacts)
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
     names = [device.label for device in devices]
@@ -151,6 +154,7 @@ def _launch(
         kinds=custom_kinds(),
         backend=process_group_backend(devices),
         rehearses_memory=rehearses_memory,
+        may_stop=isinstance(observer, RunObserver) and observer.may_stop,
     )
     environment = pickle.dumps(fork_server.Environment.of_this_process())
     try:
@@ -218,6 +222,11 @@ def _hear(worker: _Worker, message: tuple[str, Any], observer: Observer) -> Outc
             observer.stepped(record)
     else:
         getattr(observer, event)(*content)
+        if event == "finished_epoch" and isinstance(observer, RunObserver) and observer.may_stop:
+            # A process that is gone already is detected later.
+            with suppress(OSError):
+                answer = STOP if observer.stop_requested else CONTINUE
+                worker.process.connection.send_bytes(answer)
     return None
 
 

@@ -106,6 +106,8 @@ def _kill(pulse: Pulse | None) -> None:
 
 #: Exit status of a worker that has no memory left for a message.
 OUT_OF_MEMORY = errno.ENOMEM
+#: What the launching process answers to a finished epoch: whether training ends with it.
+STOP, CONTINUE = b"stop", b"continue"
 
 
 #: Exit status of a worker that has read a mapped file of which the system has no page any more.
@@ -153,6 +155,8 @@ class WorkerTask:
     kinds: tuple[DeviceKind, ...]
     #: whether a few steps show how much memory they take, and nothing is trained
     rehearses_memory: bool = False
+    #: whether an observer may end training, so that each epoch waits for its answer
+    may_stop: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,13 @@ from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any
 
-from gnnscale.core import ConfigError, GraphError, StructArray, address_space_reason
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    StructArray,
+    address_space_reason,
+    standard_arithmetic,
+)
 from gnnscale.core.errors import is_out_of_memory
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.cache.sizing import MemoryLeft
@@ -19,6 +25,7 @@ from gnnscale.runtime.opening import fix_instruction_set
 from gnnscale.runtime.planning.left_out import ProcessorsLeftOut
 from gnnscale.runtime.processes.watching import (
     OUT_OF_MEMORY,
+    STOP,
     Failure,
     WorkerTask,
     beating_into,
@@ -28,7 +35,7 @@ from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import (
     EpochRecord,
     LeftOut,
-    Observer,
+    RunObserver,
     StepRecord,
     TrainResult,
 )
@@ -53,11 +60,16 @@ class Messages:
             self._connection.send_bytes(message)
 
 
-class _Forwarder(Observer):
-    """An observer that sends every event to the launching process."""
+class _Forwarder(RunObserver):
+    """An observer that sends every event to the launching process.
 
-    def __init__(self, messages: Messages) -> None:
+    If an observer there may end training, that process answers each epoch.
+    """
+
+    def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
         self._messages = messages
+        self._replies = replies
+        self.may_stop = may_stop
         self._steps: list[StepRecord] = []
         self._sent = 0.0
 
@@ -78,6 +90,8 @@ class _Forwarder(Observer):
 
     def finished_epoch(self, record: EpochRecord) -> None:
         self._send("finished_epoch", record)
+        if self.may_stop:
+            self.stop_requested = self._replies.get() == STOP
 
     def _flush(self) -> None:
         if self._steps:
@@ -100,11 +114,12 @@ class _LogForwarder(logging.Handler):
         self._messages.send("log", (record.name, record.levelno, record.getMessage()))
 
 
-def work(task: WorkerTask, connection: Connection) -> None:
+def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) -> None:
     """Train one device's part and report through ``connection``; the process ends with this.
 
     Messages are pairs of an event's name and its content: the methods of an observer (from the
     worker of rank 0), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
+    ``replies`` has what comes back: of each finished epoch, whether training ends.
     """
     _end_without_memory()
     messages = Messages(connection)
@@ -118,8 +133,8 @@ def work(task: WorkerTask, connection: Connection) -> None:
         # By this name others find the worker.
         current_process().name = task.config.device_plan.parsed()[task.rank].label
         leave_lost_page(task.pulses, task.rank)
-        with beating_into(task.pulses, task.rank):
-            result = _train(task, messages)
+        with beating_into(task.pulses, task.rank), standard_arithmetic():
+            result = _train(task, messages, replies)
             messages.send("done", result)
         status = 0
     except BaseException as error:
@@ -128,7 +143,9 @@ def work(task: WorkerTask, connection: Connection) -> None:
     os._exit(status)
 
 
-def _train(task: WorkerTask, messages: Messages) -> TrainResult | LeftOut | MemoryLeft | None:
+def _train(
+    task: WorkerTask, messages: Messages, replies: SimpleQueue[bytes]
+) -> TrainResult | LeftOut | MemoryLeft | None:
     """Train with the others, or rehearse; return what came of it at rank 0."""
     with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
         parts: dict[str, Any] = {"options": task.options, "artefacts": task.artefacts}
@@ -136,7 +153,7 @@ def _train(task: WorkerTask, messages: Messages) -> TrainResult | LeftOut | Memo
         if task.rehearses_memory:
             result = rehearse_memory(task.config, task.directory, group=group, **parts)
         else:
-            observer = _Forwarder(messages)
+            observer = _Forwarder(messages, replies, may_stop=task.may_stop)
             try:
                 result = train(
                     task.config, task.directory, observer, group=group, may_leave_out=True, **parts

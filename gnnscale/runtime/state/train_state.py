@@ -63,6 +63,8 @@ class TrainState:
     device: WorkerDevice  #: this worker's device
     checkpoint: RunCheckpoint  #: where the run is saved
     progress: Progress  #: how far it has come
+    may_stop: bool = False  #: whether an observer may end training, on every rank alike
+    stopped: bool = False  #: whether one has
     layout: records.RunLayout = field(init=False)  #: what its devices do and keep
     schedule: WorkerSchedule = field(init=False)  #: what is trained when
 
@@ -99,8 +101,9 @@ class TrainState:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or patience has run out."""
-        return self.progress.epoch >= self.config.epochs or self.out_of_patience
+        """Whether all epochs are done, patience has run out, or an observer has ended training."""
+        done = self.progress.epoch >= self.config.epochs
+        return done or self.out_of_patience or self.stopped
 
     @property
     def out_of_patience(self) -> bool:
@@ -109,6 +112,11 @@ class TrainState:
         return (
             patience is not None and records.waited(self.progress.metrics, self.metric) >= patience
         )
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether any epoch may turn out to be the last, on every rank alike."""
+        return self.may_stop or self.follows_metrics
 
     @property
     def follows_metrics(self) -> bool:
@@ -158,7 +166,8 @@ class TrainState:
             graph=_figures_of(self.data.task),
             test_metrics=test_metrics or {},
             test_classes=test_classes,
-            stopped_early=self.out_of_patience and progress.epoch < self.config.epochs,
+            stopped_early=(self.out_of_patience or self.stopped)
+            and progress.epoch < self.config.epochs,
             steps_per_epoch=progress.steps_per_epoch,
             steps_done=progress.steps_done,
         )

@@ -32,7 +32,8 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
 
     Args:
         model: layers in ``layers``, normalisations after them in ``norms``, as in ``GNN``.
-        rows: of each layer, rows that it wrote on this device since the last time; 0 if missing.
+        rows: of each layer, rows that it wrote on this device since the last time and that its
+            statistics count; 0 if missing.
 
     Returns:
         Whether there was anything to combine.
@@ -59,6 +60,15 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
             spread = (seconds / count - combined.square()).clamp(min=0)
             variance.copy_(spread.view_as(variance))
     return True
+
+
+def needs_several_rows(model: nn.Module) -> frozenset[int]:
+    """Return the layers of which a slice with one row leaves the running statistics as they are.
+
+    Such rows are not counted in ``combine_statistics``. See ``GNN.normalise``.
+    """
+    norms = getattr(model, "norms", ())
+    return frozenset(index for index, norm in enumerate(norms) if isinstance(norm, _BatchNorm))
 
 
 def _moments(mean: Tensor, variance: Tensor | None) -> list[Tensor]:

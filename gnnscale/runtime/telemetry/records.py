@@ -248,7 +248,8 @@ class TrainResult:
         test_metrics: all of ``measures`` under the weights of ``best_epoch``, by name; empty if the
             run did not get there.
         test_classes: how these decide, class by class; None without classes.
-        stopped_early: whether patience ran out before the last epoch.
+        stopped_early: whether patience ran out, or an observer ended training, before the last
+            epoch.
         steps_per_epoch: steps of an epoch; None before a run has begun.
         steps_done: over all epochs, those before a resumption included.
     """
@@ -348,11 +349,22 @@ def _best(metrics: Sequence[float | None], metric: str) -> int | None:
     return None if best is None else best[0]
 
 
+class StopTraining(Exception):  # noqa: N818
+    """Raised by an observer: training ends after the epoch in progress, as after the last epoch.
+
+    That epoch is validated and saved, the best weights are tested, and the observers get
+    ``finished``. Raised in ``finished_epoch``, it ends training after the epoch of the
+    record. ``StopTraining("REASON")`` is logged with its reason.
+    """
+
+
 class Observer:
     """Receives the events of a run, in this order, and must not change them.
 
     These methods do nothing: a custom class has this one as its base, and the methods that it
-    needs. It lives in the process that started the run, and is called from one thread.
+    needs. It lives in the process that started the run, and is called from one thread. It ends
+    training by raising ``StopTraining``; any other exception ends the run at once, and
+    ``gnnscale.train`` raises it.
     """
 
     def started(self, run: TrainResult) -> None:
@@ -375,3 +387,15 @@ class Observer:
 
     def close(self) -> None:
         """Nothing follows, whatever the end: it comes last, and also if the run failed."""
+
+
+class RunObserver(Observer):
+    """All observers of a run together.
+
+    Attributes:
+        may_stop: whether one of them may end training, so that each epoch waits for them.
+        stop_requested: whether one of them has asked to end training.
+    """
+
+    may_stop: bool = False
+    stop_requested: bool = False

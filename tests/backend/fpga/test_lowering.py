@@ -92,6 +92,7 @@ def test_stages_by_hand(config: ModelConfig, gathered: Any, aggregated: Any) -> 
         (GATv2(), "model: GATv2Layer does not run on an fpga"),
         (GAT(hidden=8), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN and custom"),
         (GCN(norm="batch"), "model.norm: must be none on an fpga"),
+        (GCN(input_dropout=0.5), "model.input_dropout=0.5: expected 0 on an fpga, whose kernels"),
         (Custom(functions=own_layers.MaxPooling), "MaxPooling: an fpga computes layers whose up"),
         (Custom(functions=own_layers.PairSum), "PairSum: an fpga scatters along edges what the"),
         (Custom(functions=own_layers.Attention, hidden=9), "Attention: an fpga "),

@@ -10,6 +10,7 @@ from epochs import epoch
 from one_line import one_line
 from small_plans import plan_of, share
 
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph, Origin
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
@@ -312,6 +313,29 @@ def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
     with one_line("the graph's content is another, but "):
         other.resume()
     assert other.has(before)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("drop_last", False, None),
+        ("drop_last", True, "resume: drop_last is True, but .* was written with None"),
+        ("model", {"input_dropout": 0.0}, None),
+        ("model", {"input_dropout": 0.5}, "resume: model.input_dropout is 0.5, but "),
+    ],
+)
+def test_options_that_a_release_had_not_are_what_it_did(
+    new_run: Any, monkeypatch: pytest.MonkeyPatch, option: str, value: Any, message: str | None
+) -> None:
+    before = OPTIONS | ({"model": {}} if option == "model" else {})
+    monkeypatch.setitem(globals(), "OPTIONS", before)
+    new_run().save(epochs(0.5))
+    monkeypatch.setitem(globals(), "OPTIONS", before | {option: value})
+    if message is None:
+        assert new_run().resume() is not None
+    else:
+        with pytest.raises(ConfigError, match=message):
+            new_run().resume()
 
 
 def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:

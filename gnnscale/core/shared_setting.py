@@ -1,0 +1,31 @@
+"""State of the process that several threads set at the same time."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class SharedSetting:
+    """A state that the first of several ``with`` blocks sets, and the last one restores."""
+
+    def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
+        """Share what ``begin`` sets; it returns what restores the state before."""
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._num_blocks = 0
+        self._restore: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the state in a ``with`` block."""
+        with self._lock:
+            if not self._num_blocks:
+                self._restore = self._begin()
+            self._num_blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_blocks -= 1
+                if not self._num_blocks:
+                    self._restore()

@@ -1,0 +1,100 @@
+"""The state of torch and NumPy that a program sets, and that no result may depend on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gnnscale.core.shared_setting import SharedSetting
+
+
+def _set_default_type(dtype: Any) -> None:
+    import torch
+
+    if torch.get_default_dtype() != dtype:
+        torch.set_default_dtype(dtype)
+
+
+def _begin_float32() -> Callable[[], None]:
+    """Make float32 torch's default type, which belongs to the process."""
+    import torch
+
+    before = torch.get_default_dtype()
+    _set_default_type(torch.float32)
+    return lambda: _set_default_type(before)
+
+
+_FLOAT32 = SharedSetting(_begin_float32)
+#: Devices on which models compute; each has its own switch of automatic mixed precision.
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+#: NumPy's handling of floating-point errors in a fresh process.
+_NUMPY_ERRORS: dict[str, Any] = {
+    "divide": "warn",
+    "over": "warn",
+    "under": "ignore",
+    "invalid": "warn",
+}
+
+
+@contextmanager
+def standard_numpy_errors() -> Iterator[None]:
+    """Let NumPy handle floating-point errors in a ``with`` block as a fresh process does."""
+    import numpy as np
+
+    with np.errstate(**_NUMPY_ERRORS):
+        yield
+
+
+@contextmanager
+def standard_arithmetic() -> Iterator[None]:
+    """Compute in a ``with`` block, or a decorated function, as a fresh process does.
+
+    In the block torch's default type is float32 and its default device the processor; gradients are
+    recorded, and neither inference mode nor automatic mixed precision is on; NumPy warns of
+    floating-point errors. The state before is restored at the end. All of it belongs to the calling
+    thread, except the default type: until the block ends, other threads see float32.
+    """
+    torch: Any = sys.modules.get("torch")
+    with ExitStack() as block:
+        block.enter_context(standard_numpy_errors())
+        if torch is None:  # it has no state yet
+            yield
+            return
+        block.enter_context(_FLOAT32.held())
+        if torch.is_inference_mode_enabled():
+            block.enter_context(torch.inference_mode(False))
+        if not torch.is_grad_enabled():
+            block.enter_context(torch.enable_grad())
+        for device in _AUTOCAST_DEVICES:
+            if torch.is_autocast_enabled(device):
+                block.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            block.enter_context(torch.device("cpu"))
+        yield
+
+
+@contextmanager
+def kept_defaults() -> Iterator[None]:
+    """Restore what a module that is imported in a ``with`` block changes for the whole process.
+
+    That is torch's default type and device, whether it records gradients, and NumPy's handling of
+    floating-point errors.
+    """
+    import numpy as np
+
+    torch: Any = sys.modules.get("torch")
+    dtype = "float32" if torch is None else torch.get_default_dtype()
+    device = "cpu" if torch is None else str(torch.get_default_device())
+    records = torch is None or torch.is_grad_enabled()
+    errors = np.geterr()
+    try:
+        yield
+    finally:
+        np.seterr(**errors)
+        if (torch := sys.modules.get("torch")) is not None:
+            _set_default_type(torch.float32 if dtype == "float32" else dtype)
+            torch.set_grad_enabled(records)
+            if str(torch.get_default_device()) != device:
+                torch.set_default_device(None if device == "cpu" else device)
