@@ -122,7 +122,7 @@ def find_uncached(config: TrainConfig, plan: CachePlan | None) -> Uncached | Non
         return plan.uncached
     if not config.asks_for_caches:
         return None
-    reason = "no device of device_plan has memory of its own that a link connects"
+    reason = "no device of device_plan has memory that a link connects"
     return Uncached(num_devices=0, of_devices=0, reason=reason)
 
 

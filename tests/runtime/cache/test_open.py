@@ -140,7 +140,7 @@ def test_a_run_says_why_nothing_is_cached(settings: Callable[..., Any]) -> None:
     found = find_uncached(processor, None)
     assert found is not None
     assert found.line == (
-        "nothing is cached: no device of device_plan has memory of its own that a link connects"
+        "nothing is cached: no device of device_plan has memory that a link connects"
     )
     assert find_uncached(settings("device_plan=cpu"), None) is None
     aggregated = find_uncached(processor, plan(cache(host_aggregates=True)))
