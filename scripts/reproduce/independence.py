@@ -154,8 +154,8 @@ def _of_cells() -> str:
         f"HyScale-GNN's Table VI, cells 9 and 10, unrounded: {exact}. That is closer than the "
         "published cells are rounded (0.30 and 0.14 %), and than any assumption is known: cards "
         "at 86.2 % of their peak, which 16 % more cycles give, in place of the rounded 85 %, move "
-        f"the cells to {other}, and other rows of the last table by 14 to 135 %. The agreement is "
-        "a coincidence and no evidence for the model."
+        f"the cells to {other}, and several other rows of the last table by 14 to 135 %. The "
+        "agreement is a coincidence and no evidence for the model."
     )
 
 
