@@ -146,7 +146,7 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     ``speed_up`` is the ``epoch_time_s`` of the first job that does the same work over this one's:
     the two differ in how they are executed alone. It is None if no other job does that work, if
     either has no such time, and if the two are executed the same: their options differ in caches,
-    and neither caches anything. ``figures`` is the kind of a job's figures, None if it has none.
+    and neither caches anything. ``figures`` is the kind of a job's figures, None without figures.
     ``edge_cut_fraction`` and ``replication_factor`` are those of its partition, and ``step_mb`` is
     what a step reads in host memory, and moves over links and from other devices, in MB. The hit
     rates are those of all its devices together, and ``link_mb`` is what a step moves over links.

@@ -43,7 +43,7 @@ class Count:
     table: str
     figures: int  #: with a published and a predicted value
     independent: int
-    rest: str  #: what the other figures follow from; empty if there are none
+    rest: str  #: what the other figures follow from; empty without such figures
 
 
 def counts(tables: Sequence[Table]) -> list[Count]:

@@ -174,9 +174,9 @@ def test_what_is_not_known_is_said() -> None:
     ],
 )
 def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> None:
-    said = "\n".join(sentences(PREDICTED | {"source": source, "rehearsed": None}))
-    assert f"rehearsed: no, the plan was predicted from {rates}" in said
-    assert ("calibrated rates" in said) == (source == "this machine")
+    text = "\n".join(sentences(PREDICTED | {"source": source, "rehearsed": None}))
+    assert f"rehearsed: no, the plan was predicted from {rates}" in text
+    assert ("calibrated rates" in text) == (source == "this machine")
 
 
 def test_rates_of_no_calibration_have_the_names_of_their_platforms() -> None:
