@@ -1,10 +1,11 @@
-"""Measures everything that gnnscale does on a GPU, with its peers, in one run under nine minutes.
+"""Measure everything that gnnscale does on a GPU, with the installed peers.
 
     python scripts/bench_cuda.py [SECTION ...] [--out FILE] [--docs]
 
 Sections are check, gather, sample, epoch, step, beside and profile; without one all of them run.
 `check` compares every kernel with the host's code first, and what follows is measured beside the
-card's own ceilings. `--docs` writes the table of targets into docs/gpu.md, with the card's name.
+card's own ceilings. `--docs` writes docs/gpu.json, and the table of targets in docs/gpu.md. A
+section that fails ends the run: the figures of docs/gpu.json are of a process for each section.
 `--on-host` runs the same in tiny sizes with the host in the GPU's place: its figures say nothing of
 a GPU.
 """

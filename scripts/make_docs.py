@@ -7,7 +7,8 @@
 from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. The tables of
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 ``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``, and
-``texts.json`` the options whose values are texts, which are taken as they are typed.
+``texts.json`` the options whose values are texts, which are taken as they are typed. What cards hold
+in ``gpu.md`` follows from the sizes of published graphs and the planner's accounting.
 """
 
 import ast
@@ -17,7 +18,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -31,9 +32,14 @@ else:
     import tomli as tomllib  # pytest brings it
 
 from gnnscale.generator import GenerateConfig
+from gnnscale.model import GraphSAGE
 from gnnscale.options.found import declared
+from gnnscale.plan.cuda import Cuda
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
+from gnnscale.plan.graphs import PUBLISHED
+from gnnscale.plan.perf.work import batch_bytes
 from gnnscale.plan.simulator import SimulateConfig
+from gnnscale.plan.simulator.task import published_workload
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig
 from gnnscale.report.export.weights import ExportConfig
@@ -368,11 +374,82 @@ def architecture() -> str:
     page = (ROOT / "docs" / "architecture.md").read_text()
     for name, rows in (("packages", packages()), ("rooms", rooms())):
         begin = f"<!-- {name}: made by scripts/make_docs.py from their docstrings -->\n"
-        end = f"<!-- end of {name} -->\n"
-        before, rest = page.split(begin)
-        _, after = rest.split(end)
-        page = f"{before}{begin}{table(('package', 'what'), rows)}{end}{after}"
+        page = _with_table(page, name, begin, table(("package", "what"), rows))
     return page
+
+
+def _with_table(page: str, name: str, begin: str, content: str) -> str:
+    """Return ``page`` with ``content`` between ``begin`` and the end of ``name``."""
+    end = f"<!-- end of {name} -->\n"
+    before, rest = page.split(begin)
+    return f"{before}{begin}{content}{end}{rest.split(end)[1]}"
+
+
+#: Free memory of cards, in GB, as examples.
+_CARDS = (24, 48, 80)
+#: Published graphs of the examples: words, name, and how often an edge of the record is stored.
+_EXAMPLES = (
+    ("ogbn-products", "products", 1),
+    ("ogbn-papers100M", "papers100m", 1),
+    ("the same with reverse edges", "papers100m", 2),
+)
+
+
+def gpus() -> str:
+    """Return the page of GPUs, with what cards of some sizes hold."""
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    heads = ("graph", "lists", "rows", *(f"{size} GB" for size in _CARDS))
+    cards = table(heads, [*card_rows()])
+    heads = ("graph", "fan-outs", *(f"{seeds:,} seeds" for seeds in _SEEDS))
+    batches = table(heads, [*batch_rows()])
+    for name, content in (("cards", cards), ("batches", batches)):
+        begin = f"<!-- memory of {name}: made by scripts/make_docs.py -->\n\n"
+        page = _with_table(page, f"memory of {name}", begin, f"{content}\n")
+    return page
+
+
+def card_rows() -> Iterator[tuple[str, ...]]:
+    """Yield lists and rows of each graph, and what the memory of each card has of them."""
+    for words, name, copies in _EXAMPLES:
+        graph = PUBLISHED[name]
+        topology = 8 * (graph.num_vertices + 1) + 4 * copies * graph.num_edges
+        for dtype, num_bytes in (("float32", 4), ("float16", 2)):
+            features = num_bytes * graph.num_vertices * graph.num_features
+            places = (_placed(topology, features, size * 10**9) for size in _CARDS)
+            yield words, f"{_gb(topology)} GB", f"{dtype}, {_gb(features)} GB", *places
+
+
+def _placed(topology: int, features: int, budget: int) -> str:
+    """Return what a card with ``budget`` bytes free holds by default, in words."""
+    lists, rows = Cuda(memory_bytes=budget).keeps(
+        topology=topology, features=features, kept=0, budget=budget
+    )
+    found = "lists and rows" if rows else "lists" if lists else "neither"
+    left = budget - topology - features
+    if rows or left <= 0:
+        return found
+    return f"{found}; rows fit, {_gb(left)} GB left"
+
+
+#: Seeds and fan-outs of the mini-batches of the examples.
+_SEEDS = (1024, 8192)
+_FANOUTS = ((25, 10), (15, 10, 5))
+
+
+def batch_rows() -> Iterator[tuple[str, ...]]:
+    """Yield what a mini-batch of GraphSAGE takes of a device's memory, by graph and fan-outs."""
+    for words, name, _ in _EXAMPLES[:2]:
+        for fanouts in _FANOUTS:
+            model = GraphSAGE(hidden=256, num_layers=len(fanouts))
+            graph = PUBLISHED[name]
+            work = published_workload(graph, model, fanouts, batch_size=max(_SEEDS))
+            work = replace(work, host_aggregates=False)
+            sizes = (batch_bytes(work, graph.size(fanouts, seeds)) for seeds in _SEEDS)
+            yield words, str(list(fanouts)), *(f"{_gb(size)} GB" for size in sizes)
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.2f}"
 
 
 def packages() -> list[tuple[str, str]]:
@@ -488,6 +565,7 @@ def texts() -> str:
 PAGES = {"docs/configuration.md": configuration, "docs/benchmarks.md": benchmarks}
 PAGES |= {"docs/architecture.md": architecture, "gnnscale/cli/meanings.json": meanings}
 PAGES["gnnscale/cli/texts.json"] = texts
+PAGES |= {"docs/gpu.md": gpus}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -149,7 +149,8 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
         if row["kind"] == "measured":
             peer = (row["peer"] or {}).get("name", "").split(" ")[0]
             measured.append((row["what"], row["ratio"], peer, row["command"]))
-    assert len(rows) == 3
+    assert len(rows) == 4
+    assert any("H100" in what for what, *_ in rows)
     for what, ratio, peer, command in rows:
         assert (what, float(ratio), peer, command) in measured, what
 
@@ -353,6 +354,41 @@ def _compose(command: str, words: list[str]) -> None:
     if command == "predict":
         tasks.take_graph(node)
     typed(node, make_docs.COMMANDS[command])
+
+
+def test_no_page_denies_that_a_gpu_was_used() -> None:
+    """A card was used: pages, docstrings and options name what has not run on one."""
+    denied = re.compile(
+        r"(no gpu (?:and no fpga )?(?:was|has been) (?:ever )?(?:used|measured)|never run on a gpu"
+        r"|not been tried on a card|run on a card yet|written for a gpu and untested"
+        r"|no figure here is one of a gpu)",
+        re.I,
+    )
+    texts = [path for path in CODE if path.suffix in (".py", ".yaml", ".md", ".json")]
+    for file in (*CURRENT, ROOT / "cuda" / "README.md", *texts):
+        if file != Path(__file__):
+            assert not denied.search(" ".join(file.read_text().split())), file
+
+
+def test_every_figure_of_a_card_in_the_benchmarks_is_that_of_its_file() -> None:
+    """Rows of the H100 repeat figures of ``gpu.json``, rounded."""
+    found = json.loads((ROOT / "docs" / "gpu.json").read_text())
+    values = {name: each["value"] for name, each in found["values"].items()}
+    sections = json.loads((ROOT / "docs" / "benchmarks.json").read_text())["sections"]
+    rows = [row for each in sections for row in each["rows"] if row["machine"] == "h100"]
+    shown = {(row["what"].split(",")[0], row["command"].split()[-1]): row for row in rows}
+    assert {row["date"] for row in rows} == {found["date"]}
+    for (what, section), name, scale in (
+        (("GraphSAGE training epoch on an NVIDIA H100", "epoch"), "epoch.seconds", 1),
+        (("energy of an epoch", "step"), "step.joules", 1),
+        (("an epoch of GAT", "step"), "step.gat_epoch", 1),
+        (("features at the host", "step"), "cache.epoch", 1),
+        (("sampling and relabelling queued by the host", "sample"), "sample.edges_per_s", 1e-6),
+        (("rows of 400 bytes gathered over the link", "gather"), "gather.link", 1e-9),
+        (("exact inference of 2.4 M vertices", "beside"), "inference.card", 1),
+    ):
+        assert shown[what, section]["ours"] == pytest.approx(values[name] * scale, rel=6e-3), what
+    assert rows[0]["ratio"] == pytest.approx(values["epoch.of_pyg"], rel=6e-3)
 
 
 def test_every_benchmark_says_what_it_is() -> None:

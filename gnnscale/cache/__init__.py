@@ -7,6 +7,7 @@ from gnnscale.cache.cache_plan import (
     CurvePoint,
     DeviceCache,
     LookAhead,
+    Uncached,
 )
 from gnnscale.cache.draws import Draw, Draws
 from gnnscale.cache.legion.legion import Legion

@@ -113,6 +113,36 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Uncached:
+    """Devices that cache nothing, although a cache planner or a cache plan is set."""
+
+    num_devices: int
+    of_devices: int  #: devices of the plan that could have a cache; 0 if none has memory for one
+    reason: str  #: one clause, such as "the host aggregates their first layer"
+
+    @property
+    def line(self) -> str:
+        """Return what a run says of the devices, in one line."""
+        if not self.of_devices:
+            return f"nothing is cached: {self.reason}"
+        return f"{self.num_devices} of {self.of_devices} devices cache nothing: {self.reason}"
+
+
+def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
+    """Return why the host aggregates for the devices of ``caches``, with bytes if known."""
+    reason = "the host aggregates the first layer for them"
+    priced = [cache.batch_bytes for cache in caches if cache.batch_bytes is not None]
+    if priced:
+        aggregated = sum(each.aggregated for each in priced) // len(priced)
+        cached = sum(each.cached for each in priced) // len(priced)
+        reason += (
+            f", since a mini-batch then moves {aggregated:,} bytes over the link, and {cached:,} "
+            "with a cache of this size"
+        )
+    return f"{reason}; host_aggregates: false of a device keeps its cache"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CachePlan:
     """What every device with a link keeps in its own memory."""
 
@@ -174,6 +204,18 @@ class CachePlan:
             exact=self.exact,
             first_epochs=self.first_epochs,
         )
+
+    @property
+    def uncached(self) -> Uncached | None:
+        """The devices that cache nothing, and why; None if every device keeps something."""
+        aggregated = [cache for cache in self.devices if cache.host_aggregates]
+        empty = [each for each in self.devices if each.host_aggregates or not each.num_bytes]
+        if not empty:
+            return None
+        reason = "no feature row and no adjacency list fits into their caches"
+        if aggregated:
+            reason = _aggregation_reason(aggregated)
+        return Uncached(num_devices=len(empty), of_devices=len(self.devices), reason=reason)
 
     @property
     def first_epochs(self) -> int | None:

@@ -28,6 +28,9 @@ from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Efficien
 log = logging.getLogger(__name__)
 
 _MEASURE = "run gnnscale doctor calibrate=true"
+#: Names of platforms whose rates come from no calibration: default ones of a host, and those of a
+#: quick estimate.
+NOMINAL, ESTIMATED = "a nominal machine", "this machine, estimated"
 #: Those that memory decides more than arithmetic.
 _OF_MEMORY = (
     "memory_bandwidth",

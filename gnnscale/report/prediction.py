@@ -16,6 +16,7 @@ import numpy as np
 from gnnscale.core import STAGES, BoolArray, Float64Array, StageTimes, mteps
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
+from gnnscale.plan.platform import ESTIMATED, NOMINAL
 from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milliseconds
 from gnnscale.report.steps import Steps
 from gnnscale.runtime.telemetry.records import TrainResult
@@ -210,7 +211,7 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     rehearsed = predicted["rehearsed"]
     if absent or rehearsed is not None:
         said.append(
-            "rehearsed: no, the plan was predicted from calibrated rates"
+            f"rehearsed: no, the plan was predicted from {_rates(predicted['source'])}"
             if rehearsed is None
             else f"rehearsed: {_foretold(rehearsed)}"
         )
@@ -225,6 +226,15 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
         if line:
             said.append(f"error of {kind} devices alone, without waiting: {line}")
     return said
+
+
+def _rates(source: str) -> str:
+    """Return what rates of the platform ``source`` are called, by how they came about."""
+    if source == NOMINAL:
+        return "nominal rates, which no calibration measured"
+    if source == ESTIMATED:
+        return "estimated rates; gnnscale doctor calibrate=true calibrates them"
+    return "calibrated rates"
 
 
 def _foretold(step: dict[str, Any]) -> str:

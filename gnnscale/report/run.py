@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,8 @@ def write_outcome(
         error=error,
         first_step_s=report.first_step_s,
         command=report.command,
+        started=report.started_at,
+        ended=time.time(),
     )
     write_json(directory / SUMMARY_FILE, summary)
     spans = report.spans.all()

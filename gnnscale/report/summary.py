@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from gnnscale.report.fpga import SIMULATED, csim_figures
 from gnnscale.report.network import network_figures
 
 if TYPE_CHECKING:
+    from gnnscale.cache import Uncached
     from gnnscale.partition import PartitionFigures
     from gnnscale.runtime.telemetry.records import (
         DeviceEpoch,
@@ -41,6 +43,8 @@ def summarise(
     error: str | None = None,
     first_step_s: float | None = None,
     command: str | None = None,
+    started: float | None = None,
+    ended: float | None = None,
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
 
@@ -51,6 +55,8 @@ def summarise(
     Args:
         first_step_s: seconds from the start of the command until its first step was done.
         command: the line that repeats the run.
+        started, ended: when the process that trains began and ended the run, in seconds since
+            1970; None if unknown.
     """
     epochs = run.history
     seconds = sum(each.epoch_time_s for each in epochs)
@@ -59,6 +65,8 @@ def summarise(
         "status": status,
         "error": error,
         "command": command,
+        "started": _utc(started),
+        "ended": _utc(ended),
         "dataset": run.dataset,
         "model": run.model,
         "seed": run.seed,
@@ -94,6 +102,7 @@ def summarise(
         "step_bytes": _step_bytes(run),
         "network": network_figures(run),
         "cache": _cache(run),
+        "uncached": _uncached(run.layout.uncached),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
@@ -218,6 +227,20 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
         "measured": _measured(run.history[: plan.first_epochs]),
         "whole_run": _measured(run.history),
     }
+
+
+def _uncached(found: Uncached | None) -> dict[str, Any] | None:
+    """Return the devices that cache nothing, and why; None if every device keeps something."""
+    if found is None:
+        return None
+    return {"devices": found.num_devices, "of": found.of_devices, "reason": found.line}
+
+
+def _utc(seconds: float | None) -> str | None:
+    """Return a time in ISO 8601, with milliseconds."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _measured(history: Sequence[EpochRecord]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ import re
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.report.figures import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import render
+from gnnscale.report.page.sweep import render, uncached_jobs
 from gnnscale.report.summary import SUMMARY_FILE, write_json
 
 #: Figures of a job, and the headings that the table has for them.
@@ -33,28 +36,41 @@ _COLUMNS = {
     **{"epoch_time_s": "s/epoch", "mteps": "MTEPS", "speed_up": "speed-up"},
     **{"edge_cut_fraction": "cut", "replication_factor": "replication", "step_mb": "MB/step"},
     **{"feature_hit_rate": "rows hit", "topology_hit_rate": "lists hit"},
-    "link_mb": "link MB/step",
+    **{"link_mb": "link MB/step", "caching": "devices caching"},
 }
 #: What Hydra puts a backslash before, such as the colon of ``FILE.py:NAME``.
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 #: Printed once, below the table, if they are the same in all jobs: caches and device plans change
 #: no accuracy.
 _ALIKE = ("status", "epochs", "best_epoch", "valid_metric", "test_metric")
-#: Columns of sweeps over executions, partitions or caches alone, and which of them decides that.
+#: Columns of sweeps over executions, partitions or caches alone, and the figure that decides that.
 _OF_SOME = {
     "speed_up": ("speed_up",),
     "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
     "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
+    "uncached": ("caching",),
 }
 #: Times of jobs, which are compared if these ran one after the other.
 _TIMES = ("epoch_time_s", "mteps", "speed_up")
 #: Columns that a narrow terminal leaves out, the first ones first.
 _LEFT_OUT = (
     *("topology_hit_rate", "mteps", "link_mb", "step_mb", "replication_factor", "best_epoch"),
-    *("edge_cut_fraction", "feature_hit_rate", "epochs", "speed_up", "epoch_time_s", "status"),
+    *(
+        "edge_cut_fraction",
+        "feature_hit_rate",
+        "caching",
+        "epochs",
+        "speed_up",
+        "epoch_time_s",
+        "status",
+    ),
 )
 #: The launcher of Hydra that runs one job after the other.
 _ONE_BY_ONE = "basic"
+#: Fields of a summary that are text, or null.
+_TEXTS = ("status", "metric", "error", "figures", "started", "ended")
+#: Options of ``_EXECUTION`` that change nothing in a job that caches nothing.
+_CACHES = ("cache_planner", "cache_plan")
 #: Larger figures are no run's.
 _MAX_FIGURE = 1e15
 _FILE_WIDTH = 160
@@ -81,10 +97,12 @@ class SweepReport(Callback):
         if not jobs:
             return
         seeds = over_seeds(jobs)
+        alone = _ran_alone(config, jobs)
+        if not alone:
+            jobs = [{**job, "speed_up": None} for job in jobs]
         write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
         write_atomically(directory / "results.csv", _csv(jobs))
-        write_atomically(directory / "results.svg", _plot(jobs))
-        alone = _ran_alone(config)
+        write_atomically(directory / "results.svg", _plot(jobs, alone=alone))
         shown, alike = _figures_shown(jobs, alone=alone)
         page = render(jobs, columns=shown, alike=alike, alone=alone)
         write_atomically(directory / REPORT_FILE, page)
@@ -97,10 +115,26 @@ class SweepReport(Callback):
             raise SystemExit(1)
 
 
-def _ran_alone(config: DictConfig) -> bool:
-    """Whether each job had the machine for itself."""
+def _ran_alone(config: DictConfig, jobs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether no job ran while another job did.
+
+    Start and end of the jobs decide. The launcher decides if a job that trained lacks them.
+    """
+    trained = [job for job in jobs if job["epoch_time_s"] is not None]
+    spans = sorted(span for span in map(_span, trained) if span is not None)
+    if len(spans) == len(trained):
+        return all(before[1] <= after[0] for before, after in pairwise(spans))
     choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
     return bool(choices.get("hydra/launcher", _ONE_BY_ONE) == _ONE_BY_ONE)
+
+
+def _span(job: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return start and end of a job in seconds since 1970; None if its summary lacks one."""
+    try:
+        started, ended = (datetime.fromisoformat(job[name]) for name in ("started", "ended"))
+        return started.timestamp(), ended.timestamp()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def collect(directory: Path) -> list[dict[str, Any]]:
@@ -110,12 +144,14 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     ``directory``, ``report`` (its page, relative to the sweep's folder, None without), and the
     figures of its ``summary.json``: ``epoch_time_s`` is the median.
     ``speed_up`` is the ``epoch_time_s`` of the first job that does the same work over this one's:
-    the two differ in how they are executed alone. It is None if no other job does that work, and
-    if either has no such time. ``figures`` is the
-    kind of a job's figures, None if it has none. ``edge_cut_fraction`` and
-    ``replication_factor`` are those of its partition, and ``step_mb`` is what a step reads in host
-    memory, and moves over links and from other devices, in MB. The hit rates are those of all its
-    devices together, and ``link_mb`` is what a step moves over links alone.
+    the two differ in how they are executed alone. It is None if no other job does that work, if
+    either has no such time, and if the two are executed the same: their options differ in caches,
+    and neither caches anything. ``figures`` is the kind of a job's figures, None without figures.
+    ``edge_cut_fraction`` and ``replication_factor`` are those of its partition, and ``step_mb`` is
+    what a step reads in host memory, and moves over links and from other devices, in MB. The hit
+    rates are those of all its devices together, and ``link_mb`` is what a step moves over links.
+    ``caching`` is how many devices cache something, and ``uncached`` why devices cache nothing.
+    ``started`` and ``ended`` are times in ISO 8601.
     """
     found = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
@@ -135,12 +171,14 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 "report": _report(file.parent),
                 **{name: summary.get(name) for name in (*_COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
-                "figures": summary.get("figures"),
+                **{name: summary.get(name) for name in ("figures", "started", "ended")},
                 **_of_parts(summary),
                 **_of_caches(summary),
             }
         )
-    _compare_times(jobs, [_work(file.parent) for _, _, file in found])
+    _compare_times(
+        jobs, [_work(file.parent, job) for job, (_, _, file) in zip(jobs, found, strict=True)]
+    )
     return jobs
 
 
@@ -149,21 +187,41 @@ def _report(directory: Path) -> str | None:
     return f"{directory.name}/{REPORT_FILE}" if file.is_file() else None
 
 
-def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[str | None]) -> None:
-    """Set ``speed_up`` of those jobs whose work another job does as well."""
+@dataclass(frozen=True)
+class _Work:
+    """Options of a job, as text."""
+
+    computed: str  #: options that decide what is computed
+    execution: str  #: options that decide how; those of caches only if the job caches something
+
+
+def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_Work | None]) -> None:
+    """Set ``speed_up`` of those jobs whose work another job does in another way."""
     for job, work in zip(jobs, works, strict=True):
-        alike = [each for each, other in zip(jobs, works, strict=True) if other == work]
-        first, mine = alike[0]["epoch_time_s"], job["epoch_time_s"]
-        compared = work is not None and len(alike) > 1 and first and mine
-        job["speed_up"] = first / mine if compared else None
+        job["speed_up"] = None
+        if work is None:
+            continue
+        alike = [
+            (other, each)
+            for each, other in zip(jobs, works, strict=True)
+            if other is not None and other.computed == work.computed
+        ]
+        first_work, first = alike[0]
+        reference = job is first and len({other.execution for other, _ in alike}) > 1
+        differs = work.execution != first_work.execution
+        if (reference or differs) and first["epoch_time_s"] and job["epoch_time_s"]:
+            job["speed_up"] = first["epoch_time_s"] / job["epoch_time_s"]
 
 
-def _work(directory: Path) -> str | None:
-    """Return what the job in ``directory`` computes, however it is executed; None if not known."""
+def _work(directory: Path, job: Mapping[str, Any]) -> _Work | None:
+    """Return the work of the job in ``directory``; None if its options cannot be read."""
     try:
         options = load_yaml(directory / CONFIG_FILE)
-        kept = {name: value for name, value in options.items() if name not in _EXECUTION}
-        return json.dumps(kept, sort_keys=True)
+        computed = {name: value for name, value in options.items() if name not in _EXECUTION}
+        execution = {name: value for name, value in options.items() if name in _EXECUTION}
+        if not job["caching"] and job["feature_hit_rate"] is None:
+            execution = {k: v for k, v in execution.items() if k not in _CACHES}
+        return _Work(json.dumps(computed, sort_keys=True), json.dumps(execution, sort_keys=True))
     except (OSError, ConfigError, AttributeError, TypeError, ValueError):
         return None
 
@@ -179,14 +237,19 @@ def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
-def _of_caches(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return a summary's figures of caches, and of the bytes that cross links."""
+def _of_caches(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary's figures of caches, of the bytes that cross links, and ``uncached``."""
     cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
-    measured = cache.get("whole_run") or {}
+    measured, uncached = cache.get("whole_run") or {}, summary.get("uncached") or {}
+    caching = sum(map(len, cache["cliques"])) if "cliques" in cache else None
+    if uncached:
+        caching = uncached["of"] - uncached["devices"]
     return {
         "feature_hit_rate": measured.get("feature_hit_rate"),
         "topology_hit_rate": measured.get("topology_hit_rate"),
         "link_mb": moved["link"] / 1e6 if "link" in moved else None,
+        "caching": caching,
+        "uncached": uncached.get("reason"),
     }
 
 
@@ -208,8 +271,9 @@ def _summary(file: Path) -> dict[str, Any]:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         mean = (summary.get("epoch_time_s") or {}).get("median")
         figures = [summary.get(name) for name in (*_ALIKE[1:], "mteps")]
-        figures += [*_of_parts(summary).values(), *_of_caches(summary).values()]
-        texts = [summary.get(name) for name in ("status", "metric", "error", "figures")]
+        of_caches = _of_caches(summary)
+        texts = [summary.get(name) for name in _TEXTS] + [of_caches.pop("uncached")]
+        figures += [*_of_parts(summary).values(), *of_caches.values()]
         plain = all(isinstance(each, (str, type(None))) for each in texts)
         if plain and all(_is_figure(each) for each in (*figures, mean)):
             return dict(summary)
@@ -269,8 +333,8 @@ def _varied(options: Sequence[dict[str, str]]) -> list[str]:
     return [name for name in names if len({each.get(name) for each in options}) > 1]
 
 
-def _plot(jobs: Sequence[dict[str, Any]]) -> str:
-    """Bars of the median epoch time, as an SVG file."""
+def _plot(jobs: Sequence[dict[str, Any]], *, alone: bool) -> str:
+    """Bars of the median epoch time, as an SVG file; ``alone``: no two jobs ran at a time."""
     bars = []
     for job in jobs:
         seconds = job["epoch_time_s"]
@@ -281,7 +345,8 @@ def _plot(jobs: Sequence[dict[str, Any]]) -> str:
             note += f", {job['figures']}"
         label = " ".join(f"{name}={value}" for name, value in job["options"].items())
         bars.append(Bar(label=label or f"job {job['job']}", value=seconds, note=note))
-    return bar_chart("Time per epoch, median", bars, unit="seconds: less is better")
+    unit = "less is better" if alone else "jobs ran at the same time: no comparison"
+    return bar_chart("Time per epoch, median", bars, unit=f"seconds: {unit}")
 
 
 def _csv(jobs: Sequence[dict[str, Any]]) -> str:
@@ -340,6 +405,8 @@ def _print(
         console.print(f"the same in all jobs: {line}", highlight=False)
     if not alone:
         console.print("jobs ran at the same time, so that their times are not compared")
+    for reason, numbers in uncached_jobs(jobs).items():
+        console.print(f"jobs {numbers}: {reason}", highlight=False, markup=False, soft_wrap=True)
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):
             numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)

@@ -216,6 +216,7 @@ class RunReport(records.Observer):
         self.spans = steps.Spans()  #: when the stages of the first steps ran
         #: seconds from the start of the command until its first step was reported
         self.first_step_s: float | None = None
+        self.started_at = time.time()  #: when this process began the run, in seconds since 1970
         self._began = time.monotonic() if began is None else began
         self._epochs = epochs
         self._console = console

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from rich.table import Table
 from cuda_bench.bench import FULL, TARGETS, TINY, Bench, environment
 from gnnscale.core import ConfigError
 
+#: The page of GPUs, and the figures of its table.
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+FIGURES = PAGE.with_suffix(".json")
 SECTIONS = ("check", "gather", "sample", "epoch", "step", "beside", "profile")
 
 
@@ -26,7 +29,9 @@ def main(arguments: Sequence[str]) -> int:
     known = [*SECTIONS, "kernels"]
     parser.add_argument("sections", nargs="*", help=f"{', '.join(known)}; all but the last if none")
     parser.add_argument("--out", type=Path, help="also write the figures to this file, as JSON")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/gpu.md")
+    parser.add_argument(
+        "--docs", action="store_true", help="write docs/gpu.json, and the table of docs/gpu.md"
+    )
     parser.add_argument("--index", type=int, default=0, help="of the GPU")
     parser.add_argument("--on-host", action="store_true", help="the host stands for the GPU, tiny")
     options = parser.parse_args(arguments)
@@ -56,40 +61,51 @@ def main(arguments: Sequence[str]) -> int:
             _write(bench, options.out)
     _show(bench)
     if options.docs:
-        file = Path(__file__).parents[2] / "docs" / "gpu.md"
-        file.write_text(with_table(file.read_text(), table_of(bench.name, rows(bench))))
+        document(bench)
     bench.engine.close()
     return 0
 
 
-def rows(bench: Bench | None) -> list[list[str]]:
-    """Return the table of targets, as text; a row that was not measured says so."""
-    found = []
+def rows(figures: Mapping[str, Any], *, on_host: bool = False) -> list[list[str]]:
+    """Return the table of targets, as text; a row that was not measured says so.
+
+    Args:
+        figures: ``values`` of docs/gpu.json: value and unit by name, or the reason of a row
+            that did not run.
+        on_host: whether the host stood for the GPU, so that no target is reached.
+    """
+    lines = []
     for what, name, target, at_least in TARGETS:
-        value = None if bench is None else bench.value(name)
-        if bench is None or value is None:
-            figures: dict[str, Any] = {} if bench is None else bench.figures
-            measured, holds = figures.get(name, {}).get("reason", "never ran"), ""
-        else:
+        figure = figures.get(name, {})
+        value = figure.get("value")
+        measured, holds = f"did not run: {figure.get('reason', 'not in the measured sections')}", ""
+        if value is not None:
             measured = f"{value:.4g}"
             reached = value >= target if at_least else value <= target
-            # Of the host in the GPU's place, a figure reaches nothing.
-            holds = "" if bench.on_host else "yes" if reached else "no"
+            holds = "" if on_host else "yes" if reached else "no"
         sign = "at least" if at_least else "at most"
-        found.append([what, f"{sign} {target:.4g}", measured, holds])
-    return found
+        lines.append([what, f"{sign} {target:.4g}", measured, holds])
+    return lines
+
+
+def document(bench: Bench) -> None:
+    """Write docs/gpu.json, and the table of docs/gpu.md that follows from it."""
+    today = time.strftime("%Y-%m-%d")
+    found = {"card": bench.name, "date": today, **environment(), "values": bench.figures}
+    FIGURES.write_text(json.dumps(found, indent=1) + "\n")
+    PAGE.write_text(with_table(PAGE.read_text(), table_of(found)))
 
 
 #: What stands around the table in docs/gpu.md.
 _BEGIN, _END = "<!-- figures of a card -->\n", "<!-- end of figures -->\n"
 
 
-def table_of(card: str | None, found: list[list[str]]) -> str:
-    """Return the table of docs/gpu.md, of a card; None for none."""
+def table_of(found: Mapping[str, Any]) -> str:
+    """Return the table of docs/gpu.md for the content of docs/gpu.json."""
     lines = [
-        f"| row | target | measured{'' if card is None else f', {card}'} | reached |",
+        f"| row | target | {found['card']}, {found['date']} | reached |",
         "|---|---|---|---|",
-        *(f"| {' | '.join(each)} |" for each in found),
+        *(f"| {' | '.join(row)} |" for row in rows(found["values"])),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -103,7 +119,7 @@ def with_table(page: str, table: str) -> str:
 def _show(bench: Bench) -> None:
     figures = "emulated by the host" if bench.on_host else bench.name
     table = Table("row", "target", "measured", "reached", title=f"Figures of: {figures}")
-    for row in rows(bench):
+    for row in rows(bench.figures, on_host=bench.on_host):
         table.add_row(*row)
     Console().print(table)
 

@@ -4,28 +4,34 @@ from collections.abc import Sequence
 from html import escape
 
 from gnnscale.report.page.document import cell, document, section, table
+from reproduce import independence
 from reproduce.plots import scatter
 from reproduce.rows import Row, Table
 from reproduce.sensitivity import Effect
 
 _NOTE = (
-    "Every predicted figure is simulated, by equations and stated rates. Nothing here was "
+    "Every predicted figure is simulated, by equations and stated rates. No predicted figure was "
     "measured on hardware. Published figures are the papers'."
 )
+_COUNT_HEADS = ("table or figure", "figures", "independent", "the others follow from")
 _SCATTERED = 8
 _HYSCALE_CELLS = "the ten cells of HyScale-GNN's Table VI, in its order"
 
 
 def figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def error(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.0%}".replace("%", " %")
+    """Return an error in percent; one below 1 % has two decimals, so that it is not called 0."""
+    if value is None:
+        return "-"
+    return f"{value:+.{2 if 0 < abs(value) < 0.01 else 0}%}".replace("%", " %")
 
 
 def page(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
     parts = [section("Mean errors", _overview(tables))]
+    parts.append(section("What these figures do not show", _independence(tables)))
     parts += [section(each.name, _content(each)) for each in tables]
     parts.append(section("Which assumption moves which cell", _sensitivity(effects)))
     return document("The papers' tables and figures, predicted", _NOTE, parts)
@@ -38,6 +44,18 @@ def _overview(tables: Sequence[Table]) -> str:
         if each.mean_error is not None
     ]
     return table(["table or figure", "figures", "mean absolute error"], rows)
+
+
+def _independence(tables: Sequence[Table]) -> str:
+    rows = [
+        [
+            *(cell(each.table, left=True), cell(f"{each.figures}"), cell(f"{each.independent}")),
+            cell(each.rest, left=True),
+        ]
+        for each in independence.counts(tables)
+    ]
+    found = "".join(f"<p>{escape(note)}</p>" for note in independence.notes())
+    return table([*_COUNT_HEADS], rows) + found
 
 
 def _known(each: Table) -> int:
@@ -100,6 +118,13 @@ def markdown(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
         for each in tables
         if each.mean_error is not None
     ]
+    lines += ["", "## What these figures do not show", ""]
+    lines += [f"| {' | '.join(_COUNT_HEADS)} |", "|---|---|---|---|"]
+    lines += [
+        f"| {each.table} | {each.figures} | {each.independent} | {each.rest} |"
+        for each in independence.counts(tables)
+    ]
+    lines += ["", *(f"- {note}" for note in independence.notes())]
     for each in tables:
         lines += ["", f"## {each.name}", ""]
         lines += [f"- {'Holds' if c.holds else 'Does not hold'}: {c.what}." for c in each.claims]

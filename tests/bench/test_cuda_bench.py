@@ -2,13 +2,13 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cuda_bench.main import rows, table_of, with_table
+from cuda_bench.bench import TARGETS
+from cuda_bench.main import FIGURES, PAGE, rows, table_of, with_table
 
 pytestmark = pytest.mark.integration
 
@@ -39,19 +39,31 @@ def test_a_section_that_nobody_knows() -> None:
     assert "sections are check, gather" in done.stderr
 
 
-def test_the_page_has_every_row() -> None:
-    page = (ROOT / "docs" / "gpu.md").read_text()
-    (table,) = re.findall(r"<!-- figures of a card -->\n(.*)<!-- end of figures -->", page, re.S)
-    shown = [line.split(" | ")[:2] for line in table.strip().splitlines()[2:]]
-    assert shown == [[f"| {row[0]}", row[1]] for row in rows(None)]
+def test_the_page_has_every_row_as_it_was_measured() -> None:
+    page, found = PAGE.read_text(), json.loads(FIGURES.read_text())
+    assert with_table(page, table_of(found)) == page
+    assert found["card"] in page
+    shown = rows(found["values"])
+    assert [row[0] for row in shown] == [target[0] for target in TARGETS]
+    for what, target, measured, holds in shown:
+        assert measured.startswith("did not run: ") == (holds == ""), what
+        assert target.startswith(("at least ", "at most ")), what
+
+
+def test_a_row_that_did_not_run_says_so() -> None:
+    first, second, *_ = rows({TARGETS[0][1]: {"value": None, "reason": "no cable"}})
+    assert first[2:] == ["did not run: no cable", ""]
+    assert second[2:] == ["did not run: not in the measured sections", ""]
+    reached = {TARGETS[0][1]: {"value": 1e12, "unit": "B/s"}}
+    assert rows(reached)[0][3] == "yes"
+    assert rows(reached, on_host=True)[0][3] == ""
 
 
 def test_a_table_takes_the_place_of_another() -> None:
-    page = (ROOT / "docs" / "gpu.md").read_text()
-    found = with_table(page, table_of("a card", [["row", "at least 1", "2", "yes"]]))
-    assert "| row | target | measured, a card | reached |\n|---|---|---|---|\n" in found
-    assert found.count("| row | at least 1 | 2 | yes |") == 1
-    assert with_table(found, table_of(None, rows(None))) == page
+    page, found = PAGE.read_text(), json.loads(FIGURES.read_text())
+    other = with_table(page, table_of({"card": "a card", "date": "2026-01-31", "values": {}}))
+    assert "| row | target | a card, 2026-01-31 | reached |\n|---|---|---|---|\n" in other
+    assert with_table(other, table_of(found)) == page
 
 
 def test_figures_of_the_host_are_none_of_the_page() -> None:

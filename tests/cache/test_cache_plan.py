@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache
-from gnnscale.cache.cache_plan import LookAhead, hit_rate
+from gnnscale.cache.cache_plan import BatchBytes, LookAhead, hit_rate
 
 
 def cache_at(device: int, budget_bytes: int, **fields: Any) -> DeviceCache:
@@ -82,3 +82,29 @@ def test_the_first_epochs_are_told_apart_from_an_average(plan: CachePlan) -> Non
     policy = LookAhead(window=2, num_rows=2, match=False)
     ahead = replace(plan, devices=(cache_at(1, 100, look_ahead=policy), *plan.devices[1:]))
     assert (ahead.figures.first_epochs, ahead.figures.exact) == (1, False)
+
+
+def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:
+    assert plan.uncached is None
+    caches = (
+        cache_at(1, 100, host_aggregates=True, batch_bytes=BatchBytes(cached=900, aggregated=400)),
+        cache_at(2, 300, host_aggregates=True, batch_bytes=BatchBytes(cached=1100, aggregated=600)),
+        cache_at(4, 100),
+    )
+    found = replace(plan, devices=caches).uncached
+    assert found is not None
+    assert (found.num_devices, found.of_devices) == (2, 3)
+    assert found.line == (
+        "2 of 3 devices cache nothing: the host aggregates the first layer for them, since a "
+        "mini-batch then moves 500 bytes over the link, and 1,000 with a cache of this size; "
+        "host_aggregates: false of a device keeps its cache"
+    )
+
+
+def test_a_cache_without_room_for_a_row_caches_nothing(plan: CachePlan) -> None:
+    empty = cache_at(1, 3, feature_bytes=0, topology_bytes=0)
+    found = replace(plan, devices=(empty, cache_at(2, 300), cache_at(4, 100))).uncached
+    assert found is not None
+    assert found.line == (
+        "1 of 3 devices cache nothing: no feature row and no adjacency list fits into their caches"
+    )

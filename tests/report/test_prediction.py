@@ -7,7 +7,9 @@ import pytest
 from step_files import written_steps
 
 from gnnscale.core.stages import StageTimes
+from gnnscale.plan.perf.counted import nominal_platform
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.platform import NOMINAL
 from gnnscale.report.prediction import compare, noise_floor, sentences
 
 
@@ -161,6 +163,24 @@ def test_what_is_not_known_is_said() -> None:
     ]
     left_out = sentences(PREDICTED | unknown, absent=False)
     assert left_out == ["by rates (of this machine): 12.3 ms, error -5.6 %"]
+
+
+@pytest.mark.parametrize(
+    ("source", "rates"),
+    [
+        ("this machine", "calibrated rates"),
+        ("this machine, estimated", "estimated rates; gnnscale doctor calibrate=true calibrates"),
+        ("a nominal machine", "nominal rates, which no calibration measured"),
+    ],
+)
+def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> None:
+    text = "\n".join(sentences(PREDICTED | {"source": source, "rehearsed": None}))
+    assert f"rehearsed: no, the plan was predicted from {rates}" in text
+    assert ("calibrated rates" in text) == (source == "this machine")
+
+
+def test_rates_of_no_calibration_have_the_names_of_their_platforms() -> None:
+    assert nominal_platform(2).name == NOMINAL
 
 
 def test_kinds_are_told_apart() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.cache import CacheFigures, CacheTraffic
+from gnnscale.cache import CacheFigures, CacheTraffic, Uncached
 from gnnscale.core.gpu_meter import GpuUse
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
@@ -270,3 +270,18 @@ def test_links_between_gpus_are_a_table() -> None:
     assert "GPU 1" in shown
     alone = replace(found.layout, nvlink=((0,),))
     assert "NVLinks" not in devices(summarise(replace(found, layout=alone), status="completed"))
+
+
+def test_a_summary_says_when_a_run_was_and_why_nothing_is_cached() -> None:
+    uncached = Uncached(num_devices=1, of_devices=2, reason="the host aggregates")
+    layout = RunLayout(plan=plan("cpu:0"), uncached=uncached)
+    found = summarise(result(layout=layout), status="completed", started=0.25, ended=1.5)
+    assert found["started"] == "1970-01-01T00:00:00.250+00:00"
+    assert found["ended"] == "1970-01-01T00:00:01.500+00:00"
+    assert found["uncached"] == {
+        "devices": 1,
+        "of": 2,
+        "reason": "1 of 2 devices cache nothing: the host aggregates",
+    }
+    nothing = summarise(result(layout=RunLayout(plan=plan("cpu:0"))), status="completed")
+    assert (nothing["started"], nothing["ended"], nothing["uncached"]) == (None, None, None)

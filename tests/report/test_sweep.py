@@ -238,6 +238,87 @@ def test_times_of_jobs_that_ran_together_are_not_shown(tmp_path, capsys) -> None
     assert "Median time" not in page_of(tmp_path)
 
 
+def launched(directory: Path, launcher: str) -> None:
+    """End a sweep of another launcher than Hydra's own."""
+    hydra = {"sweep": {"dir": str(directory)}, "runtime": {"choices": {"hydra/launcher": launcher}}}
+    SweepReport().on_multirun_end(OmegaConf.create({"hydra": hydra}))
+
+
+def times(start: int, end: int) -> dict[str, str]:
+    """Return when a job ran, in seconds of a minute."""
+    return {
+        "started": f"2026-01-31T12:00:{start:02}.000+00:00",
+        "ended": f"2026-01-31T12:00:{end:02}.000+00:00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spans", "together"),
+    [
+        (((0, 9), (9, 20), (30, 40)), False),
+        (((0, 9), (8, 20), (30, 40)), True),
+        (((30, 40), (0, 50), (50, 59)), True),
+        (((30, 40), (50, 59), (0, 30)), False),
+    ],
+)
+@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
+def test_jobs_whose_times_overlap_have_no_speed_up(
+    tmp_path, capsys, launcher: str, spans, together: bool
+) -> None:
+    for number, span in enumerate(spans):
+        summary = completed(0.5, 3.0 - number, **times(*span))
+        job(tmp_path, number, [f"device_plan=p{number}"], **summary)
+    launched(tmp_path, launcher)
+    shown = capsys.readouterr().out
+    found = json.loads((tmp_path / "results.json").read_text())["jobs"]
+    speed_ups = [each["speed_up"] for each in found]
+    assert speed_ups == ([None] * 3 if together else [1.0, 1.5, 3.0])
+    assert ("jobs ran at the same time" in shown) == together
+    rows = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
+    assert [row["speed_up"] != "" for row in rows] == [not together] * 3
+    picture = " ".join(texts((tmp_path / "results.svg").read_text()))
+    assert ("1.50×" in picture) == (not together)
+    assert ("at the same time" in picture) == together
+    assert ("speed-up" in page_of(tmp_path)) == (not together)
+
+
+def test_times_that_no_run_writes_leave_the_launcher_to_decide(tmp_path, capsys) -> None:
+    for number, started in enumerate(("2026-01-31", "never")):
+        job(
+            tmp_path,
+            number,
+            [f"device_plan=p{number}"],
+            **completed(0.5, started=started, ended="x"),
+        )
+    launched(tmp_path, "joblib")
+    assert "jobs ran at the same time" in capsys.readouterr().out
+
+
+def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys) -> None:
+    reason = "2 of 2 devices cache nothing: the host aggregates"
+    nothing = {"uncached": {"devices": 2, "of": 2, "reason": reason}}
+    cached = {"cache": {"cliques": [[0], [1]], "whole_run": {"feature_hit_rate": 0.5}}}
+    aggregating = {"cache": {"cliques": [[0], [1]], "whole_run": {"feature_hit_rate": None}}}
+    jobs = [
+        ("none", 3.0, {}),
+        ("pagraph", 2.0, aggregating | nothing),
+        ("legion", 1.5, cached),
+    ]
+    for number, (planner, seconds, more) in enumerate(jobs):
+        job(tmp_path, number, [f"cache_planner={planner}"], **completed(0.5, seconds, **more))
+    ended(tmp_path)
+    shown = capsys.readouterr().out
+    found = collect(tmp_path)
+    assert [each["speed_up"] for each in found] == [1.0, None, 2.0]
+    assert [each["caching"] for each in found] == [None, 0, 2]
+    assert "devices caching" in shown
+    assert f"jobs 1: {reason}\n" in shown
+    assert f"Jobs 1: {reason}." in page_of(tmp_path)
+    # Without the job that caches, all jobs are executed the same.
+    (tmp_path / "2" / "summary.json").unlink()
+    assert [each["speed_up"] for each in collect(tmp_path)] == [None, None]
+
+
 @pytest.mark.parametrize("width", [60, 100, 200])
 def test_no_column_is_cut(tmp_path, capsys, monkeypatch, width: int) -> None:
     """A narrow terminal has fewer columns, and a line that names the others."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from reproduce import hitgnn, hyscale, main, others, page
+from reproduce import hitgnn, hyscale, independence, main, others, page
 from reproduce.rows import Row, Table
 from reproduce.sensitivity import CHANGES, Effect, effect
 
@@ -81,6 +81,53 @@ def test_the_page_shows_every_cell() -> None:
     text = page.markdown([table], effects)
     assert "| cell <0> | 1 | 2 | s | +100 % |  |" in text
     assert "| as predicted | +10 % | -20 % | 15% | 30% |" in text
+
+
+def test_the_page_counts_independent_figures() -> None:
+    """Table VI of HitGNN is 24 epoch times: its other figures follow from them."""
+    tables = {table.name: table for table in hitgnn.table_vi()}
+    found = {each.table: each for each in independence.counts([*tables.values()])}
+    names = [name for name in tables if "epoch time" not in name]
+    assert [found[name].independent for name in names] == [1, 0, 0]
+    assert all(found[name].figures == 24 and found[name].rest for name in names)
+    assert (found["all"].figures, found["all"].independent) == (96, 25)
+    epochs, rates, efficiencies, energies = (table.rows for table in tables.values())
+    fitted = [number for number, row in enumerate(rates) if "products" not in row.cell]
+    for number in fitted:
+        inverse = 1 / (1 + epochs[number].error) - 1
+        assert rates[number].error == pytest.approx(inverse, abs=0.01)
+    for number, row in enumerate(efficiencies):
+        assert row.error == pytest.approx(rates[number].error, abs=0.01)
+        watts = (1 + epochs[number].error) * 180 / independence.watts() - 1
+        assert energies[number].error == pytest.approx(watts, abs=0.01)
+
+
+def test_vertices_of_an_epoch_are_the_same_on_gpus_and_fpgas() -> None:
+    cards = independence.epoch_vertices(hitgnn.TABLE_VI)
+    gpus = independence.epoch_vertices(hitgnn.GPU_ROWS)
+    for graph, expected in zip(hitgnn.GRAPHS, (20.2, 37.7, 94.7, 490.0), strict=True):
+        assert len(cards[graph]) == len(gpus[graph]) == 6
+        assert [*cards[graph], *gpus[graph]] == pytest.approx([expected] * 12, rel=6e-3)
+    assert independence.watts() == pytest.approx(211.5, abs=0.1)
+
+
+def test_the_page_says_what_it_does_not_show() -> None:
+    text = DOCS.read_text()
+    section = text.split("## What these figures do not show\n")[1].split("\n## ")[0]
+    for words in ("211.5 W", "180 W", "1.69215 s", "3.66906 s", "URAM and BRAM", "183 GB/s"):
+        assert words in section, words
+    for note in independence.notes():
+        assert f"\n- {note}\n" in f"{section}\n", note
+    for cell in ("(8, 2048) URAM | 48", "(16, 1024) BRAM | 28", "HP-GNN yelp K/(GB/s) | 98.3"):
+        assert f"\n| {cell} |" in text
+
+
+def test_errors_below_a_percent_are_not_called_zero() -> None:
+    assert page.error(0.00127) == "+0.13 %"
+    assert page.error(-0.000258) == "-0.03 %"
+    assert page.error(0.0) == "+0 %"
+    assert page.error(-0.43) == "-43 %"
+    assert page.figure(1.69215) == "1.692"
 
 
 def test_the_command_names_what_it_writes(tmp_path, monkeypatch, capsys) -> None:

@@ -42,7 +42,7 @@ from gnnscale.plan.calibration.probes import (
     time_steps,
 )
 from gnnscale.plan.perf.work import load_work, propagation_work
-from gnnscale.plan.platform import Identity, Platform, Processor, Rates, Sharing
+from gnnscale.plan.platform import ESTIMATED, Identity, Platform, Processor, Rates, Sharing
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def _needed_bytes(effort: _Effort) -> int:
 def estimate() -> Platform:
     """Measure what matters in half a second, for a first plan on a machine not yet calibrated."""
     doing = "estimating how fast this machine is"
-    return _measure(_QUICK, name="this machine, estimated", doing=doing)
+    return _measure(_QUICK, name=ESTIMATED, doing=doing)
 
 
 def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:

@@ -27,7 +27,7 @@ def nominal_platform(cores: int) -> platform.Platform:
     """Return a machine of ``cores`` alike, of which t threads do t times the work of one."""
     threads = sorted({1, cores})
     return platform.Platform(
-        name="a nominal machine",
+        name=platform.NOMINAL,
         processor=platform.Processor(
             name="nominal",
             cores=cores,

@@ -244,12 +244,15 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
     matrix = _traffic_matrix(summary)
     if matrix is not None:
         cards.append(card("Where rows came from", matrix))
+    uncached = None if summary["uncached"] is None else escape(summary["uncached"]["reason"])
+    note = "" if uncached is None else f'<p class="soft">{uncached}.</p>'
     # Hits and misses need the width of the page.
     if any(rate is not None for *_, rate in rows):
-        return grid(cards) + figures
-    return grid([*cards, *([figures] if figures else [])]) or nothing(
-        "No device has a link or a cache."
-    )
+        return grid(cards) + figures + note
+    shown = grid([*cards, *([figures] if figures else [])])
+    if shown:
+        return shown + note
+    return nothing(f"No device has a link or a cache{'' if uncached is None else f': {uncached}'}.")
 
 
 def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:

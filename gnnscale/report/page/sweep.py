@@ -34,6 +34,7 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "feature_hit_rate": ("feature rows in cache", percent),
     "topology_hit_rate": ("neighbour lists in cache", percent),
     "link_mb": ("MB over links per step", count),
+    "caching": ("devices that cache", count),
 }
 #: Columns of caches and partitions.
 _OF_DATA = tuple(_COLUMNS)[list(_COLUMNS).index("edge_cut_fraction") :]
@@ -326,10 +327,22 @@ def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], alike: Se
             '<p class="soft">A speed-up is the time per epoch of the first job that does the same '
             "work over that of this job.</p>"
         )
+    for reason, numbers in uncached_jobs(jobs).items():
+        note += f'<p class="soft">Jobs {numbers}: {escape(_plain(reason))}.</p>'
     tables = "".join(
         f'<div class="card wide jobs">{_table(jobs, part, metric)}</div>' for part in parts if part
     )
     return (tables or f'<div class="card wide jobs">{_table(jobs, [], metric)}</div>') + note
+
+
+def uncached_jobs(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return numbers of jobs in which devices cache nothing, as text, by the reason."""
+    numbers: dict[str, list[str]] = {}
+    for job in jobs:
+        reason = job.get("uncached")
+        if reason is not None:
+            numbers.setdefault(reason, []).append(str(job["job"]))
+    return {reason: ", ".join(found) for reason, found in numbers.items()}
 
 
 def _table(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], metric: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, DeviceCache, cached_features
+from gnnscale.cache import CachePlan, DeviceCache, Uncached, cached_features
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.kept_cache import KeptCache
 from gnnscale.cache.replay import LookAheadReplay
@@ -24,6 +24,7 @@ from gnnscale.graph import Graph
 from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.perf.workload import CacheEffect
 from gnnscale.runtime.cache.above import CacheAbove
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group, trade_values
 
 #: Maps the rows of the worker of a rank.
@@ -108,6 +109,21 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
         else device
         for position, device in enumerate(devices)
     )
+
+
+def find_uncached(config: TrainConfig, plan: CachePlan | None) -> Uncached | None:
+    """Return the devices that cache nothing although the options ask for caches; None if none.
+
+    Args:
+        config: options of the run.
+        plan: its cache plan; None: no device of the run holds a cache, or no cache is asked for.
+    """
+    if plan is not None:
+        return plan.uncached
+    if not config.asks_for_caches:
+        return None
+    reason = "no device of device_plan has memory that a link connects"
+    return Uncached(num_devices=0, of_devices=0, reason=reason)
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:

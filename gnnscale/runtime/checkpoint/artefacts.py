@@ -6,7 +6,6 @@ Workers only open what was made, and check that it is still the same.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from gnnscale.runtime.task.base import Task
 
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GRAPH_STORE = "graph store"
@@ -71,8 +69,6 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     meta = read_meta(store)
     check_feature_dtype(config, meta.feature_dtype)
     made = [Artefact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
-    if config.asks_for_caches and not config.has_caches:
-        log.info("no device of device_plan holds a cache, so that nothing is cached")
     if isinstance(config.features, LearnedFeaturesConfig):
         num_processes = len(config.device_plan.parsed())
         check_copies(config.features, meta.num_vertices, num_processes=num_processes)

@@ -20,6 +20,7 @@ from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.partition import Partition
+from gnnscale.runtime.cache.open import find_uncached
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.edge_use import describe_use
@@ -70,6 +71,10 @@ class Data:
         graph = task.graph
         partition = artefacts.open_partition(made, graph)
         cache_plan = artefacts.open_cache_plan(made, graph)
+        plan = None if cache_plan is None else cache_plan.plan
+        uncached = find_uncached(config, plan) if group.is_rank0 else None
+        if uncached is not None:
+            log.info(uncached.line)
         order = checked_order(config, task.seeds, None if partition is None else partition.parts)
         return cls(task=task, order=order, partition=partition, cache_plan=cache_plan, made=made)
 

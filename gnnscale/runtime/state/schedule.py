@@ -18,7 +18,7 @@ from gnnscale.cache.replay import LookAheadReplay
 from gnnscale.core import Array, Pipeline
 from gnnscale.partition.nvlink import links_between
 from gnnscale.plan import BY_DEVICE, DevicePlan
-from gnnscale.runtime.cache.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects, find_uncached
 from gnnscale.runtime.drm.balance_sampling import shares_sampling
 from gnnscale.runtime.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.runtime.pipeline.owned_step import max_late
@@ -177,6 +177,7 @@ def plan_layout(
         step_bytes=search.step_bytes(),
         partition=None if data.partition is None else data.partition.figures,
         cache=None if data.caches is None else data.caches.figures,
+        uncached=find_uncached(config, data.caches),
         nvlink=_nvlink(device, group),
         network=None if device.rows is None else _network(device.rows, data),
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gnnscale.cache import CacheFigures
+from gnnscale.cache import CacheFigures, Uncached
 from gnnscale.core import Count, Positive, StageTimes, StructArray, Traffic, better
 from gnnscale.core.gpu_meter import GpuUse
 from gnnscale.core.metrics import ClassCounts
@@ -212,6 +212,8 @@ class RunLayout:
     partition: PartitionFigures | None = None
     #: what is known of the devices' caches; None if there are none
     cache: CacheFigures | None = None
+    #: devices that cache nothing although the options ask for caches; None for none
+    uncached: Uncached | None = None
     #: NVLinks between each two GPUs of the plan, in its order; None without GPUs or an answer
     nvlink: tuple[tuple[int, ...], ...] | None = None
     left_out: LeftOut | None = None  #: processors that the run left out; None for none

@@ -200,6 +200,7 @@ def print_tables(metrics: dict[str, str], results: Any, found: list[Difference])
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--seeds", type=int, help="seeds 0 to N - 1 of each row, not its default")
     take(parser, threads=usable_cores(), data=data_folder())
 
 
@@ -209,6 +210,8 @@ def run(options: argparse.Namespace) -> Any:
     found: list[Difference] = []
     for name in options.rows:
         row = ROWS[name]
+        if options.seeds is not None:
+            row = row._replace(seeds=options.seeds)
         raw = (options.data / row.raw).resolve()
         overrides = [f"num_threads={options.threads}", f"dataset.raw='{raw}'"]
         figures = {system: points_of(row, system, overrides) for system in row.systems}

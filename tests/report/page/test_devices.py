@@ -69,6 +69,9 @@ def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path)
     assert rows(devices(summary)) == cells
     empty = read_steps(tmp_path / "steps.jsonl", num_devices=2)
     assert "No device has" in traffic(hybrid_run.started.plan, empty, summary)
+    uncached = summary | {"uncached": {"devices": 1, "of": 1, "reason": "1 of 1 <devices>"}}
+    shown = traffic(hybrid_run.started.plan, empty, uncached)
+    assert "a cache: 1 of 1 &lt;devices&gt;." in shown
 
 
 @pytest.mark.parametrize("cached", [True, False])

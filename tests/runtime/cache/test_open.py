@@ -22,6 +22,7 @@ from gnnscale.plan.perf.workload import CacheEffect
 from gnnscale.runtime.cache.open import (
     cache_effects,
     devices_with_caches,
+    find_uncached,
     open_caches,
     refill,
     traded_rows,
@@ -132,6 +133,19 @@ def test_devices_with_a_cache_take_rows_as_they_are() -> None:
     found = devices_with_caches(devices, plan(cache(1), cache(2, host_aggregates=True)))
     assert [each.host_aggregates for each in found] == [True, False, True]
     assert devices_with_caches(devices, None) == tuple(devices)
+
+
+def test_a_run_says_why_nothing_is_cached(settings: Callable[..., Any]) -> None:
+    processor = settings("device_plan=cpu", "cache_planner=legion")
+    found = find_uncached(processor, None)
+    assert found is not None
+    assert found.line == (
+        "nothing is cached: no device of device_plan has memory that a link connects"
+    )
+    assert find_uncached(settings("device_plan=cpu"), None) is None
+    aggregated = find_uncached(processor, plan(cache(host_aggregates=True)))
+    assert aggregated is not None
+    assert "the host aggregates the first layer" in aggregated.line
 
 
 #: The second of two workers, each on a machine of its own.
