@@ -7,8 +7,8 @@
 from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. The tables of
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 ``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``, and
-``texts.json`` the options whose values are texts, which are taken as they are typed. What cards hold
-in ``gpu.md`` follows from the sizes of published graphs and the planner's accounting.
+``texts.json`` the options whose values are texts, which are taken as they are typed. What cards
+hold in ``gpu.md`` follows from the sizes of published graphs and the planner's accounting.
 """
 
 import ast
