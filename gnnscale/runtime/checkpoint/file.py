@@ -193,7 +193,12 @@ PLAN_OPTIONS = (
     *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
 )
 #: Options that earlier releases had not, with the values of what they did.
-ADDED_OPTIONS: dict[str, Any] = {"drop_last": False, "model.input_dropout": 0.0}
+ADDED_OPTIONS: dict[str, Any] = {
+    "drop_last": False,
+    "model.input_dropout": 0.0,
+    "dataset.edge_split_by": "pair",
+    "task.directed": False,
+}
 #: Bytes of a checkpoint beside its tensors; it has the epochs that ``metrics.jsonl`` has not.
 _MAX_VALUES_BYTES = 1 << 30
 
