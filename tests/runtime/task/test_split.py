@@ -294,7 +294,11 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
     "wide neighbours": ("indices", lambda a: a.astype(np.int64), "must be int32[n]"),
     "no weights": ("edge_weights", lambda a: a[:0], "0 weights for"),
-    "negative weight": ("edge_weights", with_value(-1), "weight -1.0 of edge 7, allowed are fin"),
+    "negative weight": (
+        "edge_weights",
+        with_value(-1),
+        "weight -1.0 of edge 7, allowed are numbers",
+    ),
     "NaN weight": ("edge_weights", with_value(np.nan), "weight nan of edge 7, allowed are"),
 }
 for _part in ("train", "valid", "test"):
