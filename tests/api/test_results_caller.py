@@ -337,7 +337,7 @@ def test_a_program_in_any_state_trains_uses_the_run_and_keeps_it(way: str, plain
 @pytest.mark.integration
 @pytest.mark.parametrize("way", ["plain", "float64", "no_grad", "inference_mode", "meta"])
 def test_a_module_of_the_program_is_what_it_is_in_training(way: str) -> None:
-    """Its file sets torch's and NumPy's state, here and in workers, where it is imported."""
+    """Its file sets torch's and NumPy's state, here and in workers, as it is imported."""
     file = f"{SEAMS / 'state_modules.py'}"
     given = {
         "model": "custom",

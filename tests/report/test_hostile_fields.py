@@ -134,7 +134,7 @@ def shape(picture: str) -> list[Any]:
 
 
 def plain(text: str) -> str:
-    """A harmless text of the same length, that breaks where the other does."""
+    """A harmless text of the same length, that breaks as the other does."""
     return re.sub(r"\S", "x", text)
 
 
