@@ -410,10 +410,10 @@ def random_edge_split(
         *(f"{int(sizes[sizes > 1].sum()):,}", f"{len(known):,}"),
     )
     order = np.random.Generator(np.random.Philox(seed)).permutation(len(sizes))
-    first_edges = np.cumsum(sizes[order]) - sizes[order]
+    middles = np.cumsum(sizes[order]) - sizes[order] / 2
     bounds = np.round(np.cumsum(fractions) * len(known))
     part_of_pair = np.empty(len(sizes), np.int64)
-    part_of_pair[order] = np.searchsorted(bounds, first_edges, side="right")
+    part_of_pair[order] = np.searchsorted(bounds, middles)
     part = part_of_pair[pair_of.reshape(-1)]
     train, valid, test = (known[part == number] for number in range(3))
     return train, valid, test

@@ -158,7 +158,7 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
     arrays = {**WHOLE, "edge_index": np.stack([src, dst]), "edge_y": np.arange(100) / 4}
     arrays["labels"] = np.array([0, 1, 1, 0])
     fractions = {"train_fraction": 0.4, "valid_fraction": 0.3}
-    graph = opened(tmp_path, arrays, split="random", **fractions)
+    graph = opened(tmp_path, arrays, split="random", edge_split_by="edge", **fractions)
     labels = graph.edge_labels
     assert labels is not None
     assert (labels.num_classes, labels.metric, labels.labels.dtype) == (1, "rmse", np.float32)

@@ -489,6 +489,7 @@ def test_values_of_edges_of_vertices_without_labels(tables):
     edges = PARQUET_EDGES | {"gain": [0.5, None, 2, 3]}
     options = {"train_fraction": 0.4, "valid_fraction": 0.3, "split": "random", "label": None}
     vertices = "id,a\n70,1\n5,2\n-8,3\n9,4\n"
+    options["edge_split_by"] = "edge"  # two of the three labelled ones join the same vertices
     graph = tables(vertices, edges, edge_label="gain", **options).open()
     np.testing.assert_array_equal(graph.edge_labels.labels, np.float32([0.5, np.nan, 2, 3]))
     assert (graph.edge_labels.metric, graph.num_classes, len(graph.train_idx)) == ("rmse", 0, 0)

@@ -99,9 +99,10 @@ class Refusing(HostSide):
 def test_a_limit_of_locked_memory_is_named_if_registering_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    segment = SharedSegment.fill(rows())
     monkeypatch.setattr(segments.resource, "getrlimit", lambda _: (1024, 1024))
     with one_line("ulimit -l", "1,024 B", "4,096 B", "features=device"):
-        SharedSegment.fill(rows()).register(Refusing())
+        segment.register(Refusing())
 
 
 def test_another_reason_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
