@@ -457,7 +457,6 @@ def _output(
             yield directory
         return
     hydra: Any = HydraConfig.get()
-    _check_output(names, force=force)
     composed = run_directory.COMPOSED
     with run_directory.made_output(hydra.run.dir, (composed, *names), force=force) as directory:
         (directory / composed).mkdir()

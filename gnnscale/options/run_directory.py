@@ -79,7 +79,8 @@ def made_directory(
             refuses, or a link, which could lead out of it; or it cannot be made.
     """
     directory = Path(os.path.abspath(folder))
-    check_run_directory(directory)
+    if not fresh:
+        check_run_directory(directory)
     with taken_back(directory) as mine, sole_writer(directory, option=option, wait_s=wait_s):
         if fresh:
             check_unused(directory, option=option)
@@ -106,7 +107,6 @@ def made_output(
             made.
     """
     directory = Path(os.path.abspath(folder))
-    check_output(directory, names, option=option, force=force)
     with taken_back(directory) as mine, sole_writer(directory, option=option):
         check_output(directory, names, option=option, force=force)
         if force:

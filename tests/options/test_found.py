@@ -364,6 +364,7 @@ def test_every_text_is_declared_or_one_of_some_choices(option: str) -> None:
 PLACES = (
     *("cache_plan", "cache_planner.nvlink", "cache_planner.store", "dataset.raw", "dataset.store"),
     *("logger", "partitioner.nvlink", "partitioner.owners", "partitioner.store", "resume"),
+    "task.candidates",
 )
 NAMING = {"device_plan.devices": "program", "model.arguments": "arguments"}
 NAMING |= dict.fromkeys(PLACES, "place")

@@ -5,6 +5,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.core.locks import LOCK_FILE
 from gnnscale.options import run_directory
 from gnnscale.options.run_directory import (
     TORCHRUN_FILE,
@@ -205,7 +206,7 @@ def test_force_replaces_what_the_command_wrote(tmp_path: Path) -> None:
     directory = tmp_path / "out"
     for text, force in (("first", None), ("second", True)):
         with made_output(directory, NAMES, force=force) as made:
-            assert os.listdir(made) == []
+            assert os.listdir(made) == [LOCK_FILE]
             (made / "include").mkdir()
             (made / "Makefile").write_text(text)
     assert (directory / "Makefile").read_text() == "second"
@@ -231,7 +232,7 @@ def test_an_output_that_is_not_finished_is_taken_back(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["train.log", "report.html", "metrics.jsonl", "tensorboard"])
+@pytest.mark.parametrize("name", ["train.log", "report.html", "steps.jsonl", "tensorboard"])
 def test_a_run_replaces_no_file_and_follows_no_link(tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
