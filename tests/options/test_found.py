@@ -430,6 +430,7 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
         "model": {"_target_": options, **arguments},
         "partitioner": {"_target_": "gnnscale.partition.by_id.Given", "owners": "home/owners/x"},
         "cache_planner": {"_target_": "gnnscale.cache.policies.StaticCache", **static},
+        "task": {"_target_": "gnnscale.runtime.task.options.LinkPrediction"},
     }
     group, _, name = option.partition(".")
     if name == "_target_":
