@@ -169,5 +169,5 @@ def test_one_of_two_commands_has_the_folder(run_lines: Any, tmp_path: Path) -> N
     (tmp_path / "run" / ".hydra").mkdir(parents=True)
     (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
     assert answer.status == 1
-    assert "holds a run" in answer.stderr
+    assert "holds .hydra, which would be overwritten" in answer.stderr
     assert os.listdir(tmp_path / "run") == [".hydra"]

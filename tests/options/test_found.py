@@ -480,7 +480,7 @@ def test_no_option_is_followed(
     assert any(each.startswith(option) for each in line[1:])
     watch(outside, lambda: translate("train", line))
     user_code._allowed.clear()
-    if option.startswith(("dataset.", "model.")):
+    if option.startswith(("dataset.", "model.", "task.")):
         with pytest.raises(ConfigError, match=r"if you trust it, add [a-z']"):
             watch(outside, lambda: load_run(run))
     else:
