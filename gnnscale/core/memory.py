@@ -93,14 +93,14 @@ class _Group:
 
     @property
     def kills(self) -> int | None:
-        """How many processes the system has killed for want of memory; None if unknown."""
+        """Number of processes that the system has killed for want of memory; None if unknown."""
         with suppress(OSError, ValueError):
             return self.number(self.files.kills, "oom_kill")
         return None
 
     @property
     def refusals(self) -> int:
-        """How often the group's own limit had no memory to give; some systems do not count."""
+        """Number of requests that the group's limit has refused; 0 on systems that do not count."""
         count = 0
         for file, entry in self.files.refusals:
             with suppress(OSError, ValueError):

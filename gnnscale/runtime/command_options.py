@@ -102,7 +102,7 @@ class PlacesOfData:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacesOfTask:
-    """What is named again of the task of a run that was found.
+    """Files of the task of a run that was found, named again.
 
     Attributes:
         candidates: as in ``LinkPrediction``; None for the run's own.
