@@ -119,7 +119,7 @@ class FoundRun:
         run: the directory.
         model: the code of its model, which is imported because it is named here.
         dataset: where its data lie, if that is outside of the directory and ``GNNSCALE_HOME``.
-        task: the file of the candidates of link prediction, likewise.
+        task: the file of the candidates of link prediction, if it is outside of both, too.
     """
 
     run: Path

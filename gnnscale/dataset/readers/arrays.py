@@ -64,8 +64,8 @@ class Arrays(base.Dataset):
         lists: whether ``indptr`` and ``indices`` hold in-neighbours (``csc``) or out-neighbours
             (``csr``).
         metric: one of ``METRICS``; None for the labels' default.
-        edge_split_by: one of ``EDGE_UNITS``: a random split of edges keeps all edges between two
-            vertices in one part, or divides each edge by itself.
+        edge_split_by: unit of a random split of edges: ``pair`` keeps all edges between two
+            vertices in one part, ``edge`` divides each edge by itself.
     """
 
     lists: str = "csc"

@@ -80,8 +80,8 @@ class Tables(base.Dataset):
         edge_label_kind: one of ``LABEL_KINDS``, as ``label_kind``.
         edge_split_column: column of words that name the part of each edge, of edges with labels;
             masks replace it as for ``split_column``.
-        edge_split_by: one of ``EDGE_UNITS``: a random split of edges keeps all edges between two
-            vertices in one part, or divides each edge by itself.
+        edge_split_by: unit of a random split of edges: ``pair`` keeps all edges between two
+            vertices in one part, ``edge`` divides each edge by itself.
         delimiter: one character between the values of CSV, or ``tab``.
     """
 
