@@ -167,7 +167,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return how many classes ``labels`` have: the columns, or one more than the largest class.
+    """Return the number of classes of ``labels``: columns, or one more than the largest class.
 
     Raises:
         GraphError: they are not whole numbers, or the largest is far above the number of labels

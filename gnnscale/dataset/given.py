@@ -16,7 +16,7 @@ from gnnscale.artifact.graph_store import (
 )
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
 from gnnscale.dataset import checks
-from gnnscale.dataset.labels import Labels, read_labels
+from gnnscale.dataset.labels import Labels, read_edge_labels, read_labels
 from gnnscale.dataset.storage.scaling import (
     MAGNITUDE_OF_LAYERS,
     SAMPLED_ROWS,
@@ -265,19 +265,10 @@ def edge_labels(
     """Return labels of edges, and their split: train, valid and test, ids, a mask or None each.
 
     Raises:
-        GraphError: as ``read_labels`` and ``split_parts`` do, no edge has a label, or there are not
-            three parts.
+        GraphError: as ``read_edge_labels`` and ``split_parts``, or there are not three parts.
     """
     what = f"{name}: labels of edges"
-    found = read_labels(
-        as_array(labels, what),
-        count=num_edges,
-        source=what,
-        of="edge",
-        advice="give whole numbers for classes",
-    )
-    if not found.num_classes:
-        raise GraphError(f"{what}: no edge has a label")
+    found = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
         raise GraphError(
             f"{name}: edge_split: {kind_of(split)}, expected (train, valid, test), each of ids, a "

@@ -84,6 +84,24 @@ def read_labels(
     return found
 
 
+def read_edge_labels(labels: Array, *, num_edges: int, source: object) -> Labels:
+    """Return labels of edges, one class or one target each, as a Graph holds them.
+
+    Args:
+        labels: ``[num_edges]`` or ``[num_edges, k]`` in a form of ``read_labels``.
+        num_edges: number of edges.
+        source: names the labels in errors.
+
+    Raises:
+        GraphError: as ``read_labels``, or no edge has a label.
+    """
+    advice = "give whole numbers for classes"
+    found = read_labels(labels, count=num_edges, source=source, of="edge", advice=advice)
+    if not found.num_classes:
+        raise GraphError(f"{source}: no edge has a label")
+    return found
+
+
 def wrapped_label(labels: Array, dtype: np.dtype[Any]) -> int | None:
     """Return the place of a -1 that unsigned ``dtype`` made its largest number; None without.
 

@@ -302,7 +302,7 @@ def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[
 
 
 def _check_minimum(minimum: int, **values: Any) -> None:
-    """Refuse what is no whole number, and numbers below ``minimum``."""
+    """Raise ConfigError unless every value is a whole number of at least ``minimum``."""
     for name, value in values.items():
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise ConfigError(f"{name}={shown(value)}: expected a whole number")

@@ -250,10 +250,14 @@ class _Onwards(logging.Handler):
 
 @contextmanager
 def writing_into_run(run: Path, file: Path | None = None) -> Iterator[None]:
-    """Let no other command write into a run directory in which ``file`` is about to be written.
+    """Lock a run directory while a command writes ``file`` into it.
 
-    A file elsewhere may be written next to any command; None is a file in the run directory. A
-    folder that is no run directory is for its reader to refuse.
+    A file that lies elsewhere needs no lock. A folder without a run is not locked: its reader
+    refuses it.
+
+    Args:
+        run: the run directory.
+        file: the file to write; None: one in the run directory.
 
     Raises:
         ConfigError: another command writes there, as one that trains the run.

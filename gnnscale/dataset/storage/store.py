@@ -18,7 +18,7 @@ from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import ConfigError, GraphError, shown
 from gnnscale.core.arrays import Array, Int64Array, IntArray
 from gnnscale.dataset import checks
-from gnnscale.dataset.labels import read_labels
+from gnnscale.dataset.labels import read_edge_labels
 from gnnscale.dataset.storage import edge_spool, raw_files
 from gnnscale.dataset.storage.feature_rows import FeatureEncoding, write_features
 from gnnscale.dataset.storage.options import StoreOptions
@@ -341,15 +341,7 @@ class StoreWriter:
             GraphError: a label is not allowed, or no edge has one.
         """
         num_edges = 0 if self._published is None else self._published.num_edges
-        found = read_labels(
-            labels,
-            count=num_edges,
-            source=source,
-            of="edge",
-            advice="give whole numbers for classes",
-        )
-        if not found.num_classes:
-            raise GraphError(f"{source}: no edge has a label")
+        found = read_edge_labels(labels, num_edges=num_edges, source=source)
         self._edge_labels = found.values, found.num_classes
 
     @property

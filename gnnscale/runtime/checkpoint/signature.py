@@ -228,7 +228,7 @@ def _warn_without_names(
     *,
     of: str = "",
 ) -> None:
-    """Warn that features of one of two graphs have no names, so that their order is not checked.
+    """Warn if one graph has names of features and the other has none: their order is unchecked.
 
     Args:
         graph: that is predicted.
