@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 from gnnscale.cli import interruption
 from gnnscale.cli.streams import UNREAD, Streams
+from gnnscale.core.memory import address_space_problem
 from gnnscale.runtime.processes.server import start_server, stop_server
 
 
 def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
+    problem = address_space_problem()
+    if problem is not None:
+        print(problem, file=sys.stderr)
+        return 1
     arguments = sys.argv[1:]
     streams = Streams()
     try:

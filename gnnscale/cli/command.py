@@ -106,7 +106,8 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
         with _elsewhere(command, translated) as folder:
             if translated.sweep or any(
-                each.startswith("-") and each not in ("-r", "--run") for each in arguments
+                each.startswith("-") and each not in ("-r", "--run")
+                for each in translated.arguments
             ):
                 _hydra(command, translated, folder)
             else:

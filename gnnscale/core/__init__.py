@@ -39,7 +39,7 @@ __getattr__ = lazy_names(
             "cache_bytes find_machine home installed leads_machine "
             "let_idle_threads_sleep multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
         ),
-        "gnnscale.core.memory": "KillCounts address_space_reason find_memory",
+        "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason find_memory",
         "gnnscale.core.metrics": "QUALITY better mteps",
         "gnnscale.core.prefetch": "Pipeline",
         "gnnscale.core.progress": "track",

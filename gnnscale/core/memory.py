@@ -13,6 +13,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 #: Bytes that the system may ask a control group for at a time: its use never reaches its limit.
 _CHARGED_BYTES = 1 << 20
+#: Addresses without which NumPy and PyTorch are not imported. Below that NumPy's library of
+#: products may end the process, or wait without end.
+_LEAST_ADDRESSES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +174,14 @@ def _address_space_limit() -> int | None:
     """Return the bytes of addresses that this process may have (RLIMIT_AS); None: no limit."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
+
+
+def address_space_problem() -> str | None:
+    """Return a line if this process may have too few addresses to import anything; None if not."""
+    limit = _address_space_limit()
+    if limit is None or limit >= _LEAST_ADDRESSES:
+        return None
+    return f"imports take up to 1 GiB of addresses{address_space_reason()}"
 
 
 def address_space_reason() -> str:

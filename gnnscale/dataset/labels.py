@@ -45,9 +45,9 @@ def read_labels(
 ) -> Labels:
     """Return labels of any accepted form as a Graph holds them.
 
-    Booleans are 0 and 1, a matrix of one column is its column, and a matrix of zeros and ones with
-    a single one in every row that is known has a class for each row. Floating point numbers are
-    regression targets otherwise, unless ``metric`` is one of classes.
+    Booleans are 0 and 1, a matrix of one column is its column unless ``num_classes`` is 1, and a
+    matrix of zeros and ones with a single one in every row that is known has a class for each row.
+    Floating point numbers are regression targets otherwise, unless ``metric`` is one of classes.
 
     Args:
         labels: ``[count]`` or ``[count, k]`` numbers or booleans.
@@ -63,7 +63,7 @@ def read_labels(
         GraphError: their form or a value is not allowed, or a target of regression is known of
             no vertex.
     """
-    labels = _column(labels, count=count, source=source, of=of)
+    labels = _column(labels, num_classes, count=count, source=source, of=of)
     _refuse_wrapped(labels, source, of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
     if classes is None and checks.is_regression(labels, metric):
@@ -129,8 +129,14 @@ def _refuse_wrapped(labels: Array, source: object, of: str) -> None:
         )
 
 
-def _column(labels: Array, *, count: int, source: object, of: str) -> Array:
-    """Return labels with one axis if they have one column; refuse another form or length."""
+def _column(
+    labels: Array, num_classes: int | None, *, count: int, source: object, of: str
+) -> Array:
+    """Return labels with one axis if they have one column; refuse another form or length.
+
+    Whole numbers in a column that ``num_classes`` calls the only class stay: each vertex has that
+    class or has it not.
+    """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
         raise GraphError(
             f"{source}: labels are {labels.dtype}{list(labels.shape)}, expected classes "
@@ -138,7 +144,8 @@ def _column(labels: Array, *, count: int, source: object, of: str) -> Array:
         )
     if len(labels) != count:
         raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
-    if labels.ndim == 2 and labels.shape[1] == 1:
+    only_class = num_classes == 1 and labels.dtype.kind in "biu"
+    if labels.ndim == 2 and labels.shape[1] == 1 and not only_class:
         labels = labels[:, 0]
     one_axis = labels.ndim == 1
     return labels.astype(np.int64) if one_axis and labels.dtype.kind == "b" else labels

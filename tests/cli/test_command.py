@@ -18,7 +18,8 @@ from faults.processes import end_with_parent
 from tiny_runs import STORE
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
-from gnnscale.cli.command import COMMANDS
+from gnnscale.cli.command import COMMANDS, _run, interruption
+from gnnscale.cli.tasks import TASKS
 from gnnscale.partition.edge_cut.subprocess import is_installed
 
 pytestmark = pytest.mark.integration
@@ -317,6 +318,19 @@ def test_doctor_writes_what_it_finds(at_once: Command) -> None:
     assert findings["packages"]["torch"] == torch.__version__
     assert findings["features"][0]["ready"]
     assert "What each feature still needs" in answer.stdout
+
+
+def test_the_flag_of_doctor_is_none_of_hydra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hydra would make the folder of the output, and find nobody who takes it over."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(interruption, "interrupt_on_signals", lambda: None)
+    asked: list[bool] = []
+    monkeypatch.setitem(TASKS, "doctor", lambda options: asked.append(options.calibrate))
+    assert _run("doctor", ["--calibrate"]) == 0
+    assert asked == [True]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_full_disk(at_once: Command, tmp_path: Path, environment: dict[str, str]) -> None:

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.core.memory import KillCounts, Memory, address_space_reason, find_memory
+from gnnscale.core.memory import (
+    KillCounts,
+    Memory,
+    address_space_problem,
+    address_space_reason,
+    find_memory,
+)
 
 MIB = 1 << 20
 
@@ -82,15 +88,16 @@ def test_the_limit_of_address_space_bounds_what_is_available(
     assert in_groups("") == Memory(total=500 * MIB, available=320 * MIB, installed=1000 * MIB)
     (tmp_path / "proc" / "self" / "statm").write_text("700 70 30 1 0 50 0\n")
     assert in_groups("").available == 0
-    assert address_space_reason() == (
-        "; the limit on address space (ulimit -v 512000) is the reason"
-    )
+    reason = "; the limit on address space (ulimit -v 512000) is the reason"
+    assert address_space_reason() == reason
+    assert address_space_problem() == f"imports take up to 1 GiB of addresses{reason}"
 
 
 def test_no_limit_of_address_space_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _: infinite)
     assert address_space_reason() == ""
+    assert address_space_problem() is None
 
 
 def test_address_space_of_a_process() -> None:

@@ -205,3 +205,12 @@ def test_what_is_understood_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         "graph: labels: 2 of 4 vertices with a target have some of 2 targets, NaN does not count",
         "graph: labels: every row has a single one, so that each vertex has one class",
     ]
+
+
+def test_a_column_of_the_only_class_is_multilabel() -> None:
+    """As PPI with one of its proteins' classes: each vertex has the class or has it not."""
+    found = read_labels(BINARY[:, None], count=5, source="labels", num_classes=1)
+    assert (found.num_classes, found.metric) == (1, "micro_f1")
+    assert found.values.tolist() == BINARY[:, None].tolist()
+    graph = from_arrays((SRC, DST), X, BINARY[:, None], num_classes=1)
+    assert graph.labels.shape == (5, 1)

@@ -125,7 +125,8 @@ def test_seeds_of_parts_stay_on_devices(launched: Any, settings: Any, tmp_path: 
         *(tmp_path / "moved", *longer, HYBRID, "device_plan.split=[4,60]"), seed_order=Merged()
     )
     assert any(step["decision"] for step in other.steps)
-    assert {s["stage_s"]["propagate"] for s in run.of_device(1)} == {PROPAGATE_S}
+    (propagate_s,) = {s["stage_s"]["propagate"] for s in run.of_device(1)}
+    assert propagate_s == pytest.approx(PROPAGATE_S)  # in float32
     alone = launched(tmp_path / "alone", *longer, "device_plan=cpu", seed_order=Merged())
     assert run.losses == pytest.approx(alone.losses[: len(run.losses)], rel=1e-4)
     assert other.losses == pytest.approx(alone.losses, rel=1e-4)

@@ -119,13 +119,15 @@ def failures(
 ) -> dict[str, str]:
     """Return what is wrong with commands that ran without the packages ``absent``.
 
-    A command that needs one of these says so in its last line; every other one ends well.
+    A command that needs one of these, or a GPU, says so in its last line; every other one ends
+    well.
     """
     wrong = {}
     for command, result in ended.items():
-        lines = result.stderr.strip().splitlines()
+        last = (result.stderr.strip().splitlines() or [""])[-1]
+        needs = any(name in last for name in absent) or "no GPU here" in last
         if "Traceback" in result.stderr:
             wrong[command] = result.stderr
-        elif result.returncode != 0 and not (lines and any(name in lines[-1] for name in absent)):
+        elif result.returncode != 0 and not needs:
             wrong[command] = result.stderr or f"exit status {result.returncode}"
     return wrong

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from gnnscale import ops
 from gnnscale.artifact import files, graph_store, kind
@@ -283,6 +281,9 @@ def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
     """Return the number of weakly connected components, edges of the cover in both layers."""
+    from scipy import sparse  # takes a while, and workers need none of it
+    from scipy.sparse import csgraph
+
     if mirrored is not None:
         src, dst = np.concatenate([src, src + mirrored]), np.concatenate([dst, dst - mirrored])
     ones = np.ones(len(src), np.bool_)
