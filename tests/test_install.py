@@ -150,7 +150,7 @@ def plain_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_every_command_of_the_readme_runs_without_extras(
     plain_environment: Path, tmp_path: Path, test_data: Path
 ) -> None:
-    ended = run_all(tmp_path, bin_folder=plain_environment, data=test_data, calibrates=True)
+    ended = run_all(tmp_path, bin_folder=plain_environment, data=test_data)
     wrong = failures(ended, absent=("torch_geometric",))
     assert not wrong, "\n".join(f"{command}\n{text}" for command, text in wrong.items())
 

@@ -65,7 +65,7 @@ WHOLE = {
     "test_native_border.py": "all that reaches native code",
     "test_pages_run.py": "pages of docs whose code is run",
     "test_random_streams.py": "whatever is random, pinned",
-    "test_readme_runs.py": "README.md without optional packages",
+    "test_readme_runs.py": "commands of README.md",
     "test_rtl.py": "fpga/rtl",
     "test_skips.py": "what tests may be skipped for",
     "test_words.py": "words of pages and code",

@@ -47,17 +47,13 @@ def program() -> str:
     return found[1]
 
 
-def shortened(
-    words: Sequence[str], *, data: Path, trained: Path | None, calibrates: bool
-) -> list[str]:
+def shortened(words: Sequence[str], *, data: Path, trained: Path | None) -> list[str]:
     """Return a command with places in place of README's words for them, and few epochs.
 
     Args:
         data: the folder of real graphs.
         trained: an earlier run, which ``resume=DIR`` and ``run=DIR`` mean.
-        calibrates: whether ``doctor --calibrate`` measures the machine, which takes a minute.
     """
-    words = words if calibrates else [word for word in words if word != "--calibrate"]
     found = [re.sub(r"^(resume|run)=DIR$", rf"\1={trained}", word) for word in words]
     if "config=musae_sage" in found:
         found.append(f"dataset.raw={data / 'musae_git' / 'git_web_ml.zip'}")
@@ -75,8 +71,6 @@ def run_all(
     *,
     bin_folder: Path,
     data: Path,
-    environment: Mapping[str, str] | None = None,
-    calibrates: bool = False,
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run every command with the programs of ``bin_folder``; return how each line of README ended.
 
@@ -84,7 +78,6 @@ def run_all(
     """
     variables = {
         **os.environ,
-        **(environment or {}),
         "GNNSCALE_HOME": str(folder / "home"),
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
@@ -105,7 +98,7 @@ def run_all(
     ended = {}
     trained = None
     for words in commands():
-        result = run(shortened(words, data=data, trained=trained, calibrates=calibrates))
+        result = run(shortened(words, data=data, trained=trained))
         ended[shlex.join(words)] = result
         if words[1:2] == ["train"] and result.returncode == 0:
             last = folder / result.stdout.splitlines()[-1]

@@ -74,6 +74,10 @@ def spoil(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     if value is None:
         junk = rng.choice((*_JUNK, 1, 2.5, np.zeros(3), torch.zeros(2)))
         return Spoilt(junk, f"{type(junk).__name__} for None", ANY)
+    if isinstance(value, bytes):
+        junk = rng.choice((*_JUNK, *_NO_NUMBERS))
+        fits = isinstance(junk, bytes)
+        return Spoilt(junk, f"{type(junk).__name__} {str(junk)[:9]}", ANY if fits else BAD)
     if rng.random() < 0.08:
         junk = rng.choice(_JUNK)
         return Spoilt(junk, f"{type(junk).__name__} {str(junk)[:9]}", ANY if name in _FREE else BAD)
