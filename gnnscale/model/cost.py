@@ -26,7 +26,9 @@ class LayerWork:
 
     read_bytes: float = 0.0  #: bytes of the rows that edges read, the numerator of eq. 11.
     macs: float = 0.0  #: multiply-accumulates, the numerator of eq. 12.
-    stream_bytes: float = 0.0  #: bytes of operands and results that are read and written in order
+    #: bytes of the rows that products read, which a processor mostly does while it multiplies
+    operand_bytes: float = 0.0
+    stream_bytes: float = 0.0  #: bytes of results, and of rows beside products, in order
     #: bytes of rows of edges that accelerators read and write, and the host does not make
     edge_row_bytes: float = 0.0
     attention: float = 0.0  #: edges and vertices of attention, times heads
@@ -36,6 +38,7 @@ class LayerWork:
         return LayerWork(
             read_bytes=self.read_bytes + other.read_bytes,
             macs=self.macs + other.macs,
+            operand_bytes=self.operand_bytes + other.operand_bytes,
             stream_bytes=self.stream_bytes + other.stream_bytes,
             edge_row_bytes=self.edge_row_bytes + other.edge_row_bytes,
             attention=self.attention + other.attention,
@@ -118,7 +121,7 @@ class LayerCost:
         width = self.products[-1][1] if self.attention else self.message_width or self.width_in
         products = list(zip(passes, self.products, strict=True))
         scores = _SCORE_PASSES * width if self.attention else 0
-        streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
+        operands, results = _product_values(products)
         own = sum(max(passes) * inputs * outputs for inputs, outputs in self.own_products)
         pairs = _PAIR_PASSES * (edges + targets) * self.pair_width
         # Pairs read the rows of sources once more.
@@ -126,7 +129,8 @@ class LayerCost:
             read_bytes=reads * (edges + targets) * (width + self.pair_width) * BYTES_PER_FEATURE,
             macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products)
             + targets * own,
-            stream_bytes=rows * (streamed + scores) * BYTES_PER_FEATURE,
+            operand_bytes=rows * operands * BYTES_PER_FEATURE,
+            stream_bytes=rows * (results + scores) * BYTES_PER_FEATURE,
             attention=(edges + targets + sources) * self.attention / 2,
             operations=(_ATTENTION_OPERATIONS if self.attention else 1) / 2,
         )
@@ -147,13 +151,27 @@ class LayerCost:
             return LayerWork()
         rows = edges if self.messages_per_edge else sources
         products = list(zip(passes, self.message_products, strict=True))
-        streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
+        operands, results = _product_values(products)
         carried = self.message_width + (2 * self.width_in if self.messages_per_edge else 0)
         return self._edge_rows(2 * edges * carried) + LayerWork(
             macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products),
-            stream_bytes=rows * streamed * BYTES_PER_FEATURE,
+            operand_bytes=rows * operands * BYTES_PER_FEATURE,
+            stream_bytes=rows * results * BYTES_PER_FEATURE,
             operations=(_MESSAGE_OPERATIONS - 1) / 2,
         )
+
+
+def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[int, int]:
+    """Return the values of a row that products read, and those that they write.
+
+    Args:
+        products: passes, and ``(inputs, outputs)`` of each matrix. The first pass reads inputs: it
+            makes outputs, or the gradient of the weights, after that of the activation was
+            written. A second one makes the gradient of inputs.
+    """
+    read = sum(inputs + (count - 1) * outputs for count, (inputs, outputs) in products if count)
+    written = sum(outputs + (count - 1) * inputs for count, (inputs, outputs) in products if count)
+    return read, written
 
 
 @dataclass(frozen=True, kw_only=True)

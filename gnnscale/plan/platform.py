@@ -46,6 +46,7 @@ _MAX_SECONDS, _MIN_RATE = 1e9, 1e-9
 _OF_TRAINER = (
     "aggregate_bandwidth",
     "stream_bandwidth",
+    "operand_bandwidth",
     "macs_per_s",
     "bfloat16_macs_per_s",
     "attention_per_s",
@@ -75,7 +76,9 @@ class Rates:
             None if that takes no extra time.
         write_bandwidth: bytes per second of loaded rows as they are written; None as well.
         aggregate_bandwidth: bytes per second of hidden rows while they are aggregated, eq. 11.
-        stream_bandwidth: bytes per second of activations that are read or written in order.
+        stream_bandwidth: bytes per second of activations that are written in order.
+        operand_bandwidth: bytes per second of rows that products read, forward while they multiply;
+            None for those of ``stream_bandwidth``, after they multiply.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
         bfloat16_macs_per_s: the same of bfloat16; None if its products are not fast enough to be
             used.
@@ -95,6 +98,7 @@ class Rates:
     macs_per_s: list[float]
     attention_per_s: list[float]
     sampled_edges_per_s: list[float]
+    operand_bandwidth: list[float] | None = None
     bfloat16_macs_per_s: list[float] | None = None
     widened_per_s: list[float] | None = None
     write_bandwidth: list[float] | None = None

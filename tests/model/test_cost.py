@@ -74,7 +74,11 @@ def test_work_of_a_layer_by_hand() -> None:
     cost = LayerCost(width_in=20, width_out=8, products=((20, 8),))
     forward = cost.forward(**AMOUNTS, aggregated=False)
     assert forward == LayerWork(
-        read_bytes=130 * 20 * 4, macs=10 * 20 * 8, stream_bytes=10 * 28 * 4, operations=0.5
+        read_bytes=130 * 20 * 4,
+        macs=10 * 20 * 8,
+        operand_bytes=10 * 20 * 4,
+        stream_bytes=10 * 8 * 4,
+        operations=0.5,
     )
     loaded = cost.forward(**AMOUNTS, aggregated=True)
     assert loaded.read_bytes == 0
@@ -82,8 +86,10 @@ def test_work_of_a_layer_by_hand() -> None:
     # The gradient of the weights, and of the input where somebody needs it.
     first = cost.backward(**AMOUNTS, first=True)
     assert (first.macs, first.read_bytes) == (forward.macs, 0)
+    assert (first.operand_bytes, first.stream_bytes) == (10 * 20 * 4, 10 * 8 * 4)
     hidden = cost.backward(**AMOUNTS, first=False)
     assert (hidden.macs, hidden.read_bytes) == (2 * forward.macs, forward.read_bytes)
+    assert (hidden.operand_bytes, hidden.stream_bytes) == (10 * 28 * 4, 10 * 28 * 4)
 
 
 def test_a_perceptron_has_two_products() -> None:
@@ -110,7 +116,8 @@ def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
     forward = cost.forward(**AMOUNTS, aggregated=False)
     assert forward.read_bytes == 130 * 6 * 4
     assert forward.macs == 10 * 26 * 8 + 100 * 20 * 6
-    assert forward.stream_bytes == (10 * 34 + 100 * 26 + 2 * 120 * 6) * 4
+    assert forward.operand_bytes == (10 * 26 + 100 * 20) * 4
+    assert forward.stream_bytes == (10 * 8 + 100 * 6 + 2 * 120 * 6) * 4
     first = cost.backward(**AMOUNTS, first=True)
     assert first.macs == 2 * 10 * 26 * 8 + 100 * 20 * 6
     assert first.read_bytes == forward.read_bytes
@@ -123,7 +130,8 @@ def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
     pairs = replace(cost, messages_per_edge=True)
     forward = pairs.forward(**AMOUNTS, aggregated=False)
     assert forward.macs == 10 * 26 * 8 + 120 * 20 * 6
-    assert forward.stream_bytes == (10 * 34 + 120 * 26 + 2 * 120 * (6 + 2 * 20)) * 4
+    assert forward.operand_bytes == (10 * 26 + 120 * 20) * 4
+    assert forward.stream_bytes == (10 * 8 + 120 * 6 + 2 * 120 * (6 + 2 * 20)) * 4
     # Features need no gradient, and nothing stands between them and the edges.
     plain = replace(cost, message_products=())
     assert plain.backward(**AMOUNTS, first=True).read_bytes == 0

@@ -1,6 +1,7 @@
 """Calibration: the rates of this machine, fitted to short runs of the stages' own code."""
 
 import logging
+import math
 import os
 import statistics
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from gnnscale.core import (
 )
 from gnnscale.core.arrays import BoolArray, Float32Array, Float64Array
 from gnnscale.graph import Graph
-from gnnscale.model.cost import LayerWork
+from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import (
     ESTIMATE_PROBES,
@@ -37,10 +38,13 @@ from gnnscale.plan.calibration.probes import (
     probe_graphs,
     probe_table,
     rows_seconds,
+    table_bytes,
+    time_operands,
     time_products,
     time_sampling,
     time_steps,
 )
+from gnnscale.plan.perf.equations import product_seconds
 from gnnscale.plan.perf.work import load_work, propagation_work
 from gnnscale.plan.platform import ESTIMATED, Identity, Platform, Processor, Rates, Sharing
 
@@ -54,6 +58,9 @@ _MIN_TABLE, _MAX_TABLE = 2**20, 3 * 2**26
 _PROCESS_BYTES = 350 << 20
 #: Features of the products that are timed.
 _WIDTH = 256
+#: Rows, features and outputs of one whose operands take most of its time, and come from beyond a
+#: core's own cache; and how often it is timed.
+_OPERANDS, _OPERAND_REPEATS = (8192, 2048, 16), 4
 #: How often: threads may share a core for the first tens of milliseconds.
 _PRODUCTS = 16
 _WEIGHTS = (1 << 12, 1 << 20)
@@ -130,7 +137,7 @@ def calibrate() -> Platform:
 
 def _needed_bytes(effort: _Effort) -> int:
     """Return the memory that calibration takes: a table in this process, and in each of a pair."""
-    table = effort.num_vertices * max(probe.row_bytes for probe in effort.probes)
+    table = table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
     return 3 * table + 2 * _PROCESS_BYTES
@@ -198,6 +205,7 @@ class _Times:
     steps: list[StepTimes]  #: of each probe
     product_s: float  #: seconds of a product, see ``time_products``
     bfloat16_s: float | None  #: the same of bfloat16; None if it becomes float32
+    operand_s: float  #: seconds of a product that reads much, see ``time_operands``
     sample_s: float  #: seconds of an edge that is sampled
 
 
@@ -236,6 +244,7 @@ def _time_round(
         ],
         product_s=products(),
         bfloat16_s=products(dtype=torch.bfloat16) if multiplies_bfloat16() else None,
+        operand_s=time_operands(*_OPERANDS, threads=threads, repeats=_OPERAND_REPEATS),
         sample_s=seconds / edges,
     )
 
@@ -249,6 +258,7 @@ def _middle(rounds: Sequence[_Times]) -> _Times:
         steps=[sorted(times, key=attrgetter("step_s"))[middle] for times in steps],
         product_s=statistics.median(each.product_s for each in rounds),
         bfloat16_s=statistics.median(lower) if lower else None,
+        operand_s=statistics.median(each.operand_s for each in rounds),
         sample_s=statistics.median(each.sample_s for each in rounds),
     )
 
@@ -303,29 +313,30 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Seconds of propagation = sum of amounts / rates, eq. 10 to 12, + layers · constant.
+    """Seconds of propagation = products + amounts / rates, eq. 10 to 12, + layers · constant.
 
-    The rate of products is measured by itself, forward and for weights' gradients: in every layer
-    it is hard to separate from that of the rows they read and write. The fit gives these what
+    The rates of products are measured by themselves, forward and for weights' gradients: in every
+    layer it is hard to separate them from that of the rows they write. The fit gives these what
     small matrices lack.
     """
-    asked = [_all_work(step) for step in times.steps]
-    macs = effort.product_rows * _WIDTH**2
-    macs_per_s = macs / times.product_s
+    macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
+    rows, width, outputs = _OPERANDS
+    reading_s = times.operand_s - rows * width * outputs / macs_per_s
+    operand_bytes = rows * width * BYTES_PER_FEATURE
+    products = {
+        "macs_per_s": macs_per_s,
+        "operand_bandwidth": operand_bytes / reading_s if reading_s > 0 else math.inf,
+    }
+    layers = [propagation_work(step.workload, step.size) for step in times.steps]
+    asked = [sum((each for pair in of_step for each in pair), LayerWork()) for of_step in layers]
     names = ("aggregate_bandwidth", "stream_bandwidth", "attention_per_s", "layers")
     work = [(each.read_bytes, each.stream_bytes, each.attention, each.operations) for each in asked]
-    known = [each.macs / macs_per_s for each in asked]
+    known = [product_seconds(each, **products) for each in layers]
     rates = fit_rates(names, work, [step.propagate_s for step in times.steps], known=known)
-    rates |= {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
+    rates |= products | {"layer_s": 1 / rates.pop("layers")}
     if times.bfloat16_s is not None:
-        rates["bfloat16_macs_per_s"] = macs / times.bfloat16_s
+        rates["bfloat16_macs_per_s"] = effort.product_rows * _WIDTH**2 / times.bfloat16_s
     return rates
-
-
-def _all_work(step: StepTimes) -> LayerWork:
-    """The work of all layers of a step, forward and backward."""
-    layers = propagation_work(step.workload, step.size)
-    return sum((each for layer in layers for each in layer), start=LayerWork())
 
 
 def _update_rates(steps: Sequence[StepTimes]) -> dict[str, float]:

@@ -96,7 +96,7 @@ STEP_PROBES = (
     _probe(GraphSAGE, (256, 160, 24), (12, 12), 1024, dense=True),
     _probe(GAT, (96, 96, 24), (6, 6), 1024),
     _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
-    _probe(GraphSAGE, (2000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+    _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
 )
 #: Those of an estimate: few, and yet with the rows of real graphs, few and wide features, and
 #: mini-batches whose activations no core's cache holds.
@@ -108,7 +108,7 @@ ESTIMATE_PROBES = (
     _probe(GraphSAGE, (16, 256, 8), (8, 8), 1024),
     _probe(GCN, (96, 128, 24), (12, 8), 1024, dense=True),
     _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
-    _probe(GraphSAGE, (2000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+    _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
 )
 
 
@@ -155,10 +155,18 @@ def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
 
+def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
+    """Return the most bytes of rows that one of ``probes`` has on ``probe_graphs``."""
+    dense = max(num_vertices // _DENSITY, 1)
+    return max((dense if probe.dense else num_vertices) * probe.row_bytes for probe in probes)
+
+
 def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
-    """Return memory for the rows of each of ``probes``; they lie where those of the widest do."""
-    widest = max(probe.row_bytes for probe in probes)
-    return mapped(-(-graph.num_vertices * widest // 4))
+    """Return memory for the rows of each of ``probes``, one after another in the same place.
+
+    ``graph`` is the first one of ``probe_graphs``.
+    """
+    return mapped(-(-table_bytes(graph.num_vertices, probes) // 4))
 
 
 def rows_seconds(
@@ -220,6 +228,18 @@ def time_products(
     with torch_threads(threads):
         forward = median_seconds(lambda _: multiply(rows, weight.t()), repeats)
         return (forward + median_seconds(lambda _: weight_gradient(rows, out), repeats)) / 2
+
+
+def time_operands(
+    num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
+) -> float:
+    """Return the median seconds of a gradient of weights, of ``num_rows`` rows of ``width``.
+
+    With few outputs, reading the rows takes most of it.
+    """
+    rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
+    with torch_threads(threads):
+        return median_seconds(lambda _: weight_gradient(rows, grad), repeats)
 
 
 def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:

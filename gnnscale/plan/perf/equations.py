@@ -112,10 +112,31 @@ def trainer_seconds(
     """
     seconds = 0.0
     for work in (each for layer in layers for each in layer):
-        num_bytes = work.read_bytes + work.stream_bytes + work.edge_row_bytes
+        products = work.operand_bytes + work.stream_bytes
+        num_bytes = work.read_bytes + products + work.edge_row_bytes
         aggregate = num_bytes / memory_bandwidth
         update = work.macs / macs_per_s
         seconds += max(aggregate, update) if pipelined else aggregate + update
+    return seconds
+
+
+def product_seconds(
+    layers: Sequence[tuple[LayerWork, LayerWork]], *, macs_per_s: float, operand_bandwidth: float
+) -> float:
+    """Seconds of all layers' products on a processor, eq. 12 and the operands of eq. 11.
+
+    Forward, a processor reads operands while it multiplies. Backward it does not: the product for
+    the gradient of weights reads operands column by column.
+
+    Args:
+        layers: forward and backward work of each.
+        macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
+        operand_bandwidth: bytes per second of operands.
+    """
+    seconds = 0.0
+    for forward, backward in layers:
+        seconds += max(forward.macs / macs_per_s, forward.operand_bytes / operand_bandwidth)
+        seconds += backward.macs / macs_per_s + backward.operand_bytes / operand_bandwidth
     return seconds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gnnscale.core import STAGES, StageTimes
 from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
@@ -88,13 +89,23 @@ class Host:
         # Amounts are those of float32.
         narrower = workload.compute_bytes / BYTES_PER_FEATURE
         products = "bfloat16_macs_per_s" if workload.compute_dtype == "bfloat16" else "macs_per_s"
+        rate = partial(self.processor.rate, threads=threads, active=active)
+        streamed = work.stream_bytes
+        if self.processor.rates.operand_bandwidth is None:
+            streamed += work.operand_bytes
+            seconds = work.macs / rate(products)
+        else:
+            bandwidth = rate("operand_bandwidth") / narrower
+            seconds = equations.product_seconds(
+                layers, macs_per_s=rate(products), operand_bandwidth=bandwidth
+            )
         amounts = {
-            products: work.macs,
             "aggregate_bandwidth": narrower * work.read_bytes,
-            "stream_bandwidth": narrower * work.stream_bytes,
+            "stream_bandwidth": narrower * streamed,
             "attention_per_s": work.attention,
         }
-        return factor * minimum + factor * self._seconds(threads, active, **amounts)
+        seconds += self._seconds(threads, active, **amounts)
+        return factor * minimum + factor * seconds
 
     def exchange(self, workload: Workload, size: equations.BatchSize) -> float:
         """Seconds in which a device gets what a split first layer (P3) needs from the others.

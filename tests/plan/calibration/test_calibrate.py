@@ -240,12 +240,17 @@ def test_the_middle_round_of_each_thing_counts() -> None:
     def times(step: int, product: int, sample: int) -> calibrate._Times:
         steps = [replace(measured, propagate_s=float(step))]
         return calibrate._Times(
-            steps=steps, product_s=product, bfloat16_s=product / 2, sample_s=sample
+            steps=steps,
+            product_s=product,
+            bfloat16_s=product / 2,
+            operand_s=product / 4,
+            sample_s=sample,
         )
 
     found = calibrate._middle([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
     assert [each.propagate_s for each in found.steps] == [3]
     assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
+    assert found.operand_s == 0.75
 
 
 def test_probes_share_one_table_of_rows() -> None:
@@ -253,7 +258,8 @@ def test_probes_share_one_table_of_rows() -> None:
     assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
     assert sparse.num_edges == dense.num_edges
     table = probes.probe_table(sparse, STEP_PROBES)
-    assert table.nbytes == 4096 * max(probe.row_bytes for probe in STEP_PROBES)
+    widest = {dense: max(p.row_bytes for p in STEP_PROBES if p.dense == dense) for dense in (0, 1)}
+    assert table.nbytes == max(4096 * widest[0], 512 * widest[1])
     own = time_steps(PROBE, sparse, threads=1, repeats=1)
     shared = time_steps(PROBE, sparse, threads=1, repeats=1, table=table)
     assert own.size == shared.size
@@ -275,6 +281,45 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
     assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
     # A product, and that for its weights' gradient.
     assert seen == [(6, 4), (4, 4)]
+
+
+def test_operands_take_what_multiplying_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 8 of 10 ms multiply 4 values by 2 outputs, and 2 ms read them, 16 bytes."""
+    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2, 2))
+    monkeypatch.setattr(calibrate, "_WIDTH", 1)
+    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
+    step = small_step()
+    times = calibrate._Times(
+        steps=[step], product_s=1e-3, bfloat16_s=None, operand_s=10e-3, sample_s=1.0
+    )
+    found = calibrate._propagation_rates(effort, times)
+    assert found["macs_per_s"] == pytest.approx(1000)
+    assert found["operand_bandwidth"] == pytest.approx(16 / 2e-3)
+    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=7e-3))
+    assert hidden["operand_bandwidth"] == float("inf")
+
+
+def test_propagation_is_predicted_as_it_was_fitted() -> None:
+    """Steps that follow the equations exactly are found again, operands among them."""
+    rates = {"operand_bandwidth": [2e9], "stream_bandwidth": [1e9], "aggregate_bandwidth": [4e9]}
+    host = Host(processor=processor(1, layer_s=[1e-4], **rates), num_workers=1, emulates=False)
+    graph = probe_graph(1 << 10, 1 << 12)
+    steps = []
+    for probe in STEP_PROBES[:3]:
+        step = time_steps(probe, graph, threads=1, repeats=1)
+        steps.append(replace(step, propagate_s=host.propagate(step.workload, step.size, 1, 1)))
+    times = calibrate._Times(
+        steps=steps,
+        product_s=calibrate._QUICK.product_rows * calibrate._WIDTH**2 / 1e9,
+        bfloat16_s=None,
+        operand_s=2048 * 8192 * (16 / 1e9 + 4 / 2e9),
+        sample_s=1.0,
+    )
+    found = calibrate._propagation_rates(calibrate._QUICK, times)
+    assert found["operand_bandwidth"] == pytest.approx(2e9)
+    assert found["stream_bandwidth"] == pytest.approx(1e9, rel=1e-6)
+    assert found["aggregate_bandwidth"] == pytest.approx(4e9, rel=1e-6)
+    assert found["layer_s"] == pytest.approx(1e-4, rel=1e-6)
 
 
 def test_an_estimate_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:

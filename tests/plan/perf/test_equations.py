@@ -42,6 +42,17 @@ def test_trainer_with_overlap_is_the_maximum() -> None:
     assert trainer(pipelined=False) == 15 + 13
 
 
+def test_operands_are_read_while_products_multiply_forward() -> None:
+    layers = (
+        (LayerWork(macs=50, operand_bytes=64), LayerWork(macs=50, operand_bytes=64)),
+        (LayerWork(macs=10, operand_bytes=96), LayerWork(macs=20)),
+    )
+    found = equations.product_seconds(layers, macs_per_s=10, operand_bandwidth=32)
+    assert found == 5 + (5 + 2) + 3 + 2
+    # An accelerator's memory has them too.
+    assert trainer(layers, pipelined=False) == 2 + 2 + 3 + 13
+
+
 @given(
     amounts=st.lists(st.integers(0, 10**6), min_size=4, max_size=4),
     more=st.integers(0, 3),
