@@ -177,7 +177,7 @@ def _address_space_limit() -> int | None:
 
 
 def address_space_problem() -> str | None:
-    """Return a line if this process may have too few addresses to import anything; None if not."""
+    """Return why PyTorch cannot be imported, if the limit on addresses is too low; else None."""
     limit = _address_space_limit()
     if limit is None or limit >= _LEAST_ADDRESSES:
         return None

@@ -167,8 +167,8 @@ def test_rows_are_read_as_they_are_stored(run: Any, tmp_path: Path, dtype: str) 
 
 def test_links_are_trained_from_the_disk(run: Any, tmp_path: Path) -> None:
     # Bits follow the number of threads, which a plan takes from what it measures.
-    common = (*COMMON, "device_plan=cpu", "task=links", "batch_size=256", "epochs=1")
-    common = (*common, "num_threads=1")
+    common = (*COMMON, "device_plan=cpu", "task=links", "batch_size=256")
+    common = (*common, "epochs=1", "num_threads=1")
     memory = run(tmp_path / "memory", *common)
     disk = run(tmp_path / "disk", *common, *DISK, "features.memory_bytes=2e6")
     assert [each.train_loss for each in disk.history] == [

@@ -58,9 +58,9 @@ _MIN_TABLE, _MAX_TABLE = 2**20, 3 * 2**26
 _PROCESS_BYTES = 350 << 20
 #: Features of the products that are timed.
 _WIDTH = 256
-#: Rows, features and outputs of one whose operands take most of its time, and come from beyond a
-#: core's own cache; and how often it is timed.
-_OPERANDS, _OPERAND_REPEATS = (8192, 2048, 16), 4
+#: Features and outputs of one whose operands take most of its time; how often it is timed, and of
+#: how many rows, if memory allows: they come from beyond a core's own cache.
+_OPERANDS, _OPERAND_REPEATS, _OPERAND_ROWS = (2048, 16), 4, 8192
 #: How often: threads may share a core for the first tens of milliseconds.
 _PRODUCTS = 16
 _WEIGHTS = (1 << 12, 1 << 20)
@@ -205,7 +205,7 @@ class _Times:
     steps: list[StepTimes]  #: of each probe
     product_s: float  #: seconds of a product, see ``time_products``
     bfloat16_s: float | None  #: the same of bfloat16; None if it becomes float32
-    operand_s: float  #: seconds of a product that reads much, see ``time_operands``
+    operand_s: float  #: seconds of a row of a product that reads much, see ``time_operands``
     sample_s: float  #: seconds of an edge that is sampled
 
 
@@ -244,9 +244,17 @@ def _time_round(
         ],
         product_s=products(),
         bfloat16_s=products(dtype=torch.bfloat16) if multiplies_bfloat16() else None,
-        operand_s=time_operands(*_OPERANDS, threads=threads, repeats=_OPERAND_REPEATS),
+        operand_s=_operand_seconds(threads),
         sample_s=seconds / edges,
     )
+
+
+def _operand_seconds(threads: int) -> float:
+    """Return the seconds of a row of the product that reads much, in an eighth of the memory."""
+    width, outputs = _OPERANDS
+    allowed = find_memory().available // 8 // (width * BYTES_PER_FEATURE)
+    rows = max(min(_OPERAND_ROWS, allowed), 1)
+    return time_operands(rows, width, outputs, threads=threads, repeats=_OPERAND_REPEATS) / rows
 
 
 def _middle(rounds: Sequence[_Times]) -> _Times:
@@ -320,12 +328,12 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
     small matrices lack.
     """
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
-    rows, width, outputs = _OPERANDS
-    reading_s = times.operand_s - rows * width * outputs / macs_per_s
-    operand_bytes = rows * width * BYTES_PER_FEATURE
+    width, outputs = _OPERANDS
+    reading_s = times.operand_s - width * outputs / macs_per_s
+    row_bytes = width * BYTES_PER_FEATURE
     products = {
         "macs_per_s": macs_per_s,
-        "operand_bandwidth": operand_bytes / reading_s if reading_s > 0 else math.inf,
+        "operand_bandwidth": row_bytes / reading_s if reading_s > 0 else math.inf,
     }
     layers = [propagation_work(step.workload, step.size) for step in times.steps]
     asked = [sum((each for pair in of_step for each in pair), LayerWork()) for of_step in layers]

@@ -156,7 +156,7 @@ def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
 
 
 def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
-    """Return the most bytes of rows that one of ``probes`` has on ``probe_graphs``."""
+    """Return the most bytes of features that one of ``probes`` has: a row for each vertex."""
     dense = max(num_vertices // _DENSITY, 1)
     return max((dense if probe.dense else num_vertices) * probe.row_bytes for probe in probes)
 
@@ -233,9 +233,12 @@ def time_products(
 def time_operands(
     num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
 ) -> float:
-    """Return the median seconds of a gradient of weights, of ``num_rows`` rows of ``width``.
+    """Time the product for the gradient of weights ``[num_outputs, width]``.
 
-    With few outputs, reading the rows takes most of it.
+    With few outputs, reading its ``num_rows`` rows of ``width`` features takes most of it.
+
+    Returns:
+        Median seconds of the product.
     """
     rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
     with torch_threads(threads):

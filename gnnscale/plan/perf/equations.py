@@ -123,7 +123,7 @@ def trainer_seconds(
 def product_seconds(
     layers: Sequence[tuple[LayerWork, LayerWork]], *, macs_per_s: float, operand_bandwidth: float
 ) -> float:
-    """Seconds of all layers' products on a processor, eq. 12 and the operands of eq. 11.
+    """Return the seconds of all layers' products on a processor: eq. 12, and operands of eq. 11.
 
     Forward, a processor reads operands while it multiplies. Backward it does not: the product for
     the gradient of weights reads operands column by column.

@@ -284,19 +284,34 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_operands_take_what_multiplying_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: 8 of 10 ms multiply 4 values by 2 outputs, and 2 ms read them, 16 bytes."""
-    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2, 2))
+    """By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes."""
+    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
     monkeypatch.setattr(calibrate, "_WIDTH", 1)
     effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
     step = small_step()
     times = calibrate._Times(
-        steps=[step], product_s=1e-3, bfloat16_s=None, operand_s=10e-3, sample_s=1.0
+        steps=[step], product_s=1e-3, bfloat16_s=None, operand_s=6e-3, sample_s=1.0
     )
     found = calibrate._propagation_rates(effort, times)
     assert found["macs_per_s"] == pytest.approx(1000)
-    assert found["operand_bandwidth"] == pytest.approx(16 / 2e-3)
-    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=7e-3))
+    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
+    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
     assert hidden["operand_bandwidth"] == float("inf")
+
+
+def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def timed(rows: int, *_: int, **__: int) -> float:
+        asked.append(rows)
+        return 2.0 * rows
+
+    monkeypatch.setattr(calibrate, "time_operands", timed)
+    for available in (1 << 40, 800 * 2048 * 4, 0):
+        memory = replace(find_memory(), available=available)
+        monkeypatch.setattr(calibrate, "find_memory", lambda memory=memory: memory)
+        assert calibrate._operand_seconds(1) == 2.0
+    assert asked == [8192, 100, 1]
 
 
 def test_propagation_is_predicted_as_it_was_fitted() -> None:
@@ -312,7 +327,7 @@ def test_propagation_is_predicted_as_it_was_fitted() -> None:
         steps=steps,
         product_s=calibrate._QUICK.product_rows * calibrate._WIDTH**2 / 1e9,
         bfloat16_s=None,
-        operand_s=2048 * 8192 * (16 / 1e9 + 4 / 2e9),
+        operand_s=2048 * (16 / 1e9 + 4 / 2e9),
         sample_s=1.0,
     )
     found = calibrate._propagation_rates(calibrate._QUICK, times)
