@@ -25,7 +25,7 @@ from gnnscale.report.terminal import RunReport
 from gnnscale.runtime import opening
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
-from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+from gnnscale.runtime.checkpoint.run_checkpoint import BackgroundWriter, RunCheckpoint
 from gnnscale.runtime.evaluation.evaluate import VertexExaminer
 from gnnscale.runtime.evaluation.plan import InferencePlan
 from gnnscale.runtime.pipeline.stages import Stages
@@ -219,6 +219,12 @@ def test_workers_wait_for_each_other_after_all_that_rank_0_does(run, tmp_path, m
     def measure_by_class(*_: Any) -> Any:
         return measure()[0], None
 
+    def begin_and_wait(self: BackgroundWriter, job: Any) -> None:
+        begin(self, job)
+        self.wait()  # how soon the disk has it must not matter here
+
+    begin = BackgroundWriter.begin
+    monkeypatch.setattr(BackgroundWriter, "begin", begin_and_wait)
     monkeypatch.setattr(VertexExaminer, "measure", measure)
     monkeypatch.setattr(VertexExaminer, "measure_by_class", measure_by_class)
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
