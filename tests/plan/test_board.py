@@ -72,6 +72,10 @@ def test_a_board_of_plain_values() -> None:
         ({"dies": [{"name": "SLR0"}]}, "board.dies.0.has: required, and not given"),
         ({"dies": 3}, "board.dies=3: a list of groups of options"),
         ({"clock_hz": 10}, "board.clock_hz=10: must be at least"),
+        (
+            {"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]},
+            "die SLR0: has.luts=1e+15: must be above 0, and at most 10,000,000",
+        ),
         ({"link_bandwidth": 0}, "board.link_bandwidth=0: must be above 0"),
         ({"power_w": -1}, "board.power_w=-1: must be above 0"),
         ({"memory_bytes": 0}, "board.memory_bytes=0"),

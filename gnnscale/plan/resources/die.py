@@ -10,6 +10,9 @@ from gnnscale.plan.resources.processes import Processes
 from gnnscale.plan.resources.quantities import NAMES, Resources, total
 from gnnscale.plan.resources.tool import VITIS_HLS, Tool
 
+#: More of any resource than a die of a card has, so that all designs of a die fit in memory.
+_MOST = 10_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Die:
@@ -37,8 +40,10 @@ class Die:
             raise ConfigError(f"die {self.name}: bandwidth={self.bandwidth:g}: must be above 0")
         for name in NAMES:
             has, shell = getattr(self.has, name), getattr(self.shell, name)
-            if not has > 0:
-                raise ConfigError(f"die {self.name}: has.{name}={has:g}: must be above 0")
+            if not 0 < has <= _MOST:
+                raise ConfigError(
+                    f"die {self.name}: has.{name}={has:g}: must be above 0, and at most {_MOST:,}"
+                )
             if not 0 <= shell < has:
                 raise ConfigError(
                     f"die {self.name}: shell.{name}={shell:g}: must be from 0 to has.{name}={has:g}"

@@ -114,6 +114,14 @@ def test_the_die_that_is_nearest_to_a_design_is_named() -> None:
         hitgnn.explore(mixed(("SMALL", 1e6, 20), ("LARGE", 1e6, 190)), goal())
 
 
+def test_the_largest_die_is_swept() -> None:
+    """All of its designs are tried at once, and fit in memory."""
+    (die,) = card(luts=1e7, dsps=1e7).dies
+    n, m, _ = hitgnn.sweep(die, goal(), dies=1, clock_hz=3e8)
+    assert n > 8
+    assert m > 2048
+
+
 def test_a_die_that_is_too_small_to_sweep() -> None:
     (die,) = mixed(("SLR0", 20_000, 100)).dies
     with pytest.raises(ConfigError, match="die SLR0: no design fits, not even n=1, m=1"):
