@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnscale.artifact.graph_store import read_meta
+from gnnscale.artifact.header import digest
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core import GraphError
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.feature import LearnedFeaturesConfig, SharedFeaturesConfig
+from gnnscale.feature import LearnedFeaturesConfig, MadeFeaturesConfig, SharedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.store import Partition, read_partition
@@ -174,7 +175,20 @@ def open_task(
     if task is None:
         task = _task_of(config, graph, None)
     threads = config.num_threads
-    return task.over(with_features(config.features, task.graph, num_threads=threads, seed=seed))
+    found = with_features(config.features, task.graph, num_threads=threads, seed=seed)
+    if config.task.divides_edges and isinstance(config.features, MadeFeaturesConfig):
+        found = _with_other_hash(found)
+    return task.over(found)
+
+
+def _with_other_hash(graph: Graph) -> Graph:
+    """Return a graph of training edges, and rows made of them, with another hash.
+
+    Weights that an earlier release trained with rows of all edges, held-out ones too, have the hash
+    of the graph alone, and are refused.
+    """
+    content = digest({"graph": graph.content, "rows": "made of training edges"})
+    return replace(graph, origin=replace(graph.origin, content=content))
 
 
 def open_graph(

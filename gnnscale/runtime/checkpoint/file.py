@@ -268,10 +268,12 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     return saved
 
 
-#: Explains why the divided edges of an older run of link prediction may differ.
+#: Explains why the divided edges of an older run of link prediction may differ, or the rows that
+#: are made of them.
 _DIVIDED = (
     "; up to release 0.2 the reverse of a held-out edge could send messages on a graph with some "
-    "mutual edges, now none does: train such a run again"
+    "mutual edges, and features=degrees and projections were made of held-out edges too, now "
+    "neither is so: train such a run again"
 )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from one_line import one_line
 
-from gnnscale.core.errors import GraphError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.shared_memory import shared_memory_of
 from gnnscale.feature import HostFeatures
 from gnnscale.runtime.checkpoint.artefacts import (
@@ -21,6 +21,8 @@ from gnnscale.runtime.checkpoint.artefacts import (
     share_graph,
     with_shared_arrays,
 )
+from gnnscale.runtime.checkpoint.file import check_same_graph
+from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.evaluation.load import open_run_task
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.settings import TrainConfig
@@ -148,3 +150,20 @@ def test_rows_that_are_made_know_no_edge_that_is_held_out(
     if features == "degrees":
         in_degrees = np.diff(task.graph.indptr)
         assert np.allclose(np.expm1(task.graph.features[:, 0]), in_degrees, rtol=1e-5)
+
+
+@pytest.mark.parametrize("features", ["degrees", "projections"])
+def test_weights_of_rows_made_of_all_edges_are_refused(
+    settings: Any, tmp_path: Path, features: str
+) -> None:
+    """An earlier release wrote the hash of the divided graph, whatever its rows were made of."""
+    options = (f"dataset.store={tmp_path / 'store'}", "task=links")
+    task = open_run_task(settings(*options, f"features={features}"))
+    divided = open_run_task(settings(*options)).graph
+    earlier = graph_identity(task.graph) | {"content": divided.content}
+    with pytest.raises(ConfigError, match="train such a run again"):
+        check_same_graph(
+            tmp_path, earlier, graph=graph_identity(task.graph), option="run", divided=True
+        )
+    learned = open_run_task(settings(*options, "features=learned")).graph
+    assert learned.content == divided.content
