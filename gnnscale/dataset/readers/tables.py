@@ -132,6 +132,7 @@ class Tables(base.Dataset):
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
         taken = (self.id, self.label, self.split_column)
         _check_named("features", self.features, taken)
+        _check_edge_label(self.edge_label, self.weight)
         ends = (self.source, self.target, self.weight, self.edge_label)
         _check_named("edge_features", self.edge_features, ends)
         if self.edge_features == []:
@@ -386,6 +387,16 @@ def _check_named(option: str, columns: list[str] | None, taken: Sequence[str | N
     for column in columns or ():
         if column in taken or (columns or []).count(column) > 1:
             raise ConfigError(f"dataset.{option}: {shown(column)} is named twice")
+
+
+def _check_edge_label(column: str | None, weight: str | None) -> None:
+    """Refuse labels of edges that messages would carry as weights, those of test edges too."""
+    if column is not None and column == weight:
+        raise ConfigError(
+            f"dataset.edge_label={shown(column)}: expected another column than dataset.weight, "
+            f"which messages carry, got {shown(weight)}; dataset.weight=null leaves edges without "
+            "weights"
+        )
 
 
 def _set_labels(

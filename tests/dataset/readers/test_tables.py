@@ -521,6 +521,15 @@ def test_bad_labels_of_edges(tables, edges, message):
     assert f"edges.{message}" in line
 
 
+def test_labels_of_edges_are_no_weights_of_messages(tables):
+    """A column named weight is read as weights by default, and may be what is predicted."""
+    edges = EDGES.replace("source,target", "source,target,weight", 1)
+    with pytest.raises(ConfigError, match=r"dataset.weight=null leaves edges without weights"):
+        tables(edges=edges, edge_label="weight", label=None)
+    with pytest.raises(ConfigError, match=r"expected another column than dataset\.weight"):
+        tables(edges=edges, edge_label="rating", weight="rating", label=None)
+
+
 def test_labels_of_edges_keep_their_rows_in_small_batches(tables):
     ends = np.random.default_rng(0).integers(4, size=(2, 3000))
     ids = np.array([70, 5, -8, 9])
