@@ -104,7 +104,10 @@ class SplitSource:
 #: Of the labels of edges, whose split ``from_arrays`` takes in one argument.
 _EDGE_SPLIT = SplitSource(
     names=("edge_split[0]", "edge_split[1]", "edge_split[2]"),
-    cure="gnnscale.dataset.random_split(edge_labels, (0.6, 0.2), seed=0) draws them",
+    cure=(
+        "gnnscale.dataset.random_edge_split(edge_labels, ends, (0.6, 0.2), seed=0) draws them, "
+        "where row i of ends is the source and destination of edge i"
+    ),
 )
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
-from gnnscale.dataset.base import Dataset, ExistingStore, GraphSource, random_split
+from gnnscale.dataset.base import (
+    Dataset,
+    ExistingStore,
+    GraphSource,
+    random_edge_split,
+    random_split,
+)
 from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark

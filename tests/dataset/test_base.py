@@ -27,9 +27,9 @@ from gnnscale.dataset import (
     RMat,
     Snap,
     from_arrays,
+    random_edge_split,
     random_split,
 )
-from gnnscale.dataset.base import random_edge_split
 from gnnscale.graph import Graph
 from gnnscale.options.config import typed
 from gnnscale.partition import Hash, write_part

@@ -88,7 +88,8 @@ class EdgeTask(LabelTask):
             _LOG.warning(
                 f"task=edges: {' and '.join(shared)} of {self.graph.name} join two vertices that a "
                 "training edge joins too, and may have its label; dataset.split=random keeps all "
-                "edges of a pair in one part (a store of an earlier release: force=true)"
+                "edges of a pair in one part (a store of an earlier release: force=true), and so "
+                "does gnnscale.dataset.random_edge_split"
             )
 
     @property

@@ -1,5 +1,6 @@
 """Copies and reverses of edges, in other parts of a split."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.dataset import from_arrays
+from gnnscale.core.errors import GraphError
+from gnnscale.dataset import from_arrays, random_edge_split
+from gnnscale.graph import Graph
 from gnnscale.model.losses import AutoLoss
 from gnnscale.runtime.task import edges as module
 from gnnscale.runtime.task.edges import EdgeTask, count_shared_pairs
@@ -40,3 +43,21 @@ def test_shared_pairs_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert record.message.startswith(
         "task=edges: 1 of 2 test edges of graph join two vertices that a training edge joins too"
     )
+    assert record.message.endswith("gnnscale.dataset.random_edge_split")
+
+
+def test_a_split_of_a_graph_in_memory_that_shares_no_pair(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The function that errors and warnings name is the one that keeps pairs in one part."""
+    ends = np.random.default_rng(0).integers(9, size=(200, 2))
+    labels, rows = np.arange(200) % 2, np.zeros((9, 1), np.float32)
+    parts = random_edge_split(labels, ends, (0.5, 0.2), seed=0)
+
+    def made(split: Any) -> Graph:
+        return from_arrays((ends[:, 0], ends[:, 1]), rows, edge_labels=labels, edge_split=split)
+
+    EdgeTask(graph=made(parts), loss=AutoLoss()).log_edges()
+    assert not caplog.records
+    with pytest.raises(GraphError, match="random_edge_split"):
+        made((parts[0], None, None)).save(tmp_path / "store")
