@@ -117,7 +117,7 @@ def _given(
         array = map_npy(Path(given), axes=len(columns), kinds="iu")
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
-        return option, list(array.reshape(len(array), -1).T)
+        return option, [array] if array.ndim == 1 else list(array.T)
     return option, _table_ids(Path(given), columns, own)
 
 
@@ -240,6 +240,10 @@ def find_kinds(
         raise ConfigError(
             f"{option}={shown(file)}: expected a table with columns id and {shown(column)} "
             f"({', '.join(_TABLES)})"
+        )
+    if column in _ID:
+        raise ConfigError(
+            f"{option}={shown(file)}: expected kinds in another column than the ids, got {column}"
         )
     ids, values = _table_columns(Path(file), own, column)
     option = f"{option}={shown(file)}"

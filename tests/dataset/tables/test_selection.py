@@ -53,6 +53,9 @@ def test_an_array_that_hides_ids(tiny_graph: Graph) -> None:
 def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"none\.npy"):
         find_vertices(tmp_path / "none.npy", tiny_graph)
+    np.save(tmp_path / "empty.npy", np.empty(0, np.int64))
+    with pytest.raises(ConfigError, match=r"empty\.npy: tiny has no such vertex"):
+        find_vertices(tmp_path / "empty.npy", tiny_graph)
     np.save(tmp_path / "floats.npy", np.ones(3))
     with pytest.raises(GraphError, match=r"floats.npy.*float64"):
         find_vertices(tmp_path / "floats.npy", tiny_graph)
@@ -176,3 +179,5 @@ def test_kinds_of_anything_else(
         find_kinds(str(file), "kind", tiny_graph, None, option="here")
     with pytest.raises(ConfigError, match=r"here=.*ids.npy: expected a table with columns id and"):
         find_kinds("ids.npy", "kind", tiny_graph, None, option="here")
+    with pytest.raises(ConfigError, match="expected kinds in another column than the ids, got id"):
+        find_kinds(str(file), "id", tiny_graph, None, option="here")
