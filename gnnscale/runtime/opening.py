@@ -26,6 +26,7 @@ from gnnscale.runtime.state import schedule, train_state
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Data, Learning
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.task.links import LinkTask
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ def _open(
         config, data, learning, group, rows=rows, may_leave_out=may_leave_out
     )
     partition = None if data.order.movable or data.partition is None else data.partition.content
+    candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
     checkpoint = RunCheckpoint(
         directory=directory,
         config=config,
@@ -157,6 +159,7 @@ def _open(
         copies=Copies.open(directory, group, options) if config.runtime.checkpoint else None,
         graph=data.graph,
         partition=partition,
+        candidates=None if candidates is None else candidates.content,
     )
     return train_state.TrainState(
         config=config,

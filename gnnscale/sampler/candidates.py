@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,11 @@ class Candidates:
         counts = np.bincount(kinds[vertices], minlength=1)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         return cls(kinds=kinds, vertices=vertices, offsets=offsets)
+
+    @property
+    def content(self) -> str:
+        """Hex digest, which differs for other kinds."""
+        return hashlib.blake2b(self.kinds.tobytes(), digest_size=16).hexdigest()
 
     def draw(
         self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int

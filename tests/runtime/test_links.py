@@ -93,3 +93,17 @@ def test_candidates_of_the_destinations_kind(
     chance = np.mean(1 / np.arange(1, 22))
     assert measured["all"] > 1.3 * chance
     assert measured["kind"] == measured["file"] == pytest.approx(chance, abs=0.02)
+
+
+def test_a_run_goes_on_with_the_same_candidates(
+    launched: Any, run: Any, settings: Any, tmp_path: Path
+) -> None:
+    """The file of candidates is no part of the run directory."""
+    num_vertices = settings(*LINKS).dataset.open().num_vertices
+    table, ids = tmp_path / "kinds.csv", range(num_vertices)
+    table.write_text("\n".join(["id,kind", *(f"{vertex},one" for vertex in ids)]))
+    common = (*LINKS, f"task.candidates={table}", "task.candidate_column=kind")
+    launched(tmp_path / "part", *common, "epochs=1")
+    table.write_text("\n".join(["id,kind", *(f"{vertex},{vertex % 2}" for vertex in ids)]))
+    with pytest.raises(ConfigError, match=r"the graph's candidates is .* was written with"):
+        run(tmp_path / "part", *common, f"resume={tmp_path / 'part'}")

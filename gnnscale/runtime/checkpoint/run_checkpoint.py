@@ -123,6 +123,7 @@ class RunCheckpoint:
     graph: Graph  #: the graph that is trained on
     #: hash of the partition whose parts give the order of seeds; None without
     partition: str | None = None
+    candidates: str | None = None  #: hash of the candidates of its edges; None for all vertices
     #: whether torchrun starts the run again, perhaps on another machine
     restarts: bool = False
     copies: Copies | None = None  #: who else keeps it; None if nobody does
@@ -360,8 +361,9 @@ class RunCheckpoint:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """The graph, and the partition of it that is trained over."""
-        return {**graph_identity(self.graph), "partition": self.partition}
+        """The graph, the partition of it that is trained over, and the candidates of its edges."""
+        candidates = {} if self.candidates is None else {"candidates": self.candidates}
+        return {**graph_identity(self.graph), "partition": self.partition, **candidates}
 
     def _checked(
         self,
