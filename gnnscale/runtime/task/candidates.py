@@ -26,6 +26,8 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
     """Return ``split`` with edges whose destinations are candidates.
 
     A pair of an undirected graph has no direction: it is turned if its source alone is a candidate.
+    A mutual edge of another graph that leads to another vertex is left out, as its reverse, which
+    is in the same part, is predicted.
 
     Args:
         split: divided edges.
@@ -39,6 +41,8 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
         part: _turned(np.asarray(getattr(split, part)), candidates, split.undirected)
         for part in PARTS
     }
+    if not split.undirected and not split.directed:
+        turned = {part: _once(edges, candidates) for part, edges in turned.items()}
     for part, edges in turned.items():
         missing = candidates.kinds[edges[:, 1]] < 0
         if missing.any():
@@ -55,3 +59,12 @@ def _turned(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArr
     is_candidate = candidates.kinds[edges] >= 0
     wrong = undirected & is_candidate[:, 0] & ~is_candidate[:, 1]
     return np.where(wrong[:, None], edges[:, ::-1], edges) if wrong.any() else edges
+
+
+def _once(edges: IntArray, candidates: Candidates) -> IntArray:
+    """Return ``edges`` but those to another vertex whose reverses lead to a candidate."""
+    num_vertices = len(candidates.kinds)
+    src, dst = edges.astype(np.int64).T
+    others = np.flatnonzero((candidates.kinds[dst] < 0) & (candidates.kinds[src] >= 0))
+    mutual = np.isin(dst[others] * num_vertices + src[others], src * num_vertices + dst)
+    return np.delete(edges, others[mutual], axis=0) if mutual.any() else edges

@@ -92,10 +92,10 @@ class LinkTask:
         """Warn of candidates of another kind than the destinations."""
         if self.split.bipartite and self.candidates is None:
             _LOG.warning(
-                f"task=links: {self.graph.name} is bipartite, and negatives and candidates of an "
-                "edge are drawn among all vertices, those of its source's kind too, which are "
-                "easily recognized; task.candidates=FILE names the destinations, and "
-                "task.candidate_column=COLUMN a column of kinds in it"
+                f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
+                "candidates of an edge are drawn among all vertices, those of its source's kind "
+                "too, which are easily recognized; task.candidates=FILE names the destinations, "
+                "and task.candidate_column=COLUMN a column of kinds in it"
             )
 
     @property

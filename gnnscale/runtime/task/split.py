@@ -30,6 +30,8 @@ ROWS = "edge_rows"
 _SLICE_EDGES = 1 << 22
 #: Draws have 53 bits; those below the first twenty say which end of an undirected edge is first.
 _ORIENTATION = float(1 << 20)
+#: Share of the edges that may be at a vertex of both kinds of a bipartite graph.
+_STRAY = 0.01
 #: Stands for the edge before the first.
 _NO_EDGE = (-1, -1)
 #: Entry of the key of a division in ``$GNNSCALE_HOME/links``. Divisions by ordered pairs, which
@@ -252,16 +254,28 @@ def is_undirected(graph: Graph) -> bool:
 def is_bipartite(graph: Graph) -> bool:
     """Return whether the vertices are two sets with all edges between them, and have a cycle.
 
-    A graph whose sources are no destinations is bipartite, of any size. Others of more than
-    4 million edges are taken for not bipartite, and so are forests, whose sets mean nothing.
+    A graph whose sources are no destinations is bipartite, of any size, and also if up to 1 % of
+    its edges are at a vertex that is both. Others of more than 4 million edges are taken for not
+    bipartite, and so are forests, whose sets mean nothing. Loops play no part.
     """
-    sends = np.zeros(graph.num_vertices, np.bool_)
+    sends, receives = np.zeros((2, graph.num_vertices), np.bool_)
     for src, dst, _ in _edges(graph, "looking for two kinds of vertices"):
-        sends[src[src != dst]] = True
-    receives = np.diff(graph.indptr) > 0
-    if not (sends & receives).any():
+        proper = src != dst
+        sends[src[proper]] = receives[dst[proper]] = True
+    if _leads_one_way(graph, sends & receives):
         return True
     return graph.num_edges <= _SLICE_EDGES and _two_colorable(graph)
+
+
+def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
+    """Return whether all but 1 % of the edges have no end that is both source and destination."""
+    most = _STRAY * graph.num_edges
+    if np.count_nonzero(both) > most:  # each is at two edges or more, which have two ends
+        return False
+    stray = 0
+    for src, dst, _ in _edges(graph, "looking for edges between vertices of a kind"):
+        stray += int(np.count_nonzero((src != dst) & (both[src] | both[dst])))
+    return stray <= most
 
 
 def _two_colorable(graph: Graph) -> bool:

@@ -41,6 +41,19 @@ def test_pairs_without_direction_are_turned(split: EdgeSplit) -> None:
     assert found.train.tolist() == split.train.tolist()
 
 
+def test_mutual_edges_are_predicted_to_candidates(split: EdgeSplit) -> None:
+    """A missing reverse makes no graph directed; a film's edge to a user alone is refused."""
+    mutual = np.concatenate([split.train, split.train[:1, ::-1]])
+    found = with_candidate_destinations(replace(split, train=mutual), FILMS, "films.npy")
+    assert found.train.tolist() == split.train.tolist()
+    for wrong in (
+        replace(split, train=mutual, directed=True),
+        replace(split, train=np.concatenate([split.train, [[3, 1]]])),
+    ):
+        with pytest.raises(ConfigError, match="1 of 3 train edges lead to another vertex"):
+            with_candidate_destinations(wrong, FILMS, "films.npy")
+
+
 def test_edges_to_other_vertices_are_refused(split: EdgeSplit) -> None:
     users = Candidates.from_kinds(np.array([0, 0, -1, -1, -1], np.int32))
     with pytest.raises(ConfigError) as error:

@@ -380,7 +380,18 @@ def test_no_entry_is_believed(graph, made, change, message) -> None:
         ([(0, 1), (1, 2), (2, 0)], False),  # a triangle
         ([(0, 1), (1, 0), (1, 2), (2, 1), (1, 3)], False),  # a tree has no kinds
         ([(0, 2), (1, 2), (0, 3), (1, 3), (3, 3)], True),  # a loop leads nowhere
+        ([(0, 2), (1, 3), (0, 0), (3, 3)], True),
     ],
 )
 def test_bipartite_graphs_are_known(edges: list[tuple[int, int]], expected: bool) -> None:
     assert is_bipartite(graph_of(edges, 6)) == expected
+
+
+@pytest.mark.parametrize(("num_stray", "expected"), [(1, True), (40, False)])
+def test_few_stray_edges_make_no_other_graph(num_stray: int, expected: bool) -> None:
+    """One user who follows another says nothing of candidates; such edges in numbers do."""
+    generator = np.random.default_rng(0)
+    films = np.stack([generator.integers(300, size=900), generator.integers(300, 600, size=900)])
+    stray = np.stack([np.arange(num_stray), np.arange(num_stray) + 1])
+    edges = np.concatenate([films, stray], axis=1).T
+    assert is_bipartite(graph_of([tuple(each) for each in edges.tolist()], 600)) == expected
