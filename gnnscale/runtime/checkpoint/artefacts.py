@@ -91,8 +91,11 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     check_features(config.features, graph)
     links = make_links(config, graph)
     made = [] if links is None else [links]
+    divides = config.partitioner.divides != "nothing"
+    if not (divides or config.has_caches or config.features.preaggregates):
+        return tuple(made)  # workers make or draw their rows
     graph = open_graph(config, made, graph)
-    if config.partitioner.divides != "nothing":
+    if divides:
         made.append(divide(config, graph))
     if config.has_caches:
         made.append(_cache(config, graph, open_partition(made, graph)))

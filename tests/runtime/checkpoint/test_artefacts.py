@@ -134,12 +134,18 @@ def test_without_a_gpu_nothing_is_shared(config: TrainConfig) -> None:
 @pytest.mark.parametrize("features", ["degrees", "projections"])
 @pytest.mark.parametrize("launched_first", [True, False])
 def test_rows_that_are_made_know_no_edge_that_is_held_out(
-    settings: Any, tmp_path: Path, features: str, launched_first: bool
+    settings: Any,
+    tmp_path: Path,
+    features: str,
+    launched_first: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "gnnscale.runtime.vertex_features")
     options = ("task=links", "task.test_fraction=0.4", f"features={features}")
     config = settings(f"dataset.store={tmp_path / 'store'}", *options)
     if launched_first:
         made = make_artefacts(config)
+        assert not caplog.records  # only who reads the rows makes them
         task = open_task(config, made, open_store(made))
     else:
         task = open_run_task(config)
