@@ -8,7 +8,8 @@ from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. 
 ``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 ``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``, and
 ``texts.json`` the options whose values are texts, which are taken as they are typed. What cards
-hold in ``gpu.md`` follows from the sizes of published graphs and the planner's accounting.
+hold in ``gpu.md`` follows from the sizes of published graphs and the planner's accounting, and the
+picture ``scaling.svg`` from ``gnnscale simulate``.
 """
 
 import ast
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
+from hydra import compose, initialize_config_module
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,16 +35,18 @@ else:
 
 from gnnscale.generator import GenerateConfig
 from gnnscale.model import GraphSAGE
+from gnnscale.options.config import typed
 from gnnscale.options.found import declared
 from gnnscale.plan.cuda import Cuda
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.graphs import PUBLISHED
 from gnnscale.plan.perf.work import batch_bytes
-from gnnscale.plan.simulator import SimulateConfig
+from gnnscale.plan.simulator import SimulateConfig, simulate
 from gnnscale.plan.simulator.task import published_workload
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig
 from gnnscale.report.export.weights import ExportConfig
+from gnnscale.report.simulate import draw
 from gnnscale.runtime import command_options
 from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
 from gnnscale.runtime.settings import TrainConfig
@@ -408,6 +412,12 @@ def gpus() -> str:
     return page
 
 
+def scaling() -> str:
+    """Return the picture of what ``gnnscale simulate`` predicts without options."""
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        return draw(simulate(typed(compose("simulate"), SimulateConfig)))
+
+
 def card_rows() -> Iterator[tuple[str, ...]]:
     """Yield lists and rows of each graph, and what the memory of each card has of them."""
     for words, name, copies in _EXAMPLES:
@@ -565,7 +575,7 @@ def texts() -> str:
 PAGES = {"docs/configuration.md": configuration, "docs/benchmarks.md": benchmarks}
 PAGES |= {"docs/architecture.md": architecture, "gnnscale/cli/meanings.json": meanings}
 PAGES["gnnscale/cli/texts.json"] = texts
-PAGES |= {"docs/gpu.md": gpus}
+PAGES |= {"docs/gpu.md": gpus, "docs/scaling.svg": scaling}
 
 
 def main(arguments: Sequence[str]) -> int:

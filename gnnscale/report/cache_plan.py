@@ -35,7 +35,7 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
         # A file has no edge at which lines must break.
         console = Console(width=_FILE_WIDTH, file=console.file)
     plan = stored.plan
-    table = Table(title=escape_markup(f"{shown(graph)}: caches by {plan.planner}"))
+    table = Table(title=escape_markup(_title(plan, graph)))
     table.add_column("device")
     matches = any(cache.matched_bytes for cache in plan.devices)
     extra = ("matched",) if matches else ()
@@ -49,6 +49,11 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     console.print(table, highlight=False)
     for line in _summary(stored):
         console.print(line, highlight=False, markup=False)
+
+
+def _title(plan: CachePlan, graph: str) -> str:
+    foretold = "" if plan.predicted is None else ", hits predicted"
+    return f"{shown(graph)}: caches by {plan.planner}{foretold}"
 
 
 def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> list[str]:
@@ -97,7 +102,7 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
         )
         chosen = sum(cache.host_aggregates for cache in plan.devices)
         yield (
-            f"a mini-batch moves {size(round(cached))} with the cache, {size(round(aggregated))} "
+            f"a mini-batch is predicted to move {size(round(cached))} with the cache, {size(round(aggregated))} "
             "if the host aggregates the first layer: it does so for "
             f"{chosen} of {len(plan.devices)} devices"
         )
@@ -125,7 +130,7 @@ def _rate(value: float | None) -> str:
 def draw(stored: StoredPlan, *, graph: str) -> str:
     """Return where rows are found, and the transactions over α if there are such, as SVG."""
     plan = stored.plan
-    title = f"{shown(graph)}: caches by {plan.planner}"
+    title = _title(plan, graph)
     parts, top = [text(16, 26, title, css="head")], 48.0
     if plan.curve:
         parts.append(f'<g transform="translate(0 {top:g})">{_curve(plan)}</g>')

@@ -133,7 +133,7 @@ def draw(scaling: Scaling) -> str:
     highest = max(value for _, value in (*points, *ideal))
     plot = Plot(
         x=Axis(title="accelerators", low=0, high=points[-1][0] + 0.5, integer=True),
-        y=Axis(title="speed-up", low=0, high=1.05 * highest),
+        y=Axis(title="speed-up, simulated", low=0, high=1.05 * highest),
         top=34,
         height=300,
     )

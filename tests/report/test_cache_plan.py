@@ -77,7 +77,7 @@ def cells(text: str, name: str) -> list[str]:
 
 def test_a_table_has_a_row_for_each_device(stored: Stored) -> None:
     text = printed(stored(plan=PLAN), "[bold]mine")
-    assert "[bold]mine: caches by legion" in text
+    assert "[bold]mine: caches by legion, hits predicted" in text
     sizes, hits = ["3.0 MiB", "7", "1,200", "1.5 MiB"], ["50.0 %", "25.0 %", "25.0 %"]
     assert cells(text, "emulated:0") == sizes + hits
     assert cells(text, "emulated:1")[-3:] == ["0.0 %", "0.0 %", "100.0 %"]
@@ -132,7 +132,7 @@ def test_a_plan_of_no_cache(stored: Stored) -> None:
 
 def test_a_picture_shows_where_rows_are_found(stored: Stored) -> None:
     found = drawn(stored(plan=PLAN), "a <b> & c")
-    assert found[0] == "a <b> & c: caches by legion"
+    assert found[0] == "a <b> & c: caches by legion, hits predicted"
     assert {"own cache", "peers", "host", "emulated:2", "100 rows", "10 rows"} <= set(found)
     root = ElementTree.fromstring(draw(stored(plan=PLAN), graph="mine"))
     rects = [each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]

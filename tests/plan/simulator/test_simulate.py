@@ -329,6 +329,7 @@ def test_the_curve_is_a_file_of_its_own(figure_9: Scaling) -> None:
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     assert len(re.findall("<circle", picture)) == 4
     assert "GCN on mag240m, hybrid, 2 x EPYC 7763" in picture
+    assert ">speed-up, simulated<" in picture
     assert json.loads(json.dumps(describe(figure_9)))["results"][1]["num_accelerators"] == 4
 
 
