@@ -272,7 +272,9 @@ class RunReport(records.Observer):
         assert isinstance(history, History)
         self.run = replace(self.run, history=history.appended(record))
         summary.append_metrics(self.directory, record)
-        line = epoch_line(record, epochs=self._epochs, metric=self.run.metric)
+        line = epoch_line(
+            record, epochs=self._epochs, metric=self.run.metric, kind=_kind(self.run.plan)
+        )
         now = time.monotonic()
         last = record.epoch == self._epochs
         if now - self._last_line < _SHOW_AFTER_S and not last:
@@ -300,18 +302,19 @@ class RunReport(records.Observer):
             self._bar = LivePanel(plan, self._console) if each_device else epoch_bar(self._console)
             self._task = self._bar.add_task("", total=record.num_steps, figures="")
             self._bar.start()
-        rate = mteps(record.num_edges, record.seconds)
+        rate = _rate(record.num_edges, record.seconds, _kind(plan))
         if isinstance(self._bar, LivePanel):
             self._bar.take(record)
         self._bar.update(
             self._task,
             description=f"epoch {record.epoch}/{self._epochs}",
             completed=record.step,
-            figures=f"loss {record.mean_loss:.4f}  {rate:.1f} M edges/s",
+            figures=f"loss {record.mean_loss:.4f}  {rate}",
         )
 
     def _log(self, record: records.StepRecord) -> None:
         """Log a decision, and every now and then how far a long epoch is."""
+        assert self.run is not None
         now = time.monotonic()
         if record.decision is not None:
             if now - self._last_decision < _SHOW_AFTER_S:
@@ -327,7 +330,7 @@ class RunReport(records.Observer):
             log.info(
                 f"epoch {record.epoch}/{self._epochs}  step {record.step}/{record.num_steps}"
                 f"  loss {record.mean_loss:.4f}"
-                f"  {mteps(record.num_edges, record.seconds):.1f} M edges/s"
+                f"  {_rate(record.num_edges, record.seconds, _kind(self.run.plan))}"
             )
 
     def _hide(self) -> None:
@@ -336,8 +339,8 @@ class RunReport(records.Observer):
         self._bar = None
 
 
-def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str) -> str:
-    """Return an epoch's figures as one line."""
+def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str, kind: str) -> str:
+    """Return an epoch's figures as one line, with the ``kind`` of its times."""
     measured = record.valid_metrics or {metric: record.valid_metric}
     valid = "".join(
         f"  valid {name} {value:.4f}" for name, value in measured.items() if value is not None
@@ -345,9 +348,20 @@ def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str) -> str:
     return (
         f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}{valid}"
         f"  {record.epoch_time_s:.2f} s"
-        f"  {mteps(record.num_edges, record.epoch_time_s):.1f} M edges/s"
+        f"  {_rate(record.num_edges, record.epoch_time_s, kind)}"
         f"  {figures.gib(record.peak_rss_bytes)}"
     )
+
+
+def _rate(num_edges: int, seconds: float, kind: str) -> str:
+    """Return the edges of a second, marked unless they are those of real hardware."""
+    mark = "" if kind == figures.MEASURED else f" ({kind})"
+    return f"{mteps(num_edges, seconds):.1f} M edges/s{mark}"
+
+
+def _kind(plan: DevicePlan) -> str:
+    """Return the kind of figures that rest on those of all devices."""
+    return figures.least_real(share.device.figures for share in plan.shares)
 
 
 def _shows_each_device(plan: DevicePlan) -> bool:

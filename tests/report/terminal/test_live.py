@@ -32,7 +32,9 @@ def test_epoch_line_by_hand(cpu_run: Any) -> None:
     metrics = {"train_loss": 0.5, "valid_metric": 0.75, "epoch_time_s": 2.0}
     epoch = replace(cpu_run.epochs[0], **metrics, **sizes)
     line = "epoch 1/3  loss 0.5000  valid accuracy 0.7500  2.00 s  4.0 M edges/s  1.50 GiB"
-    assert epoch_line(epoch, epochs=3, metric="accuracy") == line
+    assert epoch_line(epoch, epochs=3, metric="accuracy", kind="measured") == line
+    emulated = epoch_line(epoch, epochs=3, metric="accuracy", kind="emulated")
+    assert emulated == line.replace("edges/s", "edges/s (emulated)")
 
 
 def test_off_a_terminal(tmp_path: Path, caplog: pytest.LogCaptureFixture, hybrid_run: Any) -> None:
