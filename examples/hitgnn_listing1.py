@@ -1,6 +1,6 @@
 """HitGNN's Listing 1: FPGAs are described, a design is generated, and GCN trains on it.
 
-The cards are simulated in C, and so are the times. `directory` is what Vitis can build.
+The cards are simulated in C, and so are the times. `directory` is for Vitis.
 
 python examples/hitgnn_listing1.py
 """

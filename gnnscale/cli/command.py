@@ -31,7 +31,7 @@ COMMANDS = {
     "predict": "classes or embeddings of vertices in a file: run=DIR out=FILE",
     "export": "weights for other programs: run=DIR format=pyg",
     "simulate": "predict training on a platform, without training",
-    "generate": "explore designs of an FPGA card, and write one that Vitis can build",
+    "generate": "explore designs of an FPGA card, and write one for Vitis",
     "doctor": "what was found on this machine, what each feature still needs",
 }
 

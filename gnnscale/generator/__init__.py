@@ -1,4 +1,4 @@
-"""From a model and a board to a directory that Vitis can build (HitGNN, section IV)."""
+"""From a model and a board to a directory for Vitis (HitGNN, section IV)."""
 
 from gnnscale.generator.config import GenerateConfig
 from gnnscale.generator.design import GeneratedDesign
