@@ -221,7 +221,9 @@ def command_section(name: str, cls: type[Any]) -> str:
         meaning = {each: f"{texts[each][0].lower()}{texts[each][1:-1]}" for each in rest}
         named = ", ".join(f"`{each}` ({text})" for each, text in meaning.items())
         parts.append(f"From Python alone ([extending.md](extending.md)): {named}.\n")
-    parts.append(f"Writes below `{content['hydra']['run']['dir']}`.\n")
+    # Options say where the others write.
+    if (directory := content["hydra"]["run"]["dir"]) != ".":
+        parts.append(f"Writes below `{directory}`.\n")
     return "\n".join(parts)
 
 

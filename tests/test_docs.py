@@ -84,6 +84,10 @@ def test_a_page_that_is_made_is_what_its_sources_make(name: str) -> None:
     assert (ROOT / name).read_text() == make_docs.PAGES[name]()
 
 
+def test_no_command_is_said_to_write_below_the_working_directory_itself() -> None:
+    assert "Writes below `.`" not in (ROOT / "docs" / "configuration.md").read_text()
+
+
 def test_the_readme_is_short() -> None:
     assert len(README.read_text().split()) <= 1000
 

@@ -52,8 +52,8 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
 
 
 def _title(plan: CachePlan, graph: str) -> str:
-    foretold = "" if plan.predicted is None else ", hits predicted"
-    return f"{shown(graph)}: caches by {plan.planner}{foretold}"
+    hits = "" if plan.predicted is None else ", hits predicted"
+    return f"{shown(graph)}: caches by {plan.planner}{hits}"
 
 
 def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> list[str]:
@@ -102,8 +102,8 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
         )
         chosen = sum(cache.host_aggregates for cache in plan.devices)
         yield (
-            f"a mini-batch is predicted to move {size(round(cached))} with the cache, {size(round(aggregated))} "
-            "if the host aggregates the first layer: it does so for "
+            f"a mini-batch is predicted to move {size(round(cached))} with the cache, "
+            f"{size(round(aggregated))} if the host aggregates the first layer: it does so for "
             f"{chosen} of {len(plan.devices)} devices"
         )
     if total is not None:

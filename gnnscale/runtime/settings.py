@@ -86,8 +86,9 @@ class RuntimeConfig(UpdateConfig):
             others wait for, after which a worker is killed and the run ends; None waits without
             end. Opening, validating and testing have no limit while the process answers.
         deterministic: let nothing that is measured decide: the same options give the same weights,
-            bit for bit. Plans follow from nominal rates and the devices' own, without calibration
-            and rehearsal, and resource management counts work in place of seconds.
+            bit for bit, on processors of one maker with the same libraries. Plans follow from
+            nominal rates and the devices' own, without calibration and rehearsal, and resource
+            management counts work in place of seconds.
     """
 
     inference: str = "exact"
@@ -183,7 +184,7 @@ class TrainConfig(BatchesConfig):
         optimizer: how weights are updated.
         loss: what is minimised.
         metrics: what validation and test measure; the first decides which epoch is the best, and
-            with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
+            with it patience and ``optimizer.schedule=plateau``. Empty: the graph's own.
             Your function, ``MODULE:NAME`` or ``FILE.py:NAME``, gets outputs ``[n, width]`` float32
             and labels, and returns a number, of which higher is better.
         logger: what the run is logged to, beside its own files: any of ``LOGGERS``, those that are
