@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import STAGES, BoolArray, Float64Array, StageTimes, mteps
-from gnnscale.plan import DevicePlan, DeviceShare
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare
+from gnnscale.plan.cuda import Cuda
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.plan.platform import ESTIMATED, NOMINAL
-from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milliseconds
+from gnnscale.report.figures import MEASURED, PREDICTIONS, fine_percent, least_real, milliseconds
 from gnnscale.report.steps import Steps
 from gnnscale.runtime.telemetry.records import TrainResult
+
+#: Devices whose rates are measured on the machine; others state theirs.
+_MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
@@ -211,7 +215,7 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     rehearsed = predicted["rehearsed"]
     if absent or rehearsed is not None:
         said.append(
-            f"rehearsed: no, the plan was predicted from {_rates(predicted['source'])}"
+            f"rehearsed: no, the plan was predicted from {_rates(predicted)}"
             if rehearsed is None
             else f"rehearsed: {_foretold(rehearsed)}"
         )
@@ -228,13 +232,19 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     return said
 
 
-def _rates(source: str) -> str:
-    """Return what rates of the platform ``source`` are called, by how they came about."""
-    if source == NOMINAL:
-        return "nominal rates, which no calibration measured"
-    if source == ESTIMATED:
-        return "estimated rates; gnnscale doctor calibrate=true calibrates them"
-    return "calibrated rates"
+def _rates(predicted: dict[str, Any]) -> str:
+    """Return what the rates of a prediction are called, by how they came about."""
+    states = any(
+        each["kind"] not in _MEASURED_KINDS or each["figures"] != MEASURED
+        for each in predicted["devices"]
+    )
+    stated = " of the host, and those that accelerators state" if states else ""
+    if predicted["source"] == NOMINAL:
+        return f"nominal rates{stated}, which no calibration measured"
+    if predicted["source"] == ESTIMATED:
+        remedy = "gnnscale doctor calibrate=true calibrates those of the host"
+        return f"estimated rates{stated}; {remedy}"
+    return f"calibrated rates{stated}"
 
 
 def _foretold(step: dict[str, Any]) -> str:

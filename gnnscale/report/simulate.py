@@ -101,7 +101,8 @@ def rates(scaling: Scaling) -> str:
     """Return which part of its peak rates the platform is taken to reach."""
     found = scaling.efficiency
     if found is None:
-        return "rates: those of the platform as measured"
+        how = "of the platform as measured" if scaling.measured else "that the platform states"
+        return f"rates: those {how}"
     parts = (
         (found.processor, "processor"),
         (found.memory, "host memory"),

@@ -169,7 +169,7 @@ def test_what_is_not_known_is_said() -> None:
     ("source", "rates"),
     [
         ("this machine", "calibrated rates"),
-        ("this machine, estimated", "estimated rates; gnnscale doctor calibrate=true calibrates"),
+        ("this machine, estimated", "estimated rates; gnnscale doctor calibrate=true calibrates "),
         ("a nominal machine", "nominal rates, which no calibration measured"),
     ],
 )
@@ -177,6 +177,21 @@ def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> Non
     text = "\n".join(sentences(PREDICTED | {"source": source, "rehearsed": None}))
     assert f"rehearsed: no, the plan was predicted from {rates}" in text
     assert ("calibrated rates" in text) == (source == "this machine")
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures", "stated"),
+    [
+        *(("emulated", "emulated", True), ("fpga", "csim", True), ("fpga", "measured", True)),
+        *(("cuda", "emulated", True), ("cuda", "measured", False), ("cpu", "measured", False)),
+    ],
+)
+def test_rates_that_an_accelerator_states_are_not_called_calibrated(
+    kind: str, figures: str, stated: bool
+) -> None:
+    devices = [*PREDICTED["devices"], {"kind": kind, "figures": figures}]
+    text = "\n".join(sentences(PREDICTED | {"devices": devices, "rehearsed": None}))
+    assert ("rates of the host, and those that accelerators state" in text) == stated
 
 
 def test_rates_of_no_calibration_have_the_names_of_their_platforms() -> None:

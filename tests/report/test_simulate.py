@@ -31,7 +31,9 @@ def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any
     assert rates(scaling) == (
         "rates, of peak: processor 40 %, host memory 50 %, accelerators 75 %, links 100 %"
     )
-    measured = replace(scaling, efficiency=None, hybrid=False)
+    stated = replace(scaling, efficiency=None)
+    assert rates(stated) == "rates: those that the platform states"
+    measured = replace(stated, hybrid=False, measured=True)
     assert describe(measured)["efficiency"] is None
     assert rates(measured) == "rates: those of the platform as measured"
     assert trainers(measured) == "trainers: the accelerators; the processor if there are none"

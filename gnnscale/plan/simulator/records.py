@@ -55,10 +55,11 @@ class Scaling:
         platform: the platform's name.
         system: the published system that is simulated, ``hyscale`` or one of HitGNN's.
         efficiency: the part of the platform's peak rates that was reckoned with; None if its
-            rates are measured ones.
+            rates count in full.
         hybrid: whether the processor trains beside the accelerators.
         results: in the order asked for.
         beside: the same on a published platform; None if not asked for.
+        measured: whether a machine measured the platform's rates, and no document states them.
     """
 
     graph: str
@@ -69,6 +70,7 @@ class Scaling:
     hybrid: bool
     results: tuple[Simulated, ...]
     beside: Scaling | None = None
+    measured: bool = False
 
     def speedup(self, result: Simulated) -> float:
         """Return how much faster than the first result an epoch is."""

@@ -158,6 +158,7 @@ def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | No
         efficiency=known.efficiency,
         hybrid=config.hybrid and config.of_hyscale,
         results=tuple(one(config, known, task, count) for count in config.accelerators),
+        measured=known.measured_on is not None,
     )
 
 
