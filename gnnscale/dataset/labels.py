@@ -64,11 +64,15 @@ def read_labels(
             no vertex.
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
-    _refuse_wrapped(labels, source, of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
     if classes is None and checks.is_regression(labels, metric):
-        found = _read_targets(labels, num_classes, count, source, of, advice)
+        if metric is None and of == "vertex":
+            _refuse_unknown_cells(labels, source)
+        found = _read_targets(labels, num_classes, count, source, of, advice if not metric else "")
     else:
+        _refuse_wrapped(labels, source, of)
+        if classes is None and metric in (None, "accuracy") and of == "vertex":
+            _warn_of_empty_rows(labels, source)
         if labels.ndim == 2:
             num_classes = _num_columns(labels, num_classes, source)
             metric = metric or ("micro_f1" if classes is None else "accuracy")
@@ -137,7 +141,7 @@ def _column(
     Whole numbers in a column that ``num_classes`` calls the only class stay: each vertex has that
     class or has it not.
     """
-    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
             f"{source}: labels are {labels.dtype}{list(labels.shape)}, expected classes "
             f"[{count}], zeros and ones [{count}, num_classes], or regression targets"
@@ -169,6 +173,45 @@ def _one_hot_classes(labels: Array) -> Int64Array | None:
     return classes if (classes >= 0).any() else None
 
 
+def _refuse_unknown_cells(labels: Array, source: object) -> None:
+    """Raise GraphError for a matrix of zeros, ones, and NaN or -1, which may mean three tasks."""
+    if labels.ndim == 1:
+        return
+    place = None
+    for part in row_slices(len(labels), labels[:1].nbytes, _SLICE_BYTES):
+        rows = labels[part]
+        unknown = np.isnan(rows) | (rows == -1)
+        if not (unknown | (rows == 0) | (rows == 1)).all():
+            return
+        if place is None and unknown.any():
+            row, column = np.argwhere(unknown)[0]
+            place = part.start + row, column
+    if place is not None and np.any((labels == 0) | (labels == 1)):
+        raise GraphError(
+            f"{source}: labels are zeros, ones and {labels[place]:g} (of vertex {place[0]}); "
+            "expected a single one in each row, or NaN in all of it, for one class each; zeros and "
+            "ones alone for multilabel; or the metric rmse for regression targets"
+        )
+
+
+def _warn_of_empty_rows(labels: Array, source: object) -> None:
+    """Warn of one-hot rows that are multilabel since some rows have no one."""
+    if labels.ndim == 1 or labels.shape[1] == 1:
+        return
+    empty = 0
+    for part in row_slices(len(labels), labels[:1].nbytes, _SLICE_BYTES):
+        ones = np.count_nonzero(labels[part], axis=1)
+        if ones.max() > 1:
+            return
+        empty += np.count_nonzero(ones == 0)
+    if 0 < empty < len(labels):
+        _LOG.warning(
+            "%s: multilabel, since %s of %s rows have no one, and all others a single one; for one "
+            "class of each vertex, an unknown row is NaN, or labels are class numbers and -1",
+            *(source, f"{empty:,}", f"{len(labels):,}"),
+        )
+
+
 def _read_classes(
     labels: Array,
     num_classes: int | None,
@@ -197,7 +240,10 @@ def _read_targets(
         raise GraphError(f"{source}: {found} targets, num_classes is {num_targets}")
     values = checks.checked_targets(labels, count=count, source=source, of=of)
     advice = f"; {advice}" if advice and _are_whole(values) else ""
-    _LOG.info("%s: %s labels are regression targets, as float32%s", source, labels.dtype, advice)
+    _LOG.log(
+        logging.WARNING if advice else logging.INFO,
+        *("%s: %s labels are regression targets, as float32%s", source, labels.dtype, advice),
+    )
     _report_partly_known(values, source, of)
     return Labels(values=values, num_classes=found, metric="rmse")
 

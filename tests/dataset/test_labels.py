@@ -193,6 +193,68 @@ def test_a_metric_decides() -> None:
     assert classes.labels.tolist() == [1, -1, -1, 0, 2]
 
 
+@pytest.mark.parametrize("metric", [None, "accuracy"])
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
+def test_one_hot_rows_without_a_one_are_told(
+    caplog: pytest.LogCaptureFixture, dtype: str, metric: str | None
+) -> None:
+    labels = ONE_HOT.copy()
+    labels[2] = 0
+    assert from_arrays((SRC, DST), X, labels.astype(dtype), metric=metric).multilabel
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "graph: labels: multilabel, since 1 of 5 rows have no one, and all others a single one; "
+        "for one class of each vertex, an unknown row is NaN, or labels are class numbers and -1"
+    )
+    caplog.clear()
+    from_arrays((SRC, DST), X, SEVERAL.astype(dtype), metric=metric)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize(
+    ("matrix", "row", "shown"), [(ONE_HOT, [0, np.nan, 0, 0], "nan"), (ONE_HOT, [-1] * 4, "-1")]
+)
+def test_zeros_and_ones_with_unknown_cells_are_no_targets(
+    tmp_path: Path, entrance: str, matrix: Any, row: list[float], shown: str
+) -> None:
+    labels = matrix.astype(np.float32)
+    labels[3] = row
+    with pytest.raises(GraphError, match=rf"zeros, ones and {shown} \(of vertex 3\); expected"):
+        ENTRANCES[entrance](tmp_path, labels)
+    assert from_arrays((SRC, DST), X, labels, metric="rmse").regression
+
+
+def test_several_ones_and_a_row_of_nan_are_no_targets() -> None:
+    labels = SEVERAL.astype(np.float32)
+    labels[1] = np.nan
+    with pytest.raises(GraphError, match=r"zeros, ones and nan \(of vertex 1\)"):
+        from_arrays((SRC, DST), X, labels)
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_no_column_of_labels(tmp_path: Path, entrance: str) -> None:
+    with pytest.raises(GraphError, match=r"labels.*\[5, 0\], expected classes \[5\]"):
+        ENTRANCES[entrance](tmp_path, np.zeros((5, 0)))
+
+
+def test_255_is_a_target_by_rmse() -> None:
+    labels = np.array([255, 3, 7, 0, 255], np.uint8)
+    graph = from_arrays((SRC, DST), X, labels, metric="rmse")
+    assert graph.labels.tolist() == [255, 3, 7, 0, 255]
+
+
+def test_whole_floats_are_warned_of_unless_a_metric_is_given(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    from_arrays((SRC, DST), X, BINARY.astype(np.float32), metric="rmse")
+    from_arrays((SRC, DST), X, BINARY.astype(np.float32))
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    assert "makes them classes" not in caplog.messages[0]
+
+
 def test_what_is_understood_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     from_arrays((SRC, DST), X, np.array([1.0, 0, 2, 1, np.nan]))
