@@ -25,7 +25,13 @@ from gnnscale.dataset.tables.labels import (
     LabelColumn,
     csv_label_type,
 )
-from gnnscale.dataset.tables.roles import default_features, find_split, log_features, warn_of_store
+from gnnscale.dataset.tables.roles import (
+    default_features,
+    find_split,
+    log_features,
+    warn_of_names,
+    warn_of_store,
+)
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 
@@ -64,7 +70,7 @@ class Tables(base.Dataset):
         unlabelled: one of ``UNLABELLED``: vertices in the split to train or validate that have no
             label are refused, or taken out of it.
         features: columns of numbers, of lists of numbers, or of categories; None for all columns
-            without another role, but columns without a name, an index of pandas and masks.
+            without another role, but columns without a name, an index of pandas, masks and splits.
         categories: features that are categories beside those that hold texts, such as codes that
             are numbers; each of up to 256 categories is a feature of 0 or 1.
         source: column of the ids that edges come from.
@@ -318,8 +324,10 @@ class Tables(base.Dataset):
             table.require("categories", name)
         if not names:
             return None
-        log_features(table, names)
         categories = _categories(table, names, self.categories)
+        log_features(table, names)
+        if self.features is None:
+            warn_of_names(table, names, categories)
         return FeatureColumns(table, names, named=self.features is not None, categories=categories)
 
     def _read_vertices(self, table: Table, writer: store.StoreWriter) -> id_columns.IdMap:

@@ -12,6 +12,7 @@ from gnnscale.artifact.graph_store import GRAPH_STORE, read_meta
 from gnnscale.core import Array, Float32Array, GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, is_binary, refuse_nulls
 from gnnscale.dataset.tables.categories import Column, find_categories, mixed_up, one_hot
+from gnnscale.dataset.tables.labels import are_parts
 from gnnscale.dataset.tables.table import Table
 from gnnscale.graph import Graph
 
@@ -194,6 +195,25 @@ class FeatureColumns:
                 "dataset.features=[...]",
                 *(self._table.path, shown(repr(column))),
             )
+        if not self._named:
+            self._warn_of_texts(numbers.count)
+
+    def _warn_of_texts(self, num_rows: int) -> None:
+        """Warn of categories that are ids, or parts of a split."""
+        for column, names in self._categories.items():
+            place = self._table.path, shown(repr(column))
+            if len(names) == num_rows >= _FEW_ROWS:
+                _LOG.warning(
+                    "%s: feature %s has another text in each row, as an id has; leave it out by "
+                    "dataset.features=[...]",
+                    *place,
+                )
+            elif are_parts(names):
+                _LOG.warning(
+                    "%s: feature %s holds words of a split; dataset.split_column reads it, and "
+                    "dataset.features=[...] leaves it out",
+                    *place,
+                )
 
     def of_batch(self, batch: Batch) -> Float32Array:
         """Return ``[rows, num_features]`` float32 of a batch that has the columns.
@@ -266,30 +286,55 @@ class FeatureColumns:
 
 
 class _RowNumbers:
-    """Features that count the rows from 0 or 1 on, among ``features``, numbers of columns."""
+    """Features that number the rows, among ``features``, numbers of columns.
+
+    They are whole numbers of equal distance, or those from a first to a last one in any order.
+    """
 
     def __init__(self, features: Sequence[int]) -> None:
         self._features = np.asarray(features, np.int64)
-        self._first: Float32Array | None = None  # value of each feature in the first row
-        self._count = 0
+        self._firsts: Float32Array | None = None  # the first two rows of these features
+        self._extremes: list[Array] = []  # least and greatest number of each, and its sum
+        self._in_line: Array = np.ones(len(self._features), np.bool_)  # of equal distance so far
+        self.count = 0  #: rows so far
 
     def look_at(self, rows: Float32Array) -> None:
         """Look at the next ``rows``, ``[n, num_features]``."""
-        if self._first is None:
-            self._features = self._features[np.isin(rows[0, self._features], (0, 1))]
-            self._first = rows[0, self._features]
-        # Two rows rule out most features.
-        for count in (2, len(rows)):
-            expected = np.arange(self._count, self._count + len(rows[:count]), dtype=np.float32)
-            values = rows[:count, self._features] - self._first
-            kept = (values == expected[:, None]).all(axis=0)
-            self._features, self._first = self._features[kept], self._first[kept]
-        self._count += len(rows)
+        if self._firsts is None:
+            self._begin(rows)
+            self._firsts = rows[:2, self._features]
+        self._keep((rows[:, self._features] == np.floor(rows[:, self._features])).all(axis=0))
+        values = rows[:, self._features].astype(np.float64)
+        first, distance = self._firsts[0], self._firsts[-1].astype(np.float64) - self._firsts[0]
+        places = np.arange(self.count, self.count + len(rows))[:, None]
+        self._in_line &= (values == (first + places * distance).astype(np.float32)).all(axis=0)
+        found = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
+        if self._extremes:
+            least, greatest, total = self._extremes
+            found = [np.minimum(found[0], least), np.maximum(found[1], greatest), found[2] + total]
+        self._extremes = found
+        self.count += len(rows)
+
+    def _begin(self, rows: Float32Array) -> None:
+        """Leave out features that repeat within a few rows, which most do."""
+        few = np.sort(rows[:64, self._features], axis=0)
+        self._keep((few[1:] != few[:-1]).all(axis=0))
+
+    def _keep(self, kept: Array) -> None:
+        self._features, self._in_line = self._features[kept], self._in_line[kept]
+        self._extremes = [each[kept] for each in self._extremes]
+        if self._firsts is not None:
+            self._firsts = self._firsts[:, kept]
 
     @property
     def found(self) -> list[int]:
         """Those features; nothing is said of a few rows."""
-        return self._features.tolist() if self._count >= _FEW_ROWS else []
+        if self.count < _FEW_ROWS:
+            return []
+        least, greatest, total = self._extremes
+        full = (greatest - least == self.count - 1) & (total == (least + greatest) / 2 * self.count)
+        found: list[int] = self._features[self._in_line | full].tolist()
+        return found
 
 
 def _is_list(kind: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,12 @@ _WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
 _PARTS = ("train", "valid", "test")
 #: What becomes of vertices that are to train or validate, and have no label.
 UNLABELLED = ("refuse", "drop")
+
+
+def are_parts(texts: Sequence[str]) -> bool:
+    """Whether all of ``texts`` name parts of a split, training and another one among them."""
+    parts = {_WORDS.get(text.lower()) for text in texts}
+    return 1 in parts and len(parts) > 1 and None not in parts
 
 
 class Places(Protocol):
@@ -280,21 +286,31 @@ class SplitColumn:
 class SplitMasks(SplitColumn):
     """Gathers the part of the split of each vertex, or edge, from a mask for each part."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        """Take the columns of training, validation and test, and their Arrow types."""
         super().__init__(", ".join(columns))
-        self._columns = columns  # of training, validation and test
+        self._columns = columns
 
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow type that each column of CSV is parsed as."""
-        import pyarrow
+        from pyarrow import bool_, types
 
-        return dict.fromkeys(self._columns, pyarrow.bool_())
+        return {
+            name: kind if types.is_floating(kind) or types.is_integer(kind) else bool_()
+            for name, kind in self._columns.items()
+        }
 
     def add(self, batch: Batch) -> None:
         """Take the masks of a batch; raise GraphError, naming the row, for one that is no mask."""
         parts = np.zeros(len(batch), np.uint8)
         for part, column in enumerate(self._columns, 1):
+            kind = batch.columns[column].type
+            if is_text(kind):
+                raise GraphError(
+                    f"{batch.file}: column {shown(repr(column))} holds {shown(kind)}, a mask is of "
+                    "booleans, or of 1 and 0"
+                )
             values = np.nan_to_num(floats(batch, column, np.float64))
             self._refuse(batch, column, (values != 0) & (values != 1), "true and false, or 1 and 0")
             self._refuse(batch, column, (values == 1) & (parts > 0), "one part for each row")

@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from gnnscale.core import GraphError, shown
 from gnnscale.dataset.tables.labels import SplitColumn, SplitMasks
@@ -14,11 +13,16 @@ _LOG = logging.getLogger(__name__)
 #: Names of the split's masks, of which a table has one for each part.
 _MASKS = (("train_mask",), ("valid_mask", "val_mask"), ("test_mask",))
 _IS_MASK = re.compile(r".*_masks?(_?\d+)?", re.IGNORECASE)
-#: Columns of booleans that are masks too.
-_IS_PART = re.compile(r"(is_)?(train|training|val|valid|validation|test)", re.IGNORECASE)
+_IS_SPLIT = re.compile(r"(.*_)?split(_?\d+)?", re.IGNORECASE)
+#: Columns of booleans that are masks too; numbers and texts are if there is more than one part.
+_IS_PART = re.compile(r"(?:is_)?(?:(train|training)|val|valid|validation|(test))", re.IGNORECASE)
 #: Names that pandas and readr give to a column without one, and pandas to its index.
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?(\.\d+)?|\.\.\.\d+|")
-_INDEX = re.compile(r"__index_level_\d+__")
+_INDEX = re.compile(r"__index_level_\d+__|index|level_\d+")
+#: Names of numbers that are ids.
+_IS_ID = re.compile(r"(.*[_ ])?(id|ids|uuid|guid)|.*[a-z]I[dD]", re.IGNORECASE)
+#: Names of labels, of which a table may have more than the one that is read.
+_IS_LABEL = re.compile(r"(y|labels?|targets?|class(es)?)([_ ]?(name|id|idx|index))?", re.IGNORECASE)
 #: Columns that a line of the log lists.
 _MAX_LISTED = 12
 
@@ -34,10 +38,9 @@ def default_features(
         named: columns that the user names as categories, which are features in any case.
     """
     free = [name for name in table.names if name not in taken]
+    parts = _parts(free, table)
     reasons = {
-        name: "a mask" if _is_part(name, table.types[name]) else no_feature(name)
-        for name in free
-        if name not in named
+        name: "a mask" if name in parts else no_feature(name) for name in free if name not in named
     }
     reasons |= dict.fromkeys(table.index_columns & reasons.keys(), "the index of pandas")
     left_out = {name: reason for name, reason in reasons.items() if reason}
@@ -55,13 +58,21 @@ def no_feature(name: str) -> str:
         return "no name"
     if _INDEX.fullmatch(name):
         return "the index of pandas"
+    if _IS_SPLIT.fullmatch(name):
+        return "a split"
     return "a mask" if _IS_MASK.fullmatch(name) else ""
 
 
-def _is_part(name: str, kind: Any) -> bool:
+def _parts(names: Sequence[str], table: Table) -> set[str]:
+    """Return the columns that are masks, as ``train`` and ``test`` of a split.
+
+    A column by itself may be a feature, such as the result of a test, unless it holds booleans.
+    """
     from pyarrow import types
 
-    return _IS_PART.fullmatch(name) is not None and types.is_boolean(kind)
+    found = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
+    several = any(match[1] for match in found.values()) and len(found) > 1
+    return {name for name in found if several or types.is_boolean(table.types[name])}
 
 
 def warn_of_store(columns: object, named: Collection[str], path: Path) -> None:
@@ -93,6 +104,26 @@ def log_features(table: Table, names: Sequence[str]) -> None:
     _LOG.info("%s: features are %s", table.path, _listed([shown(repr(name)) for name in names]))
 
 
+def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
+    """Warn of features, which the user has not named, that have the name of a label or an id.
+
+    ``categories`` are those of them that hold categories.
+    """
+    for name in names:
+        if _IS_LABEL.fullmatch(name):
+            _LOG.warning(
+                "%s: %s is by name a label, and among the features; dataset.features=[...] leaves "
+                "it out",
+                *(table.path, shown(repr(name))),
+            )
+        elif _IS_ID.fullmatch(name) and name not in categories:
+            _LOG.warning(
+                "%s: %s is by name an id, and a number among the features; dataset.features=[...] "
+                "leaves it out, and dataset.categories=[...] makes each value a feature",
+                *(table.path, shown(repr(name))),
+            )
+
+
 def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
     """Return the split of a table: the column of words, or three masks if there is no such column.
 
@@ -119,7 +150,7 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
         )
     masks = [table.require(option, names[0]) for names in found]
     _LOG.info("%s: %s are the split", table.path, ", ".join(masks))
-    return SplitMasks(masks)
+    return SplitMasks({name: table.types[name] for name in masks})
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -162,6 +162,10 @@ def test_masks_are_the_split(tables, vertices, caplog):
         ("id,label,split,a,train_mask_0,is_train", "{},1,True"),
         ("id,label,split,a,Train_Mask,val_masks", "{},x,1"),
         (" ,id,label,split,a", "7,{}"),
+        ("index,level_0,id,label,split,a", "7,8,{}"),
+        ("id,label,split,a,train,Test", "{},1,0"),
+        ("id,label,split,a,is_train,is_test", "{},T,F"),
+        ("id,label,split,a,old_split", "{},train"),
     ],
 )
 def test_more_columns_that_are_no_features(tables, header, row):
@@ -193,16 +197,63 @@ def test_masks_of_edges(tables):
     assert [rows.tolist() for rows in split] == [[0], [1], [2]]
 
 
-def test_a_feature_that_numbers_the_rows_is_warned_of(tables, caplog):
-    rows = "".join(f"v{i},{i % 2},{i + 1},{i * i},{i / 2}\n" for i in range(20))
-    vertices = f"id,label,index,a,b\n{rows}"
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda i: i,
+        lambda i: i + 1.0,
+        lambda i: 1000 + i,
+        lambda i: 3 * i + 7,
+        lambda i: 100 - i,
+        lambda i: (7 * i + 3) % 20,  # in another order
+        lambda i: 5 + 11 * i % 20,
+    ],
+)
+def test_a_feature_that_numbers_the_rows_is_warned_of(tables, caplog, number):
+    rows = "".join(f"v{i},{i % 2},{number(i)},{i * i},{i / 2},{i % 19}\n" for i in range(20))
+    vertices = f"id,label,row,a,b,c\n{rows}"
     edges = "source,target\nv0,v19\n"
-    tables(vertices, edges, split="random").open()
+    dataset = tables(vertices, edges, split="random", memory_bytes=1 << 20)
+    dataset.open()
     (line,) = [line for line in caplog.messages if "numbers the rows" in line]
-    assert "feature 'index' numbers the rows; if their order means nothing, leave" in line
+    assert "feature 'row' numbers the rows; if their order means nothing, leave" in line
     caplog.clear()
-    tables(vertices, edges, split="random", features=["index", "a", "b"]).open()
+    tables(vertices, edges, split="random", features=["row", "a", "b", "c"]).open()
     assert "numbers the rows" not in caplog.text
+
+
+def test_names_and_texts_that_are_no_features_are_warned_of(tables, caplog):
+    parts = ("train", "val", "test")
+    rows = "".join(f"v{i},{i % 2},{i % 2},{i * i % 7},u{i},{parts[i % 3]}\n" for i in range(20))
+    vertices, edges = f"id,y,label,user_id,code,part\n{rows}", "source,target\nv0,v19\n"
+    options = {"label": "y", "split": "random"}
+    tables(vertices, edges, **options).open()
+    found = [line.partition("vertices.csv: ")[2] for line in caplog.messages]
+    wanted = (
+        "'label' is by name a label, and among the features",
+        "'user_id' is by name an id, and a number among the features",
+        "feature 'code' has another text in each row, as an id has",
+        "feature 'part' holds words of a split; dataset.split_column reads it",
+    )
+    for line in wanted:
+        assert any(each.startswith(line) for each in found), line
+    caplog.clear()
+    named = ["label", "user_id", "code", "part"]
+    tables(vertices, edges, features=named, **options).open()
+    assert not [line for line in caplog.messages if "vertices.csv" in line]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_masks_of_other_types(tables, kind):
+    edges = "source,target\n70,5\n"
+    masks = ("train_mask", "val_mask", "test_mask")
+    if kind == "csv":
+        assert split_of(tables(MASKED.format("1.0", "1.0", "1.0"), edges).open()) == [[0], [1], [2]]
+        return
+    table = {"id": [70, 5, -8], "label": [0, 1, 1], "a": [1, 3, 5]}
+    words = table | {name: [str(i == j) for j in range(3)] for i, name in enumerate(masks)}
+    line = refusal(tables(words, edges))
+    assert "column 'train_mask' holds large_string, a mask is of booleans, or of 1 and 0" in line
 
 
 def test_vertices_may_have_no_features(tables):
@@ -697,7 +748,7 @@ def columns(**changed):
         ),
         (
             "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",
-            "csv: row 2: test_mask is True, allowed are one part for each row",
+            "csv: row 2: test_mask is 1, allowed are one part for each row",
         ),
         (columns(a=[1, 2, 1e300, 4]), "parquet: row 3: a is 1e+300, float32 cannot hold it"),
         (

@@ -80,11 +80,11 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     raw: dict[str, Any] = {"name": "mine", "raw": str(tmp_path)}
     plain = Tables(**raw).open()
     assert read_scaling(plain) is None
-    (warning,) = [each for each in caplog.messages if "standardize" in each]
+    (warning,) = [each for each in caplog.messages if "dataset.standardize" in each]
     assert "feature 'income' reaches 1.53e+03, and most only 4" in warning
     caplog.clear()
     graph = Tables(**raw, standardize=True, feature_dtype="float16").open()
-    assert not [each for each in caplog.messages if "standardize" in each]
+    assert not [each for each in caplog.messages if "dataset.standardize" in each]
     assert graph.feature_dtype == "float16"
     rows = graph.features.astype(np.float64)
     assert rows[graph.train_idx].mean(axis=0) == pytest.approx(0, abs=1e-3)
