@@ -23,6 +23,7 @@ from gnnscale.artifact.graph_store import (
     SPLIT_ARRAYS,
     WEIGHTS,
     StoreMeta,
+    has_label,
     kept_notes,
     map_arrays,
     read_meta,
@@ -99,6 +100,25 @@ class SplitSource:
                 f"of {', '.join(self.names)}, since validation chooses the best epoch and test "
                 f"measures it; {self.cure}"
             )
+
+    def check_labelled(
+        self, parts: Sequence[Array], labels: Array, graph: str, of: str = "vertex"
+    ) -> None:
+        """Raise GraphError for a vertex or edge without a label that trains or validates.
+
+        Args:
+            parts: as for ``check``.
+            labels: of all vertices, or edges.
+            graph: name of the graph.
+            of: ``vertex`` or ``edge``.
+        """
+        for name, ids in zip(self.names[:2], parts[:2], strict=True):
+            unknown = ids[~has_label(labels[ids])]
+            if len(unknown):
+                raise GraphError(
+                    f"{graph}: {of} {unknown[0]} of {name} has no label; so have {len(unknown)} of "
+                    f"{len(ids)}; leave them out of {name}"
+                )
 
 
 #: Of the labels of edges, whose split ``from_arrays`` takes in one argument.
@@ -547,11 +567,14 @@ class Graph:
         """
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
-        self.origin.split.check((self.train_idx, self.valid_idx, self.test_idx), self.name)
+        parts = (self.train_idx, self.valid_idx, self.test_idx)
+        self.origin.split.check(parts, self.name)
+        self.origin.split.check_labelled(parts, self.labels, self.name)
         if self.edge_labels is not None:
             split = self.edge_labels.split
             parts = (split.train_idx, split.valid_idx, split.test_idx)
             _EDGE_SPLIT.check(parts, self.name, "edge")
+            _EDGE_SPLIT.check_labelled(parts, self.edge_labels.labels, self.name, "edge")
         ids = vertex_dtype(self.num_vertices)
         arrays = {
             "indptr": self.indptr,

@@ -12,6 +12,7 @@ import pytest
 from gnnscale import graph as graph_module
 from gnnscale.artifact.graph_store import GRAPH_STORE, vertex_dtype
 from gnnscale.core.errors import GraphError
+from gnnscale.dataset import from_arrays
 from gnnscale.graph import EdgeData, Graph
 
 ARRAYS = {
@@ -337,3 +338,22 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         wrong = replace(graph, indptr=np.array(ends))
         with pytest.raises(GraphError, match=r"graph: damaged, indptr: lists between vertices"):
             _ = wrong.weight_sums
+
+
+def test_a_graph_in_memory_that_trains_without_labels_names_its_own_parts(tmp_path):
+    ends = np.array([0, 1, 2]), np.array([1, 2, 0])
+    x, targets = np.ones((4, 1), np.float32), np.array([0.5, np.nan, 1, 2], np.float32)
+    split = {"train_idx": [0, 1], "valid_idx": [2], "test_idx": [3]}
+    graph = from_arrays(ends, x, targets, **split)
+    with pytest.raises(GraphError) as error:
+        graph.save(tmp_path / "store")
+    assert str(error.value) == (
+        "graph: vertex 1 of train_idx has no label; so have 1 of 2; leave them out of train_idx"
+    )
+    edges = from_arrays(ends, x, edge_labels=np.array([1, -1, 0]), edge_split=([0], [1], [2]))
+    with pytest.raises(
+        GraphError, match=r"^graph: edge 1 of edge_split\[1\] has no label; so have"
+    ):
+        edges.save(tmp_path / "store")
+    test = from_arrays(ends, x, targets, train_idx=[0], valid_idx=[2], test_idx=[1, 3])
+    test.save(tmp_path / "store")

@@ -66,7 +66,7 @@ class Data:
             log.info(line)
         task = artefacts.open_task(config, made, graph, seed=config.seed)
         if group.is_rank0:
-            task.log_edges()
+            task.log_split()
         task = task.over(artefacts.with_shared_arrays(task.graph, made))
         graph = task.graph
         partition = artefacts.open_partition(made, graph)

@@ -5,6 +5,7 @@ Here is that of predicting labels of vertices.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, TypeVar
@@ -17,6 +18,8 @@ from gnnscale.graph import Graph, Labelled
 from gnnscale.model import ModelConfig, TrainableModel, losses, trainable
 from gnnscale.options.user_code import failed, is_name, load_named, short_name
 from gnnscale.sampler import SamplerConfig, SeedOrder, seed_order
+
+_LOG = logging.getLogger(__name__)
 
 
 class Task(Protocol):
@@ -36,8 +39,8 @@ class Task(Protocol):
         """``[n]`` what is trained once an epoch: vertices, or numbers of edges."""
         ...
 
-    def log_edges(self) -> None:
-        """Log once, as a run starts, what is noteworthy of the edges that are predicted."""
+    def log_split(self) -> None:
+        """Log once, as a run starts, what is noteworthy of what is predicted and of its split."""
         ...
 
     @property
@@ -121,8 +124,20 @@ class LabelTask:
         """The labels and their split."""
         return self.graph
 
-    def log_edges(self) -> None:
-        """Log nothing: no edges are predicted."""
+    def log_split(self) -> None:
+        """Warn of targets of regression that nobody of a part of the split has."""
+        targets = self.labels.labels
+        if targets.ndim == 1 or targets.dtype.kind != "f":
+            return
+        for split in ("train", "valid", "test"):
+            rows = self.rows(split)
+            unknown = np.flatnonzero(np.isnan(targets[rows]).all(axis=0)).tolist()
+            if unknown:
+                does = "learns" if split == "train" else "measures"
+                _LOG.warning(
+                    f"{self.labels.name}: all {len(rows):,} {split} {self.labelled} have NaN as "
+                    f"target {', '.join(map(str, unknown))} (from 0), so that nothing {does} it"
+                )
 
     def rows(self, split: str) -> Array:
         """Return the vertices or edges of ``split`` (train, valid, test) that have a label.

@@ -73,7 +73,7 @@ class EdgeTask(LabelTask):
         assert self.graph.edge_labels is not None  # ``EdgePrediction.labels`` refuses others
         return self.graph.edge_labels
 
-    def log_edges(self) -> None:
+    def log_split(self) -> None:
         """Warn of validation and test edges that join two vertices that a training edge joins."""
         ends, split = self.graph.edges.ends, self.labels.split
         assert ends is not None

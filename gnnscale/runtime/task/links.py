@@ -88,7 +88,7 @@ class LinkTask:
         """Return the same task over ``graph``, which is the same but for how it is read."""
         return replace(self, split=replace(self.split, graph=graph))
 
-    def log_edges(self) -> None:
+    def log_split(self) -> None:
         """Warn of candidates of another kind than the destinations."""
         if self.split.bipartite and self.candidates is None:
             _LOG.warning(

@@ -72,3 +72,24 @@ def test_metrics_that_cannot_be_used_are_refused_before_training(
 ) -> None:
     with one_line(line):
         VertexTask(graph=graph, metrics=[name]).try_metrics()
+
+
+def test_targets_that_a_part_of_the_split_lacks_are_warned_of(
+    graph: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    targets = np.ones((graph.num_vertices, 3), np.float32)
+    targets[graph.train_idx, 1] = np.nan
+    targets[graph.train_idx[0], 0] = np.nan
+    targets[graph.test_idx[:, None], [0, 2]] = np.nan
+    numbers = replace(graph, labels=targets, num_classes=3, metric="rmse")
+    VertexTask(graph=numbers).log_split()
+    counts = len(graph.train_idx), len(graph.test_idx)
+    assert caplog.messages == [
+        f"small: all {counts[0]:,} train vertices have NaN as target 1 (from 0), so that nothing "
+        "learns it",
+        f"small: all {counts[1]:,} test vertices have NaN as target 0, 2 (from 0), so that nothing "
+        "measures it",
+    ]
+    caplog.clear()
+    VertexTask(graph=graph).log_split()
+    assert not caplog.messages

@@ -38,7 +38,7 @@ def test_shared_pairs_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
         edge_labels=np.array([0, 0, 1, 1, 0]),
         edge_split=(np.array([0, 2]), np.array([3]), np.array([1, 4])),
     )
-    EdgeTask(graph=graph, loss=AutoLoss()).log_edges()
+    EdgeTask(graph=graph, loss=AutoLoss()).log_split()
     (record,) = caplog.records
     assert record.message.startswith(
         "task=edges: 1 of 2 test edges of graph join two vertices that a training edge joins too"
