@@ -16,7 +16,6 @@ _SPARE_CLASSES = 1024
 _SLICE_IDS = 1 << 18
 #: Vertices that a file of any size may have, beyond one for each of its bytes.
 _SPARE_VERTICES = 1 << 20
-_LARGEST = float(np.finfo(np.float32).max)
 _KEY = re.compile(r"[0-9]{1,18}")
 
 
@@ -100,7 +99,7 @@ def not_finite(value: Any, dtype: str = "float32") -> str:
     """Return a number, and why it is no feature: not finite, or not in the type it is stored in."""
     if np.isfinite(value):
         return f"{value}, {dtype} cannot hold it"
-    limit = f", and at most {_LARGEST:.2g}" if np.isinf(value) else ""
+    limit = f", and at most {np.finfo(dtype).max:.3g}" if np.isinf(value) else ""
     return f"{value}, features must be finite{limit}"
 
 

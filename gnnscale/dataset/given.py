@@ -24,6 +24,7 @@ from gnnscale.dataset.storage.scaling import (
     warn_of_large,
     warn_of_spread,
 )
+from gnnscale.dataset.tables.roles import no_feature, other_role
 from gnnscale.graph import EdgeLabels, Graph, Split
 
 _LOG = logging.getLogger(__name__)
@@ -87,9 +88,16 @@ def as_array(values: Any, what: str) -> Array:
         raise GraphError(f"{what}: {kind_of(values)}, expected an array, a tensor or a list{cure}")
     refuse_masked(values, what)
     try:
-        return np.asarray(values)
+        array: Array = np.asarray(values)
     except Exception as error:  # the object of another library converts itself; a ragged list
         raise GraphError(f"{what}: not an array ({error})") from None
+    if array.dtype.names is not None:
+        fields = ", ".join(map(shown, array.dtype.names))
+        raise GraphError(
+            f"{what}: a structured array with the fields {fields}, expected numbers; "
+            "numpy.lib.recfunctions.structured_to_unstructured gives a matrix"
+        )
+    return array
 
 
 def refuse_masked(values: Any, what: str) -> None:
@@ -189,6 +197,8 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
     ``advises`` is whether to warn of numbers that a model learns little or nothing of.
     """
     what = f"{name}: features"
+    if advises:
+        _warn_of_columns(features, what)
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
         features = features.detach()
@@ -214,7 +224,8 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
         raise GraphError(f"{what} are {dtype}, allowed are {', '.join(_GIVEN_DTYPES)}")
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
-            raise GraphError(f"{what} must be finite")
+            exact = features.float().numpy()
+            checks.refuse_not_finite(exact, exact, 0, what)
         largest = float(features.abs().max()) if features.numel() else 0.0
         rows = features.contiguous().view(torch.int16).numpy().view(np.uint16)
     else:
@@ -226,6 +237,21 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
         spread.look_at(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
         warn_of_spread(spread, what, str, _CURE)
     return rows, dtype
+
+
+def _warn_of_columns(features: Any, what: str) -> None:
+    """Warn of columns of a data frame, of any library, whose names are not those of features."""
+    names = [] if isinstance(features, torch.Tensor) else getattr(features, "columns", [])
+    found = [
+        f"{shown(repr(name))} ({reason})"
+        for name in names
+        if isinstance(name, str) and (reason := no_feature(name) or other_role(name))
+    ]
+    if found:
+        _LOG.warning(
+            "%s: columns of the data frame with names of other things become features, too: %s",
+            *(what, ", ".join(found)),
+        )
 
 
 def edge_features(
@@ -255,6 +281,7 @@ def edge_features(
     if advises:
         spread = Spread((MAGNITUDE_OF_LAYERS,))
         spread.look_at(found)
+        warn_of_large(spread.largest, what)
         warn_of_spread(spread, what, str, _CURE)
     return found
 

@@ -306,7 +306,18 @@ def test_from_dgl():
         ({"features": X[:0]}, r"features are \[0, 2\]"),
         ({"features": np.zeros((3, 65_537), np.uint8)}, r"features are \[3, 65537\]"),
         ({"features": np.full((3, 2), np.nan, np.float32)}, "feature 0 of vertex 0 is nan"),
-        ({"features": torch.full((3, 2), torch.inf).bfloat16()}, "features must be finite"),
+        (
+            {"features": torch.full((3, 2), torch.inf).bfloat16()},
+            "feature 0 of vertex 0 is inf, features must be finite, and at most 3.4e.38",
+        ),
+        (
+            {"features": np.full((3, 2), np.inf, np.float16)},
+            "feature 0 of vertex 0 is inf, features must be finite, and at most 6.55e.04",
+        ),
+        (
+            {"features": np.zeros(3, [("a", np.float32), ("b", np.float32)])},
+            "features: a structured array with the fields a, b, expected numbers; numpy.lib.rec",
+        ),
         ({"features": torch.eye(3).to_sparse()}, "features: torch.sparse_coo on cpu, allowed is"),
         ({"features": torch.ones((3, 2), device="meta")}, "features: torch.strided on meta"),
         ({"labels": np.array([0, 1])}, "labels: 2 labels for 3 vertices"),
@@ -379,6 +390,7 @@ WIDE = np.array([[1, 2e5], [2, -1e5], [3, 0]])
         ({"features": np.full((3, 2), 3e38)}, "graph: features: features reach 3e+38; sums and"),
         ({"features": torch.full((3, 2), -3e38).bfloat16()}, "e+38; sums and squares"),
         ({"edge_features": EDGE_FEATURES[:, :1] * 1e5}, "edge features: feature 0 reaches 8e+05"),
+        ({"edge_features": EDGE_FEATURES * 1e37}, "edge features: features reach 8e+37; sums and"),
     ],
 )
 def test_features_that_hide_others_are_warned_of(caplog: Any, arguments: Any, message: str) -> None:
@@ -494,3 +506,31 @@ def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None
 def test_a_source_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match="allowed are 0 to 1"):
         edge_order(np.array([2], np.int32), np.array([0], np.int32), 2)
+
+
+class Frame:
+    """What a data frame of pandas or polars has for NumPy."""
+
+    def __init__(self, **columns: list[float]) -> None:
+        self.columns = list(columns)
+        self._rows = np.array(list(columns.values()), np.float32).T
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self._rows
+
+
+def test_columns_of_data_frames_that_are_no_features_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    frame = Frame(a=[1, 2, 3], index=[0, 1, 2], train_mask=[1, 0, 0], y=[0, 1, 1], b=[4, 5, 6])
+    graph = from_arrays((SRC, DST), frame)
+    assert graph.num_features == 5
+    (line,) = caplog.messages
+    assert line.endswith(
+        "names of other things become features, too: 'index' (the index of pandas), "
+        "'train_mask' (a mask), 'y' (a label)"
+    )
+    caplog.clear()
+    from_arrays((SRC, DST), Frame(a=[1, 2, 3], b=[4, 5, 6]))
+    from_arrays((SRC, DST), frame, advises=False)
+    assert not caplog.messages

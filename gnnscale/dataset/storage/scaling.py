@@ -113,6 +113,11 @@ class Spread:
             self._left -= len(rows)
 
     @property
+    def largest(self) -> float:
+        """Largest magnitude of the rows that were looked at."""
+        return 0.0 if self._max is None or not len(self._max) else float(self._max.max())
+
+    @property
     def widest(self) -> tuple[int, float, float] | None:
         """A column of which the largest number is 100 times that of most columns, and both."""
         if self._max is None or not self._max.any():

@@ -194,6 +194,8 @@ class StoreWriter:
         """Warn of a column of features that is far larger than others; ``columns`` are a note."""
         if self._advises:
             of_edges = " of edges" if columns == "edge_columns" else ""
+            if of_edges:  # those of vertices are looked at whole
+                warn_of_large(spread.largest, source)
             warn_of_spread(
                 spread, source, lambda column: self._name_of(column, columns) + of_edges, _CURE
             )

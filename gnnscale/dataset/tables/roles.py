@@ -110,18 +110,26 @@ def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str
     ``categories`` are those of them that hold categories.
     """
     for name in names:
-        if _IS_LABEL.fullmatch(name):
+        role = other_role(name)
+        if role == "a label":
             _LOG.warning(
                 "%s: %s is by name a label, and among the features; dataset.features=[...] leaves "
                 "it out",
                 *(table.path, shown(repr(name))),
             )
-        elif _IS_ID.fullmatch(name) and name not in categories:
+        elif role and name not in categories:
             _LOG.warning(
                 "%s: %s is by name an id, and a number among the features; dataset.features=[...] "
                 "leaves it out, and dataset.categories=[...] makes each value a feature",
                 *(table.path, shown(repr(name))),
             )
+
+
+def other_role(name: str) -> str:
+    """Return what else than a feature a column of this name may be; empty for another name."""
+    if _IS_LABEL.fullmatch(name):
+        return "a label"
+    return "an id" if _IS_ID.fullmatch(name) else ""
 
 
 def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
