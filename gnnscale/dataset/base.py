@@ -109,7 +109,7 @@ class Dataset(StoreOptions, GraphSource):
         if not _NAME.fullmatch(self.name) or ".." in self.name:
             raise ConfigError(
                 f"dataset.name={shown(self.name)}: must be a name, not a path; allowed are up to "
-                "100 letters, digits and the signs . _ + -"
+                "100 letters from a to z, digits and the signs . _ + -, a letter or digit first"
             )
         _check_paths(self.raw, self.store)
         if self.generated and self.raw is not None:

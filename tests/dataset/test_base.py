@@ -92,6 +92,7 @@ def test_open_prepares_once(leftovers):
         ({"split_seed": -1}, "dataset.split_seed=-1: must be at least 0"),
         ({"raw": ""}, "dataset.raw=: not a path"),
         ({"name": "../../esc"}, r"dataset.name=../../esc: must be a name, not a path"),
+        ({"name": "-d"}, r"dataset.name=-d: .* signs . _ \+ -, a letter or digit first"),
         ({"name": ""}, "dataset.name=: must be a name"),
         ({"name": "a\n"}, r"dataset.name=a: must be a name"),
         ({"name": "x" * 101}, "dataset.name=x+ ... x+: must be a name"),
