@@ -80,6 +80,36 @@ def is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
+class KnownFolder:
+    """A folder that this command writes, by the writer that its lock names.
+
+    The folder may be moved, or the lock removed, and another command begin to write by that name.
+    Numbers of files would tell as well, but file systems of users may change those of a folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = self._read()  # None: nobody has locked it
+
+    def check(self) -> None:
+        """Raise ConfigError if the lock is gone, or another command's."""
+        if self._writer is None:
+            return
+        with suppress(OSError):  # a disk that fails now fails what is written, too
+            if self._read() != self._writer:
+                raise ConfigError(
+                    f"{self._path}: was moved, or lost its {LOCK_FILE}, while this command wrote "
+                    "to it; another command may write there by now, and nothing more is written"
+                )
+
+    def _read(self) -> bytes | None:
+        try:
+            with open(self._path / LOCK_FILE, "rb") as stream:
+                return stream.read(_MAX_WRITER_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
 def create_locked(file: Path, *, wait: bool) -> int | None:
     """Make an empty file, locked, in place of the one that a killed process has left.
 

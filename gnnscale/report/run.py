@@ -53,6 +53,7 @@ def write_outcome(
         The content of ``summary.json``.
 
     Raises:
+        ConfigError: the run directory was moved or removed.
         OSError: with the file's name; it could not be written.
     """
     report.close()
@@ -153,7 +154,7 @@ def train_and_report(
         if is_new and report.run is None and isinstance(error, UserError):
             (directory / run_directory.CONFIG_FILE).unlink(missing_ok=True)
             found.forget_own(directory)
-        _close_after_failure(everybody)
+        _close_after_failure(everybody, error)
         raise
     report.close()
     result = replace(result, history=tuple(result.history))
@@ -187,11 +188,17 @@ def early_stop(result: TrainResult, config: TrainConfig, observer: str | None = 
     )
 
 
-def _close_after_failure(everybody: Observers) -> None:
+def _close_after_failure(everybody: Observers, cause: BaseException) -> None:
     """Close what follows a run; what fails then is no more than a line beside the cause."""
     try:
         everybody.close()
     except (ConfigError, OSError) as failure:
+        _tell(failure, cause)
+
+
+def _tell(failure: Exception, cause: BaseException) -> None:
+    """Show what failed after the cause of a run's end, unless that is the same."""
+    if str(failure) != str(cause):
         print(explain(failure) or failure, file=sys.stderr)
 
 
@@ -207,5 +214,5 @@ def _write_stopped(report: terminal.RunReport, error: BaseException) -> None:
             status="interrupted" if interrupted else "failed",
             error=None if interrupted else explain(error) or repr(error),
         )
-    except OSError as failure:
-        print(explain(failure) or failure, file=sys.stderr)
+    except (ConfigError, OSError) as failure:
+        _tell(failure, error)

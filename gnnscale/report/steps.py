@@ -35,6 +35,7 @@ import numpy as np
 
 from gnnscale.core import SPAN, STAGES, Count, write_atomically
 from gnnscale.core.arrays import Float64Array, Int64Array, StructArray
+from gnnscale.core.locks import KnownFolder
 from gnnscale.core.stages import NO_TRAFFIC, Traffic
 from gnnscale.options.run_directory import STEPS_FILE as STEPS_FILE
 from gnnscale.plan import DevicePlan, Threads
@@ -152,6 +153,7 @@ class StepLog:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._folder = KnownFolder(file.parent)
         self._lines: list[str] = []
         self._begun = False
         self._flushed = time.monotonic()
@@ -169,10 +171,12 @@ class StepLog:
         """Write the steps taken so far.
 
         Raises:
+            ConfigError: the folder of the file was moved or removed.
             OSError: with the file's name; the disk is full, for one.
         """
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
+        self._folder.check()
         if not lines:
             return
         try:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gnnscale.core import STAGES, StructArray, mteps
+from gnnscale.core.locks import KnownFolder
 from gnnscale.options import found
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.report import figures, fpga, prediction, steps, summary
@@ -221,6 +222,7 @@ class RunReport(records.Observer):
         self._epochs = epochs
         self._console = console
         self._draws = console.is_terminal  # which takes as long as a step's line
+        self._folder = KnownFolder(directory)
         self._steps = steps.StepLog(directory / steps.STEPS_FILE)
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -271,6 +273,7 @@ class RunReport(records.Observer):
         history = self.run.history
         assert isinstance(history, History)
         self.run = replace(self.run, history=history.appended(record))
+        self._folder.check()
         summary.append_metrics(self.directory, record)
         line = epoch_line(
             record, epochs=self._epochs, metric=self.run.metric, kind=_kind(self.run.plan)

@@ -163,6 +163,30 @@ def test_a_killed_run_is_resumed_at_once(start: Any, command_in: Any, tmp_path: 
     assert "resuming after epoch" in answer.stderr
 
 
+def moved(directory: Path) -> None:
+    directory.rename(directory.with_name("elsewhere"))
+    directory.mkdir()
+
+
+@pytest.mark.parametrize(
+    "change", [moved, pytest.param(lambda run: (run / ".lock").unlink(), marks=pytest.mark.long)]
+)
+def test_a_run_whose_directory_may_be_that_of_another_writes_no_more(
+    start: Any, tmp_path: Path, change: Callable[[Path], Any]
+) -> None:
+    directory = tmp_path / "run"
+    with start(tmp_path, "train", *TINY, "epochs=1000000", "output=run") as process:
+        wait_for((directory / BEST).exists)
+        change(directory)
+        before = sorted(directory.rglob("*.safetensors"))
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert ": was moved, or lost its .lock, while this command wrote" in errors.splitlines()[-1]
+    assert errors.count("was moved, or") == 1
+    assert sorted(directory.rglob("*.safetensors")) == before
+    assert not (directory / "summary.json").exists()
+
+
 def test_a_sweep_that_runs_is_written_by_nobody_else(
     start: Any, run_lines: Any, tmp_path: Path
 ) -> None:

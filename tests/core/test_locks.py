@@ -1,6 +1,7 @@
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,14 @@ import pytest
 from gnnscale.core import locks
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.files import whole_file, write_atomically
-from gnnscale.core.locks import LOCK_FILE, create_locked, release, sole_maker, sole_writer
+from gnnscale.core.locks import (
+    LOCK_FILE,
+    KnownFolder,
+    create_locked,
+    release,
+    sole_maker,
+    sole_writer,
+)
 
 _HOLD = """
 import sys, time
@@ -218,3 +226,59 @@ def test_a_file_system_without_locks_is_a_warning(
     assert descriptor is not None
     release(descriptor)
     assert "file: its file system has no locks (Function not implemented)" in caplog.text
+
+
+def moved(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def replaced(folder: Path) -> None:
+    moved(folder)
+    folder.mkdir()
+    (folder / LOCK_FILE).write_text("4711 elsewhere\n")
+
+
+def removed(folder: Path) -> None:
+    (folder / LOCK_FILE).unlink()
+    folder.rmdir()
+
+
+def unlocked(folder: Path) -> None:
+    (folder / LOCK_FILE).unlink()
+    with sole_writer(folder, option="output"):
+        pass
+
+
+@pytest.mark.parametrize("change", [moved, replaced, removed, unlocked])
+def test_a_folder_that_another_command_may_write_by_now(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with sole_writer(folder, option="output"):
+        known = KnownFolder(folder)
+        known.check()
+        change(folder)
+        with pytest.raises(ConfigError, match=r"was moved, or lost its \.lock, while this"):
+            known.check()
+
+
+def test_a_folder_that_nobody_has_locked(tmp_path: Path) -> None:
+    known = KnownFolder(tmp_path / "later")
+    (tmp_path / "later").mkdir()
+    known.check()
+    (tmp_path / "later" / LOCK_FILE).touch()
+    known.check()
+
+
+def test_a_folder_with_other_numbers_is_the_same(tmp_path: Path) -> None:
+    """As after a remount: file systems of users number their files anew."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with sole_writer(folder, option="output"):
+        known = KnownFolder(folder)
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        folder.rename(tmp_path / "before")
+        copy.rename(folder)
+        known.check()

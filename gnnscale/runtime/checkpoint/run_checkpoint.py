@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gnnscale.core import ConfigError, shown
+from gnnscale.core.locks import KnownFolder
 from gnnscale.feature import (
     DiskFeaturesConfig,
     HostFeaturesConfig,
@@ -134,6 +135,10 @@ class RunCheckpoint:
     saved_step: int | None = None  #: the step after which it is
     saved_best: int | None = None  #: the epoch whose weights are written as the best
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter, init=False, repr=False)
+    _folder: KnownFolder = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._folder = KnownFolder(self.directory)
 
     @property
     def is_due(self) -> bool:
@@ -238,6 +243,7 @@ class RunCheckpoint:
         known = 0 if self.restarts else saved_run.num_recorded(self.directory, history)
         content["records"] = [*history[known:], *(() if trained is None else (trained,))]
         content["workers"] = [files.unpack(each) for each in workers]
+        self._folder.check()
         save_checkpoint(self.directory / LAST, content)
         if self.copies is not None:
             self.copies.send((self.directory / LAST).read_bytes())
@@ -257,6 +263,7 @@ class RunCheckpoint:
     def _write_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         if epoch == self.saved_best:
             return
+        self._folder.check()
         if self.saved_best is None:
             labels = self.config.task.labels(self.graph)
             write_signature(self.directory, Signature.of(self.graph, labels))
