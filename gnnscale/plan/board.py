@@ -20,7 +20,7 @@ from gnnscale.core import (
 from gnnscale.options.config import typed
 from gnnscale.options.file import check_known, check_references, read_yaml
 from gnnscale.options.found import names
-from gnnscale.plan.resources.die import Die
+from gnnscale.plan.resources.die import Die, check_amount
 
 _MAX_DIES = 16
 _MAX_CLOCK_HZ = 1_000_000_000
@@ -67,8 +67,7 @@ class Board:
         check_range("board.memory_bytes", self.memory_bytes, 1, 1 << 50)
         check_range("board.clock_hz", self.clock_hz, 1_000_000, _MAX_CLOCK_HZ)
         for name in ("link_bandwidth", "power_w"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"board.{name}={getattr(self, name):g}: must be above 0")
+            check_amount(f"board.{name}", getattr(self, name))
         missing = [name for name in SOURCED if not self.sources.get(name)]
         if missing:
             raise ConfigError(

@@ -74,10 +74,19 @@ def test_a_board_of_plain_values() -> None:
         ({"clock_hz": 10}, "board.clock_hz=10: must be at least"),
         (
             {"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]},
-            "die SLR0: has.luts=1e+15: must be above 0, and at most 10,000,000",
+            "die SLR0: has.luts=1e+15: must be at least 0.001 and at most 1e+07",
         ),
         ({"link_bandwidth": 0}, "board.link_bandwidth=0: must be above 0"),
         ({"power_w": -1}, "board.power_w=-1: must be above 0"),
+        *(
+            ({name: value}, f"board.{name}={value:g}: must be at least 0.001 and at most 1e+18")
+            for name in ("link_bandwidth", "power_w")
+            for value in (1e-300, 1e300)
+        ),
+        *(
+            ({"dies": [DIE | {"bandwidth": value}]}, f"die SLR0: bandwidth={value:g}: must be at")
+            for value in (1e-300, 1e300)
+        ),
         ({"memory_bytes": 0}, "board.memory_bytes=0"),
         ({"sources": {}}, "board.sources.dies: required; name the source of dies"),
     ],

@@ -10,8 +10,18 @@ from gnnscale.plan.resources.processes import Processes
 from gnnscale.plan.resources.quantities import NAMES, Resources, total
 from gnnscale.plan.resources.tool import VITIS_HLS, Tool
 
+#: Beyond these, times and shares are no numbers of 64 bits any more.
+_LEAST, _MOST = 1e-3, 1e18
 #: More of any resource than a die of a card has, so that all designs of a die fit in memory.
-_MOST = 10_000_000
+_MOST_RESOURCES = 1e7
+
+
+def check_amount(option: str, value: float, most: float = _MOST) -> None:
+    """Raise ConfigError, naming ``option``, unless ``value`` is one that a card can have."""
+    if not value > 0:
+        raise ConfigError(f"{option}={value:g}: must be above 0")
+    if not _LEAST <= value <= most:
+        raise ConfigError(f"{option}={value:g}: must be at least {_LEAST:g} and at most {most:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +46,10 @@ class Die:
         # Both stand as they are in a design's connectivity.
         check_word("board.dies.name", self.name)
         check_bank(f"die {self.name}: bank", self.bank)
-        if not self.bandwidth > 0:
-            raise ConfigError(f"die {self.name}: bandwidth={self.bandwidth:g}: must be above 0")
+        check_amount(f"die {self.name}: bandwidth", self.bandwidth)
         for name in NAMES:
             has, shell = getattr(self.has, name), getattr(self.shell, name)
-            if not 0 < has <= _MOST:
-                raise ConfigError(
-                    f"die {self.name}: has.{name}={has:g}: must be above 0, and at most {_MOST:,}"
-                )
+            check_amount(f"die {self.name}: has.{name}", has, _MOST_RESOURCES)
             if not 0 <= shell < has:
                 raise ConfigError(
                     f"die {self.name}: shell.{name}={shell:g}: must be from 0 to has.{name}={has:g}"
