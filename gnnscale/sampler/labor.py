@@ -20,8 +20,9 @@ class LaborSampler:
 
     A vertex keeps each of its edges with probability ``k / d``, as in uniform sampling. So a mean
     over what is kept is unbiased, and blocks have no ``importance``; but what two vertices keep is
-    not independent: a mean over the vertices of a mini-batch has a larger variance, 9 times that of
-    uniform sampling with 25 neighbors of which 5 are kept, 22 times with 50.
+    not independent: a mean over the vertices of a mini-batch has a larger variance, 2 to 20 times
+    that of uniform sampling, the more so the more neighbours they share (docs/choices.md). Over
+    two hops that holds of a single vertex, too, whose neighbours keep the same ones of theirs.
 
     Copies of a neighbour follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
     ``i``, the same in all lists: with one number for all copies, the edges of such a neighbour

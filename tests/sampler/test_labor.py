@@ -194,6 +194,49 @@ def test_means_over_two_hops(layer_dependency: bool, expected: float) -> None:
     assert abs(kept / steps - expected) < 4 * error
 
 
+def variances(
+    sampler: LaborSampler | NeighborSampler, values: np.ndarray, seeds: np.ndarray, num_steps: int
+) -> tuple[float, float]:
+    """Return the variance of the seeds' mean over all hops, and the mean one of a single seed's."""
+    found = []
+    for step in range(num_steps):
+        batch = sampler.sample(seeds, step)
+        rows = values[batch.input_vertices]
+        for block in batch.blocks:
+            rows = np.add.reduceat(rows[block.indices], block.indptr[:-1]) / np.diff(block.indptr)
+        found.append(rows)
+    return np.mean(found, axis=1).var(), np.var(found, axis=0).mean()
+
+
+@pytest.mark.parametrize(
+    ("num_vertices", "degree", "batch_size", "expected", "of_one"),
+    [
+        (2_000, 25, 1_024, 17, 1),  # the three of docs/choices.md
+        (10_000, 25, 1_024, 6.7, 1),
+        (10_000, 10, 1_024, 2.6, 1),
+        (100, 50, 100, 23, 1.7),
+    ],
+)
+def test_the_variance_of_a_mean_over_a_mini_batch(
+    num_vertices: int, degree: int, batch_size: int, expected: float, of_one: float
+) -> None:
+    """Vertices that share neighbours keep the same ones, and so do the neighbours of a vertex."""
+    rng = np.random.default_rng(0)
+    dst = np.repeat(np.arange(num_vertices), degree)
+    edges = (rng.integers(0, num_vertices, len(dst)), dst)
+    values = rng.standard_normal(num_vertices)
+    graph = from_arrays(edges, np.zeros((num_vertices, 1), np.float32))
+    seeds = rng.choice(num_vertices, batch_size, replace=False)
+    steps = 150
+    labor, uniform = (
+        variances(kind(graph, fanouts=[5, 5], seed=1), values, seeds, steps)
+        for kind in (LaborSampler, NeighborSampler)
+    )
+    # The logarithm of a ratio of two such variances has the standard error 2 / sqrt(steps).
+    assert abs(np.log(labor[0] / uniform[0] / expected)) < 3 * 2 / np.sqrt(steps)
+    assert labor[1] / uniform[1] == pytest.approx(of_one, rel=0.1)
+
+
 def test_lists_that_share_neighbours_keep_the_same_ones() -> None:
     """What two lists have in common is kept by both as often as by the order of all numbers.
 
