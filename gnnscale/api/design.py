@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -87,7 +88,7 @@ def compose_run(
         group = option.partition(".")[0]
         if group in given:
             raise ConfigError(f"options: {shown(option)}: is given by {_GIVEN_BY[group]}")
-    groups = config_groups()
+    groups, asked = config_groups(), {name: _plain(value) for name, value in asked.items()}
     selected = {name: _several(name, value) for name, value in asked.items() if name in groups}
     for group, names in selected.items():
         for name in names:
@@ -124,10 +125,23 @@ def name_of(found: type[Any]) -> str:
     return f"{found.__module__}.{found.__qualname__}"
 
 
+def _plain(value: Any) -> Any:
+    """Return an option with scalars of NumPy, and texts of an enumeration, as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value
+
+
 def _set(node: DictConfig, option: str, value: Any) -> None:
     """Set a dotted option; whether there is one of this name is for ``typed`` to say."""
     try:
-        OmegaConf.update(node, option, value, merge=False, force_add=True)
+        OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{shown(option)}={shown(value)}: {reason}") from None
@@ -207,6 +221,7 @@ def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Param
     Raises:
         ConfigError: L is no number of layers, or the widths are not L - 1, or differ.
     """
+    L, hidden = _plain(L), _plain(hidden)
     if not _is_count(L):
         raise ConfigError(f"L={shown(L)}: must be a number of layers, at least 1")
     widths = [hidden] * (L - 1) if _is_count(hidden) else hidden

@@ -1,7 +1,9 @@
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any
 
+import numpy as np
 import own_layers
 import pytest
 import torch
@@ -34,6 +36,29 @@ def test_an_architecture_with_the_defaults_of_its_file() -> None:
     assert api.gnn_model(api.gnn_computation("GAT"), heads).config == expected
     alone = api.gnn_parameters(L=1, hidden=[])
     assert api.gnn_model(api.gnn_computation("GCN"), alone).config == GCN(num_layers=1)
+
+
+class Update(str, Enum):
+    SGD = "sgd"
+
+
+def test_options_are_scalars_of_numpy_and_texts_of_an_enumeration() -> None:
+    """As a grid of a program has them."""
+    count, rate = np.int64(3), np.logspace(-1, -2, 2)[1]
+    asked = {"optimizer": Update.SGD, "optimizer.lr": rate, "drop_last": np.bool_(True)}
+    asked |= {"epochs": count, "sampler.fanouts": [count, count], "metrics": (Update.SGD,)}
+    node, hydra = compose_run([], asked)
+    plain = {"optimizer": "sgd", "optimizer.lr": 0.01, "drop_last": True, "epochs": 3}
+    expected, same = compose_run([], plain | {"sampler.fanouts": [3, 3], "metrics": ["sgd"]})
+    assert node == expected
+    assert hydra.overrides == same.overrides
+    parameters = api.gnn_parameters(L=count, hidden=[np.int32(8)] * 2, dropout=np.float64(0.25))
+    assert parameters == api.gnn_parameters(3, [8, 8], dropout=0.25)
+    model = api.gnn_model(api.gnn_computation("GCN"), parameters).config
+    assert model == GCN(num_layers=3, hidden=8, dropout=0.25)
+    given = api.load_input_graph("planted_partition", num_vertices=np.int64(50)).values
+    assert given["num_vertices"] == 50
+    assert type(given["num_vertices"]) is int
 
 
 def test_a_layer_of_ones_own() -> None:
