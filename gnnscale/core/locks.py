@@ -84,7 +84,7 @@ class KnownFolder:
     """A folder that this command writes, by the writer that its lock names.
 
     The folder may be moved, or the lock removed, and another command begin to write by that name.
-    Numbers of files would tell as well, but file systems of users may change those of a folder.
+    The number of a file would show this as well, but some file systems number their files again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,8 +104,7 @@ class KnownFolder:
 
     def _read(self) -> bytes | None:
         try:
-            with open(self._path / LOCK_FILE, "rb") as stream:
-                return stream.read(_MAX_WRITER_BYTES)
+            return _content(self._path / LOCK_FILE)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -252,13 +251,15 @@ def _writer(file: Path) -> str:
 
 def _text(file: Path) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _content(file).decode(errors="replace")
     except OSError:
         return ""
+
+
+def _content(file: Path) -> bytes:
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, _MAX_WRITER_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
+        return os.read(descriptor, _MAX_WRITER_BYTES)
     finally:
         os.close(descriptor)
 

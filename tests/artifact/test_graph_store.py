@@ -112,7 +112,6 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (tiny(train_idx=[3], test_idx=[1, 2]), "/train_idx.npy: vertex 3 has no label"),
         (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
         (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),
         (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),
@@ -124,7 +123,6 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
             "/edge_test_rows.npy: edge 0 is in an earlier part",
         ),
         (with_ends([[0, 1]] * 4, test_idx=[4]), "/edge_test_rows.npy: edge id 4 is out of range"),
-        (with_ends([[0, 1]] * 4, train_idx=[2]), "/edge_train_rows.npy: edge 2 has no label"),
         (with_ends([[0, 1]] * 4, num_classes=2), "/edge_labels.npy: label 2 of edge 3 is out of"),
         (with_rows([0] * 4, 1, 0), "/edge_features.npy: 0 features an edge, allowed are 1 to 6"),
     ],
@@ -133,6 +131,24 @@ def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> N
     with pytest.raises(GraphError, match=f"^{tmp_path}/store{message}") as error:
         graph.save(tmp_path / "store")
     assert str(error.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (tiny(train_idx=[3], test_idx=[1, 2]), "vertex 3 of train_idx has no label; so have 1 of"),
+        (
+            with_ends([[0, 1]] * 4, train_idx=[2]),
+            r"edge 2 of edge_split\[0\] has no label; so have",
+        ),
+    ],
+)
+def test_a_vertex_without_a_label_is_named_by_its_part(
+    tmp_path: Path, graph: Graph, message: str
+) -> None:
+    with pytest.raises(GraphError, match=f"^graph: {message}"):
+        graph.save(tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -272,7 +272,7 @@ def test_a_folder_that_nobody_has_locked(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_numbers_is_the_same(tmp_path: Path) -> None:
-    """As after a remount: file systems of users number their files anew."""
+    """As after a mount: some file systems number their files again."""
     folder = tmp_path / "run"
     folder.mkdir()
     with sole_writer(folder, option="output"):

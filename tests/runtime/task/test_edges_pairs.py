@@ -57,7 +57,7 @@ def test_a_split_of_a_graph_in_memory_that_shares_no_pair(
     def made(split: Any) -> Graph:
         return from_arrays((ends[:, 0], ends[:, 1]), rows, edge_labels=labels, edge_split=split)
 
-    EdgeTask(graph=made(parts), loss=AutoLoss()).log_edges()
+    EdgeTask(graph=made(parts), loss=AutoLoss()).log_split()
     assert not caplog.records
     with pytest.raises(GraphError, match="random_edge_split"):
         made((parts[0], None, None)).save(tmp_path / "store")
