@@ -260,8 +260,8 @@ def doctor(options: DictConfig) -> None:
     with _output(options, ("doctor.json",)) as directory:
         file = directory / "doctor.json"
         write_json(file, findings)
-    if config.calibrate:
-        file = _calibrate(Console())
+        if config.calibrate:  # whose interruption leaves nothing
+            file = _calibrate(Console())
     print(file)
     if problem is not None:
         raise GraphError(problem)

@@ -21,6 +21,7 @@ from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_
 from gnnscale.cli.command import COMMANDS, _run, interruption
 from gnnscale.cli.tasks import TASKS
 from gnnscale.partition.edge_cut.subprocess import is_installed
+from gnnscale.plan.calibration import calibrate
 
 pytestmark = pytest.mark.integration
 
@@ -330,6 +331,19 @@ def test_the_flag_of_doctor_is_none_of_hydra(
     monkeypatch.setitem(TASKS, "doctor", lambda options: asked.append(options.calibrate))
     assert _run("doctor", ["--calibrate"]) == 0
     assert asked == [True]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_calibration_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(interruption, "interrupt_on_signals", lambda: None)
+    monkeypatch.setattr(calibrate, "calibrate", interrupt)
+    assert _run("doctor", ["--calibrate"]) == 130
     assert not [*tmp_path.iterdir()]
 
 
