@@ -175,18 +175,23 @@ def open_run_task(run: TrainConfig, directory: Path | None = None, *, ranks: boo
         ranks: whether edges are ranked, for which the file of their candidates is read.
 
     Raises:
-        ConfigError: the graph store that they name is gone.
+        ConfigError: the graph store that they name is gone, or it does not go with them.
         GraphError: it is not usable.
     """
-    if directory is not None:
-        file = directory / run_directory.CONFIG_FILE
+    file = None if directory is None else directory / run_directory.CONFIG_FILE
+    if file is not None:
         run_directory.check_store_of_run(file, run.dataset.store)
     if not ranks and isinstance(run.task, LinkPrediction):
         run = replace(run, task=replace(run.task, candidates=None, candidate_column=None))
     graph = run.dataset.open()
     check_features(run.features, graph)
     links = artefacts.make_links(run, graph)
-    return artefacts.open_task(run, () if links is None else (links,), graph)
+    try:
+        return artefacts.open_task(run, () if links is None else (links,), graph)
+    except ConfigError as error:
+        if file is None:
+            raise
+        raise ConfigError(f"{file}: {error}") from None  # the option was read there
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

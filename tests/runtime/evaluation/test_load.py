@@ -58,6 +58,14 @@ def test_the_model_is_there_without_its_graph(trained: Trained, model: str) -> N
         found.check_own(replace(graph, name="other"))
 
 
+def test_options_that_do_not_go_with_the_graph_are_of_the_run(trained: Trained) -> None:
+    run = trained("model=gat")
+    config = load_run(run)
+    other = replace(config, model=replace(config.model, edge_features=True))
+    with one_line("have no features", begins=f"{run}/config.yaml: model.edge_features=true: edges"):
+        open_run_task(other, run)
+
+
 def test_a_signature_of_other_sizes_takes_no_memory(trained: Trained) -> None:
     run = trained()
     config = load_run(run)
