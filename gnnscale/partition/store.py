@@ -181,6 +181,10 @@ def read_partition(path: Path, graph: Graph) -> Partition:
     if names in (set(), {"owner"}):
         forms = {name: forms[name] for name in names}
     arrays = PARTITION.arrays(path, meta.arrays, forms, load=True)
+    if ("owner" in arrays) != (meta.figures.cut is not None):
+        raise PARTITION.refused(
+            path, "owners without the cut between them, or a cut without owners"
+        )
     parts = Parts(
         num_parts=num_parts,
         owner=arrays.get("owner"),

@@ -119,6 +119,7 @@ def refused(stored: Path, graph: Graph) -> str:
         ({"columns": [[0, 1], [1, 2]]}, "both owners and feature columns"),
         ({"num_hops": None}, "num_hops is 0, allowed are 1 to 254"),
         ({"arrays": {"labels": ENTRY}}, "arrays are ['labels'], allowed are ['hops', 'owner']"),
+        ({"arrays": {}}, "owners without the cut between them, or a cut without owners"),
         ({"arrays": {"owner": {}}}, "entry.arrays[...]: Object missing required field `shape`"),
     ],
 )
