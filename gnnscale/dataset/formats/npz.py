@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import IO
@@ -184,7 +185,8 @@ class ArrayFolder:
             raise GraphError(f"{self.path}: {error.strerror}") from None
 
     def __contains__(self, name: str) -> bool:
-        return (self.path / f"{name}.npy").exists()
+        # A link that leads nowhere is no array that is left out.
+        return os.path.lexists(self.path / f"{name}.npy")
 
     def source(self, name: str) -> str:
         """The name of an array in errors."""

@@ -163,3 +163,14 @@ def test_slices_npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_neither_folder_nor_archive(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"x.npy: allowed are a folder of .npy files and a .npz"):
         open_arrays(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("target", ["x.npy", "elsewhere"])
+def test_a_link_that_leads_nowhere_is_no_array_that_is_left_out(
+    tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "x.npy").symlink_to(target)
+    with open_arrays(tmp_path) as folder:
+        assert "x" in folder
+        with pytest.raises(GraphError, match=r"/x\.npy: "):
+            next(iter(folder.rows("x")))
