@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
-from hydra import compose, initialize_config_module
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,6 +34,7 @@ else:
 
 from gnnscale.generator import GenerateConfig
 from gnnscale.model import GraphSAGE
+from gnnscale.options.compose import compose
 from gnnscale.options.config import typed
 from gnnscale.options.found import declared
 from gnnscale.plan.cuda import Cuda
@@ -416,8 +416,8 @@ def gpus() -> str:
 
 def scaling() -> str:
     """Return the picture of what ``gnnscale simulate`` predicts without options."""
-    with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        return draw(simulate(typed(compose("simulate"), SimulateConfig)))
+    options, _ = compose("simulate")
+    return draw(simulate(typed(options, SimulateConfig)))
 
 
 def card_rows() -> Iterator[tuple[str, ...]]:

@@ -92,7 +92,7 @@ class KnownFolder:
         self._writer = self._read()  # None: nobody has locked it
 
     def check(self) -> None:
-        """Raise ConfigError if the lock is gone, or another command's."""
+        """Raise ConfigError if the lock file is missing or names another writer than at first."""
         if self._writer is None:
             return
         with suppress(OSError):  # a disk that fails now fails what is written, too

@@ -233,7 +233,7 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
 
 
 def _rates(predicted: dict[str, Any]) -> str:
-    """Return what the rates of a prediction are called, by how they came about."""
+    """Return the origin of a prediction's rates in words: nominal, estimated or calibrated."""
     states = any(
         each["kind"] not in _MEASURED_KINDS or each["figures"] != MEASURED
         for each in predicted["devices"]

@@ -357,7 +357,7 @@ def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str, kind: s
 
 
 def _rate(num_edges: int, seconds: float, kind: str) -> str:
-    """Return the edges of a second, marked unless they are those of real hardware."""
+    """Return the edges per second, followed by the ``kind`` of the seconds unless measured."""
     mark = "" if kind == figures.MEASURED else f" ({kind})"
     return f"{mteps(num_edges, seconds):.1f} M edges/s{mark}"
 

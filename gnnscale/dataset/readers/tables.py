@@ -398,7 +398,7 @@ def _check_named(option: str, columns: list[str] | None, taken: Sequence[str | N
 
 
 def _check_edge_label(column: str | None, weight: str | None) -> None:
-    """Refuse labels of edges that messages would carry as weights, those of test edges too."""
+    """Refuse one column for both: messages would carry the labels of test edges as weights."""
     if column is not None and column == weight:
         raise ConfigError(
             f"dataset.edge_label={shown(column)}: expected another column than dataset.weight, "

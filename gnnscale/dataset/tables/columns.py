@@ -306,8 +306,8 @@ class _RowNumbers:
         self._keep((rows[:, self._features] == np.floor(rows[:, self._features])).all(axis=0))
         values = rows[:, self._features].astype(np.float64)
         first, distance = self._firsts[0], self._firsts[-1].astype(np.float64) - self._firsts[0]
-        places = np.arange(self.count, self.count + len(rows))[:, None]
-        self._in_line &= (values == (first + places * distance).astype(np.float32)).all(axis=0)
+        row_numbers = np.arange(self.count, self.count + len(rows))[:, None]
+        self._in_line &= (values == (first + row_numbers * distance).astype(np.float32)).all(axis=0)
         found = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
         if self._extremes:
             least, greatest, total = self._extremes

@@ -11,17 +11,17 @@ from gnnscale.plan.resources.quantities import NAMES, Resources, total
 from gnnscale.plan.resources.tool import VITIS_HLS, Tool
 
 #: Beyond these, times and shares are no numbers of 64 bits any more.
-_LEAST, _MOST = 1e-3, 1e18
+_LEAST, _LIMIT = 1e-3, 1e18
 #: More of any resource than a die of a card has, so that all designs of a die fit in memory.
-_MOST_RESOURCES = 1e7
+_RESOURCE_LIMIT = 1e7
 
 
-def check_amount(option: str, value: float, most: float = _MOST) -> None:
-    """Raise ConfigError, naming ``option``, unless ``value`` is one that a card can have."""
+def check_amount(option: str, value: float, limit: float = _LIMIT) -> None:
+    """Raise ConfigError, naming ``option``, unless ``value`` is from 1e-3 to ``limit``."""
     if not value > 0:
         raise ConfigError(f"{option}={value:g}: must be above 0")
-    if not _LEAST <= value <= most:
-        raise ConfigError(f"{option}={value:g}: must be at least {_LEAST:g} and at most {most:g}")
+    if not _LEAST <= value <= limit:
+        raise ConfigError(f"{option}={value:g}: must be at least {_LEAST:g} and at most {limit:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Die:
         check_amount(f"die {self.name}: bandwidth", self.bandwidth)
         for name in NAMES:
             has, shell = getattr(self.has, name), getattr(self.shell, name)
-            check_amount(f"die {self.name}: has.{name}", has, _MOST_RESOURCES)
+            check_amount(f"die {self.name}: has.{name}", has, _RESOURCE_LIMIT)
             if not 0 <= shell < has:
                 raise ConfigError(
                     f"die {self.name}: shell.{name}={shell:g}: must be from 0 to has.{name}={has:g}"

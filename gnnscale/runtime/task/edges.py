@@ -74,7 +74,7 @@ class EdgeTask(LabelTask):
         return self.graph.edge_labels
 
     def log_split(self) -> None:
-        """Warn of validation and test edges that join two vertices that a training edge joins."""
+        """Warn of validation and test edges between the ends of a training edge."""
         ends, split = self.graph.edges.ends, self.labels.split
         assert ends is not None
         parts = {"validation": split.valid_idx, "test": split.test_idx}

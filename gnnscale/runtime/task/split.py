@@ -269,13 +269,13 @@ def is_bipartite(graph: Graph) -> bool:
 
 def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
     """Return whether all but 1 % of the edges have no end that is both source and destination."""
-    most = _STRAY * graph.num_edges
-    if np.count_nonzero(both) > most:  # each is at two edges or more, which have two ends
+    max_stray = _STRAY * graph.num_edges
+    if np.count_nonzero(both) > max_stray:  # each is at two edges or more, which have two ends
         return False
     stray = 0
     for src, dst, _ in _edges(graph, "looking for edges between vertices of a kind"):
         stray += int(np.count_nonzero((src != dst) & (both[src] | both[dst])))
-    return stray <= most
+    return stray <= max_stray
 
 
 def _two_colorable(graph: Graph) -> bool:
