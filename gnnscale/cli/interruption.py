@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import NoReturn
 
 from gnnscale.cli.streams import last_words
@@ -23,6 +24,8 @@ INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds that the main thread gets to hear of a signal. torchrun kills after thirty.
 _PATIENCE_S = 3.0
+#: Seconds between two signals to a main thread that imports.
+_PAUSE_S = 0.05
 #: Seconds in which a second signal means the same: a terminal and torchrun send one each, and what
 #: cleans up after the first is not to be interrupted.
 _TOGETHER_S = 5.0
@@ -35,9 +38,10 @@ class _Interruption:
     """Raises KeyboardInterrupt in the main thread, and ends the process if that is too slow."""
 
     def __init__(self) -> None:
+        self._main_thread = threading.get_ident()
         self._heard = threading.Event()
         self._heard_at = 0.0
-        self._is_held = self._is_pending = False
+        self._is_held = self._is_pending = self._is_importing = False
         self._told, told = os.pipe()
         os.set_blocking(told, False)
         # Python writes the number of each signal there, whatever the main thread is doing.
@@ -61,10 +65,13 @@ class _Interruption:
             self._is_pending = False
             raise KeyboardInterrupt
 
-    def _raise(self, number: int, frame: object) -> None:
+    def _raise(self, number: int, frame: FrameType | None) -> None:
         """End in order: workers are stopped, and the summary says that the run was."""
         now = time.monotonic()
         if self._heard.is_set() and now - self._heard_at < _TOGETHER_S:
+            return
+        if _imports(frame):
+            self._is_importing = True
             return
         self._heard_at = now
         self._heard.set()
@@ -76,15 +83,41 @@ class _Interruption:
     def _watch(self) -> None:
         """Wait for signals; the first that is not heard of is the end."""
         while told := os.read(self._told, 64):
-            if set(told) & set(_SIGNALS) and not self._heard.wait(_PATIENCE_S):
+            numbers = set(told) & set(_SIGNALS)
+            if numbers and not self._is_heard(numbers.pop()):
                 _end()
+
+    def _is_heard(self, number: int) -> bool:
+        """Whether the main thread hears of a signal, which is sent again while it imports."""
+        until = time.monotonic() + _PATIENCE_S
+        while not self._heard.wait(_PAUSE_S):
+            if time.monotonic() > until:
+                return False
+            if self._is_importing:
+                self._is_importing = False
+                signal.pthread_kill(self._main_thread, number)
+        return True
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether an import is under way in a frame or one of those that called it.
+
+    The native code of torch runs Python while it is imported: KeyboardInterrupt in there aborts the
+    process, or lets it end by SIGINT whoever catches the exception.
+    """
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def interrupt_on_signals() -> None:
     """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, which calls this.
 
-    Where that is in native code for seconds, the process is ended without it: what it has not
-    finished is removed, and the cursor shown. A second call changes nothing.
+    An import is finished first. Where that or native code takes the main thread seconds, the
+    process is ended without it: what it has not finished is removed, and the cursor shown. A second
+    call changes nothing.
     """
     global _interruption
     if _interruption is None:

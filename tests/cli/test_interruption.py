@@ -98,6 +98,62 @@ def test_a_second_signal_does_not_interrupt_what_clears_up(tmp_path: Path) -> No
     assert (tmp_path / "done").exists()
 
 
+IMPORTING = """
+    import sys
+    import time
+
+    from gnnscale.cli import interruption
+
+    sys.path.insert(0, sys.argv[1])
+    interruption._PATIENCE_S = 2.0
+    interruption.interrupt_on_signals()
+    try:
+        import imported
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_import_is_finished_before_it_is_interrupted(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "imported.py").write_text(
+        textwrap.dedent("""
+            import sys
+            try:
+                print("importing", flush=True)
+                sys.stdin.readline()
+            except KeyboardInterrupt:
+                print("inside", flush=True)
+            print("imported", flush=True)
+        """)
+    )
+    with start(IMPORTING, tmp_path) as process:
+        try:
+            assert process.stdout.readline() == "importing\n"
+            process.send_signal(number)
+            time.sleep(0.5)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.read() == "imported\ninterrupted\n"
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+
+
+def test_an_import_that_takes_seconds_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "imported.py").write_text("print('importing', flush=True)\ninput()\n")
+    with start(IMPORTING, tmp_path) as process:
+        try:
+            assert process.stdout.readline() == "importing\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
+
+
 IGNORING = """
     import os
     import signal
@@ -158,9 +214,8 @@ def test_a_closed_terminal_interrupts_from_the_first_moment(
             os.read(screen, 1)  # Python has come to run the program
             time.sleep(after_s)
             os.close(screen)
-            # Before its first moment there is nothing to clear up. While native code imports
-            # torch, Python itself ends by SIGINT in the end, which a shell shows as 130.
-            assert process.wait(timeout=60) in (130, -signal.SIGHUP, -signal.SIGINT)
+            # Before its first moment there is nothing to clear up.
+            assert process.wait(timeout=60) in (130, -signal.SIGHUP)
         finally:
             process.kill()
     wait_until_gone(tmp_path / "tmp")
@@ -168,7 +223,7 @@ def test_a_closed_terminal_interrupts_from_the_first_moment(
     assert left == []
     for folder in (tmp_path / "work").glob("outputs/*/*"):
         assert name == "train"
-        # Python's own end by SIGINT leaves no summary; the run can be resumed from its options.
+        # An end in an import that takes seconds leaves no summary; the run can be resumed.
         assert (folder / "config.yaml").is_file()
         summary = folder / "summary.json"
         assert not summary.exists() or "interrupted" in summary.read_text()
