@@ -23,10 +23,10 @@ from gnnscale.artifact.graph_store import (
     SPLIT_ARRAYS,
     WEIGHTS,
     StoreMeta,
-    has_label,
     kept_notes,
     map_arrays,
     read_meta,
+    refuse_unlabelled,
     vertex_dtype,
     write_store,
 )
@@ -113,12 +113,8 @@ class SplitSource:
             of: ``vertex`` or ``edge``.
         """
         for name, ids in zip(self.names[:2], parts[:2], strict=True):
-            unknown = ids[~has_label(labels[ids])]
-            if len(unknown):
-                raise GraphError(
-                    f"{graph}: {of} {unknown[0]} of {name} has no label; so have {len(unknown)} of "
-                    f"{len(ids)}; leave them out of {name}"
-                )
+            cure = f"; leave them out of {name}"
+            refuse_unlabelled(labels, ids, source=graph, of=of, part=name, cure=cure)
 
 
 #: Of the labels of edges, whose split ``from_arrays`` takes in one argument.

@@ -144,7 +144,7 @@ def test_labels_of_regression(store):
     put(store, "labels", np.array([[0.5], [1], [np.nan]], np.float32))
     assert Graph.open(store).regression
     put(store, "labels", np.array([0.5, np.nan, 1], np.float32))
-    assert refused(store) == "valid_idx.npy: vertex 1 has no label"
+    assert refused(store) == "valid_idx.npy: vertex 1 has no label; 1 of 1 lack one"
     put(store, "labels", np.array([0.5, np.inf, 1], np.float32))
     assert "labels.npy: label inf of vertex 1, allowed are finite numbers" in refused(store)
 
@@ -158,14 +158,14 @@ def test_several_targets_of_regression(store):
     put(store, "labels", np.array([[0.5, 1], [1, np.nan], [1, 1]], np.float32))
     assert len(Graph.open(store).valid_idx) == 1  # one known target is a label
     put(store, "labels", np.array([[0.5, 1], [np.nan, np.nan], [1, 1]], np.float32))
-    assert refused(store) == "valid_idx.npy: vertex 1 has no label"
+    assert refused(store) == "valid_idx.npy: vertex 1 has no label; 1 of 1 lack one"
 
 
 def test_without_labels_and_split(store):
     change_meta(store, num_classes=0)
     assert "labels.npy: label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
     put(store, "labels", np.full(3, -1))
-    assert refused(store) == "train_idx.npy: vertex 0 has no label"
+    assert refused(store) == "train_idx.npy: vertex 0 has no label; 1 of 1 lack one"
     for name in ("train_idx", "valid_idx", "test_idx"):
         put(store, name, np.empty(0, np.int32))
     graph = Graph.open(store)
@@ -348,12 +348,10 @@ def test_a_graph_in_memory_that_trains_without_labels_names_its_own_parts(tmp_pa
     with pytest.raises(GraphError) as error:
         graph.save(tmp_path / "store")
     assert str(error.value) == (
-        "graph: vertex 1 of train_idx has no label; so have 1 of 2; leave them out of train_idx"
+        "graph: vertex 1 of train_idx has no label; 1 of 2 lack one; leave them out of train_idx"
     )
     edges = from_arrays(ends, x, edge_labels=np.array([1, -1, 0]), edge_split=([0], [1], [2]))
-    with pytest.raises(
-        GraphError, match=r"^graph: edge 1 of edge_split\[1\] has no label; so have"
-    ):
+    with pytest.raises(GraphError, match=r"^graph: edge 1 of edge_split\[1\] has no label; 1 of"):
         edges.save(tmp_path / "store")
     test = from_arrays(ends, x, targets, train_idx=[0], valid_idx=[2], test_idx=[1, 3])
     test.save(tmp_path / "store")

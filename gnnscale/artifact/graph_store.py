@@ -49,6 +49,8 @@ GRAPH_STORE = kind.Kind(
     max_bytes=4 << 20,
 )
 _SLICE_ENTRIES = 1 << 20
+#: Bytes of labels, and of the numbers of their vertices, that are looked at in one go.
+_LABEL_BYTES = 1 << 22
 
 
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
@@ -68,6 +70,34 @@ def has_label(labels: Array) -> BoolArray:
     if labels.ndim == 2:
         return np.ones(len(labels), np.bool_)
     return np.asarray(labels >= 0)
+
+
+def refuse_unlabelled(
+    labels: Array, ids: Array, *, source: object, of: str, part: str = "", cure: str = ""
+) -> None:
+    """Refuse vertices or edges that have no label, in bounded memory: the first, and how many.
+
+    Args:
+        labels: of all vertices or edges, in the form of a Graph's.
+        ids: ``[n]``, those that need a label.
+        source: name of the graph or file that a message begins with.
+        of: ``vertex`` or ``edge``.
+        part: name of the part of a split that ``ids`` are, unless ``source`` says it.
+        cure: end of the message.
+
+    Raises:
+        GraphError: one of ``ids`` has no label.
+    """
+    first, count = None, 0
+    row_bytes = ids[:1].nbytes + labels[:1].nbytes
+    for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
+        known = has_label(labels[ids[rows]])
+        count += len(known) - np.count_nonzero(known)
+        if first is None and not known.all():
+            first = int(ids[rows][known.argmin()])
+    if first is not None:
+        place = f"{of} {first} of {part}" if part else f"{of} {first}"
+        raise GraphError(f"{source}: {place} has no label; {count} of {len(ids)} lack one{cure}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,17 +464,10 @@ def _check_splits(
                 f"{'vertices' if of == 'vertex' else 'rows of edges'}"
             )
         if name != names[-1]:
-            _check_labelled(file, ids, arrays[labels], of)
+            refuse_unlabelled(arrays[labels], ids, source=file, of=of)
     parts = {path / f"{name}.npy": arrays[name] for name in names}
     for first in range(0, count, _SLICE_ENTRIES):
         _check_disjoint(parts, first, min(first + _SLICE_ENTRIES, count), of)
-
-
-def _check_labelled(file: Path, ids: Array, labels: Array, of: str) -> None:
-    for _, part in _slices(ids):
-        missing = ~has_label(labels[part])
-        if missing.any():
-            raise GraphError(f"{file}: {of} {part[missing.argmax()]} has no label")
 
 
 def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.artifact.arrays import check_array
-from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, has_label
+from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, has_label, refuse_unlabelled
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, shown
 
 #: Where only labels say how many classes there are, so many may have no vertex.
@@ -288,21 +288,7 @@ def check_split(
             article = "an" if of == "edge" else "a"
             raise GraphError(f"{source}: the {name} split names {article} {of} twice")
         if name != "test":
-            _check_labelled(labels, ids, f"{name} split", source, of)
-
-
-def _check_labelled(labels: Array, ids: Array, what: str, source: object, of: str) -> None:
-    """Refuse vertices or edges ``ids`` without a label: how many, and the first."""
-    first, count = None, 0
-    for part in _slices(ids):
-        known = has_label(labels[part])
-        count += len(part) - np.count_nonzero(known)
-        if first is None and not known.all():
-            first = int(part[known.argmin()])
-    if first is not None:
-        raise GraphError(
-            f"{source}: {of} {first} of the {what} has no label; so have {count} of {len(ids)}"
-        )
+            refuse_unlabelled(labels, ids, source=source, of=of, part=f"the {name} split")
 
 
 def _slices(ids: Array) -> Iterator[Array]:

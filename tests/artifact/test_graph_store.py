@@ -137,10 +137,10 @@ def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> N
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (tiny(train_idx=[3], test_idx=[1, 2]), "vertex 3 of train_idx has no label; so have 1 of"),
+        (tiny(train_idx=[3], test_idx=[1, 2]), "vertex 3 of train_idx has no label; 1 of"),
         (
             with_ends([[0, 1]] * 4, train_idx=[2]),
-            r"edge 2 of edge_split\[0\] has no label; so have",
+            r"edge 2 of edge_split\[0\] has no label; 1 of",
         ),
     ],
 )

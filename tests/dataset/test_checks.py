@@ -39,7 +39,7 @@ def test_a_vertex_twice_among_many() -> None:
     with pytest.raises(GraphError, match=r"^raw: the train split names a vertex twice$"):
         check_split(split, np.zeros(600_001, np.int64), 600_001, "raw")
     labels = -(np.arange(600_001) == 599_998).astype(np.int64)
-    message = "raw: vertex 599998 of the train split has no label; so have 1 of 599999"
+    message = "raw: vertex 599998 of the train split has no label; 1 of 599999 lack one"
     with pytest.raises(GraphError, match=f"^{message}$"):
         check_split(split | {"train": ids[:-1]}, labels, 600_001, "raw")
 

@@ -264,9 +264,9 @@ class SplitColumn:
         if count and unlabelled == "refuse":
             total = np.count_nonzero((parts == 1) | (parts == 2))
             raise GraphError(
-                f"{places.place(int(wrong.argmax()))}: has no label; so have {count} of {total} "
-                f"{what} that are to train or validate; dataset.unlabelled=drop takes them out of "
-                "the split"
+                f"{places.place(int(wrong.argmax()))}: has no label; {count} of {total} {what} "
+                "that are to train or validate lack one; dataset.unlabelled=drop takes them out "
+                "of the split"
             )
         parts[wrong] = 0
         if count:

@@ -178,7 +178,7 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
         ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
         ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
         ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
-        ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; so have 1 of"),
+        ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; 1 of"),
         ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
     ],
 )

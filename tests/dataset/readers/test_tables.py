@@ -558,7 +558,7 @@ def test_values_of_edges_of_vertices_without_labels(tables):
             "csv: has no column 'split' (dataset.edge_split_column), it has source, target, fraud, "
             "part, w; if there is n",
         ),
-        (LABELLED.replace(",no,val", ",,val"), "csv: row 2: has no label; so have 1 of 2 edges"),
+        (LABELLED.replace(",no,val", ",,val"), "csv: row 2: has no label; 1 of 2 edges"),
         (LABELLED.replace("test", "tset"), "csv: row 4: split is 'tset', allowed are train, valid"),
         (
             LABELLED.replace("yes", "1").replace("no", "1.5"),
@@ -728,7 +728,7 @@ def columns(**changed):
         (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
         (
             VERTICES + "4,,train,1,1\n3,,val,1,1\n",
-            "csv: row 5: has no label; so have 2 of 4 vertices that are to train or validate; "
+            "csv: row 5: has no label; 2 of 4 vertices that are to train or validate lack one; "
             "dataset.unlabelled=drop",
         ),
         (
