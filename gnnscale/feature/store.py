@@ -160,8 +160,10 @@ def check_store(store: FeatureStore, graph: Graph) -> None:
     """Refuse a store whose rows are not those of the graph.
 
     Raises:
-        GraphError: it has another number of rows, or rows of another width.
+        GraphError: it has another number of rows, or rows of another width; or the graph has no
+            features.
     """
+    graph.check_features()
     first, end = store.columns or (0, graph.num_features)
     inside = 0 <= first < end <= graph.num_features
     if not inside or (store.num_rows, store.width) != (graph.num_vertices, end - first):

@@ -14,6 +14,7 @@ from gnnscale.artifact.feature_types import as_float32
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.stages import Access, Traffic
+from gnnscale.dataset import from_arrays
 from gnnscale.feature import (
     Aggregation,
     HostFeatures,
@@ -47,6 +48,12 @@ def test_some_columns_are_rows_of_their_own(tiny_graph: Graph) -> None:
     check_store(store, tiny_graph)
     with pytest.raises(GraphError, match="has 5 rows of 1 features"):
         check_store(HostFeatures.of(tiny_graph, columns=(1, 3)), tiny_graph)
+
+
+def test_a_graph_without_features_is_named() -> None:
+    graph = from_arrays((np.array([0, 1]), np.array([1, 2])), np.empty((3, 0), np.float32))
+    with pytest.raises(GraphError, match=r"^graph: its vertices have no features; features=lear"):
+        check_store(HostFeatures.of(graph), graph)
 
 
 def test_stored_types_become_what_is_computed_in() -> None:

@@ -22,7 +22,7 @@ from gnnscale.model.vertex_rows import VertexRows
 from gnnscale.optimizer.rows import ROW_OPTIMIZERS
 from gnnscale.options import found, run_directory, user_code
 from gnnscale.options.config import typed
-from gnnscale.runtime.checkpoint import artefacts, saved_run
+from gnnscale.runtime.checkpoint import SIGNATURE, artefacts, saved_run
 from gnnscale.runtime.checkpoint import file as files
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.signature import Signature, read_signature
@@ -264,6 +264,10 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
         signature = Signature.of(graph, run.task.labels(graph))
+    elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):
+        raise ConfigError(
+            f"{directory / SIGNATURE}: signature.num_classes is 0; a run of labels has some"
+        )
     model = _build(run, signature)
     if isinstance(run.features, LearnedFeaturesConfig):
         assert graph is not None

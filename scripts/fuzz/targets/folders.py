@@ -310,6 +310,7 @@ def _labels_hold(graph: Graph) -> bool:
 def train_step(graph: Graph, model_name: str) -> None:
     if not graph.num_classes:
         return  # for its edges
+    graph.check_features()  # as a run does before it builds a model
     torch.manual_seed(0)
     heads: dict[str, Any] = {"num_heads": 2} if model_name == "gat" else {}
     config = MODELS[model_name](hidden=4, num_layers=2, **heads)

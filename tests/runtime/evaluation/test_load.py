@@ -82,6 +82,16 @@ def test_a_signature_of_other_sizes_takes_no_memory(trained: Trained) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
+def test_a_signature_of_no_classes_is_refused(trained: Trained) -> None:
+    run = trained()
+    file = run / SIGNATURE
+    values = json.loads(file.read_text())
+    del values["crc32"]  # as an earlier release wrote it
+    file.write_text(json.dumps(values | {"num_classes": 0}))
+    with one_line("num_classes is 0", begins=str(file)):
+        load_trained(run, load_run(run))
+
+
 def test_a_run_without_a_signature_needs_its_graph(trained: Trained) -> None:
     run = trained()
     (run / SIGNATURE).unlink()
