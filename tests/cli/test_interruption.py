@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,6 +49,14 @@ CLEARING_UP = """
         sys.stdin.readline()
         Path(sys.argv[1]).touch()
 """
+
+
+@pytest.fixture(autouse=True)
+def hang_ups_are_heard() -> Iterator[None]:
+    """Let processes hear SIGHUP, as they do unless nohup started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def start(script: str, *arguments: object, errors: int | None = None) -> subprocess.Popen[str]:
