@@ -14,12 +14,14 @@ from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
 
 _LOG = logging.getLogger(__name__)
+#: What comments of SNAP and of KONECT begin with.
+_COMMENT = ("#", "%")
 _COMMA = re.compile(r"\s*[+-]?\d+\s*,")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snap(Structure):
-    """File ``<name>.txt`` or ``<name>.txt.gz``; lines at its start that begin with # are skipped.
+    """File ``<name>.txt`` or ``<name>.txt.gz``; comments at its start, by # or %, are skipped.
 
     Runs of blanks and tabs separate the ids, or a comma. Ids keep their order but lose their gaps:
     vertex ``i`` is the ``i``-th smallest id. The file is read twice, first for the ids.
@@ -63,8 +65,13 @@ def _read(file: Path) -> Iterator[list[Array]]:
 def _first_edge(file: Path) -> tuple[str, str, int]:
     """Return the first line that is no comment, its delimiter, and its place."""
     lines = head_lines(file, source=file)
+    if lines and lines[0].startswith("%%MatrixMarket"):
+        raise GraphError(
+            f"{file}: a Matrix Market file, whose first row counts entries; scipy.io.mmread reads "
+            "it, and gnnscale.from_arrays((m.row, m.col), features) takes what that returns"
+        )
     num_comments = next(
-        (number for number, line in enumerate(lines) if not line.startswith("#")), len(lines)
+        (number for number, line in enumerate(lines) if not line.startswith(_COMMENT)), len(lines)
     )
     if num_comments == len(lines):
         raise GraphError(f"{file}: has no edges")
