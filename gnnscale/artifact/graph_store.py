@@ -75,7 +75,7 @@ def has_label(labels: Array) -> BoolArray:
 def refuse_unlabelled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", cure: str = ""
 ) -> None:
-    """Refuse vertices or edges that have no label, in bounded memory: the first, and how many.
+    """Raise GraphError, with the first vertex or edge that has no label and the number of all such.
 
     Args:
         labels: of all vertices or edges, in the form of a Graph's.
@@ -91,13 +91,15 @@ def refuse_unlabelled(
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
     for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
-        known = has_label(labels[ids[rows]])
-        count += len(known) - np.count_nonzero(known)
-        if first is None and not known.all():
-            first = int(ids[rows][known.argmin()])
+        labelled = has_label(labels[ids[rows]])
+        count += len(labelled) - np.count_nonzero(labelled)
+        if first is None and not labelled.all():
+            first = int(ids[rows][labelled.argmin()])
     if first is not None:
-        place = f"{of} {first} of {part}" if part else f"{of} {first}"
-        raise GraphError(f"{source}: {place} has no label; {count} of {len(ids)} lack one{cure}")
+        of_part = f" of {part}" if part else ""
+        raise GraphError(
+            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{cure}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

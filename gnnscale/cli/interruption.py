@@ -66,7 +66,10 @@ class _Interruption:
             raise KeyboardInterrupt
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        """End in order: workers are stopped, and the summary says that the run was."""
+        """Raise KeyboardInterrupt, on which a command stops its workers and writes its summary.
+
+        An import or a block of ``held_back`` ends first.
+        """
         now = time.monotonic()
         if self._heard.is_set() and now - self._heard_at < _TOGETHER_S:
             return
@@ -88,7 +91,10 @@ class _Interruption:
                 _end()
 
     def _is_heard(self, number: int) -> bool:
-        """Whether the main thread hears of a signal, which is sent again while it imports."""
+        """Return whether the main thread handles a signal in ``_PATIENCE_S``.
+
+        The signal is sent again as long as the main thread imports.
+        """
         until = time.monotonic() + _PATIENCE_S
         while not self._heard.wait(_PAUSE_S):
             if time.monotonic() > until:
@@ -100,10 +106,10 @@ class _Interruption:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether an import is under way in a frame or one of those that called it.
+    """Return whether ``frame`` runs inside an import.
 
-    The native code of torch runs Python while it is imported: KeyboardInterrupt in there aborts the
-    process, or lets it end by SIGINT whoever catches the exception.
+    The native code of torch runs Python during its import. KeyboardInterrupt in there is lost, or
+    makes Python end by SIGINT even if the command has caught the exception.
     """
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
