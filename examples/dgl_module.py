@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from gnnscale import DGLModel, NeighborSampler
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.dataset import PlantedPartition
-from gnnscale.sampler import ShuffledOrder
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.data import PlantedPartition
+from gnnscale.sampling import ShuffledOrder
 
 
 class SAGE(nn.Module):

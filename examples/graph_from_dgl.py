@@ -8,7 +8,7 @@ import sys
 import dgl
 import torch
 
-from gnnscale.dataset import from_dgl
+from gnnscale.data import from_dgl
 
 
 def make_graph(num_vertices: int = 2000, num_edges: int = 20_000) -> dgl.DGLGraph:

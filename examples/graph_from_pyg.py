@@ -8,7 +8,7 @@ import sys
 import torch
 from torch_geometric.data import Data
 
-from gnnscale.dataset import from_pyg
+from gnnscale.data import from_pyg
 
 
 def make_data(num_vertices: int = 2000, num_edges: int = 20_000) -> Data:

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
 from gnnscale import Graph, NeighborLoader
-from gnnscale.dataset import PlantedPartition
+from gnnscale.data import PlantedPartition
 
 
 class Vertices(lightning.LightningDataModule):

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
 from gnnscale import NeighborLoader  # instead of: from torch_geometric.loader import NeighborLoader
-from gnnscale.dataset import PlantedPartition
+from gnnscale.data import PlantedPartition
 
 
 def load_data() -> Data:

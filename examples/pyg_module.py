@@ -10,9 +10,9 @@ from torch.nn import functional
 from torch_geometric.nn import SAGEConv
 
 from gnnscale import NeighborSampler, PyGModel
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.dataset import PlantedPartition
-from gnnscale.sampler import ShuffledOrder
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.data import PlantedPartition
+from gnnscale.sampling import ShuffledOrder
 
 
 class SAGE(nn.Module):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gnnscale.api.results import Result, evaluate, load, train
+    from gnnscale.api.loader.neighbor_loader import NeighborLoader
+    from gnnscale.api.run import Result, evaluate, load, train
     from gnnscale.core.errors import ConfigError, GraphError
-    from gnnscale.dataset import from_arrays, from_dgl, from_pyg
+    from gnnscale.data import from_arrays, from_dgl, from_pyg
     from gnnscale.graph import Graph
-    from gnnscale.loader.neighbor_loader import NeighborLoader
-    from gnnscale.model.adapters import DGLModel, PyGModel
-    from gnnscale.runtime.telemetry.records import Observer, StopTraining
-    from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
+    from gnnscale.nn.adapters import DGLModel, PyGModel
+    from gnnscale.run.records import Observer, StopTraining
+    from gnnscale.sampling import Block, LayerSampler, MiniBatch, NeighborSampler
 
     __version__: str
 
@@ -46,14 +46,14 @@ __all__ = [
 _find = lazy_names(
     __name__,
     {
-        "gnnscale.api.results": "Result evaluate load train",
+        "gnnscale.api.run": "Result evaluate load train",
         "gnnscale.core.errors": "ConfigError GraphError",
-        "gnnscale.dataset": "from_arrays from_dgl from_pyg",
+        "gnnscale.data": "from_arrays from_dgl from_pyg",
         "gnnscale.graph": "Graph",
-        "gnnscale.loader.neighbor_loader": "NeighborLoader",
-        "gnnscale.model.adapters": "DGLModel PyGModel",
-        "gnnscale.runtime.telemetry.records": "Observer StopTraining",
-        "gnnscale.sampler": "Block LayerSampler MiniBatch NeighborSampler",
+        "gnnscale.api.loader.neighbor_loader": "NeighborLoader",
+        "gnnscale.nn.adapters": "DGLModel PyGModel",
+        "gnnscale.run.records": "Observer StopTraining",
+        "gnnscale.sampling": "Block LayerSampler MiniBatch NeighborSampler",
     },
 )
 

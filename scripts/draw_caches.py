@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import make_docs
 
-from gnnscale.options.file import load_yaml
+from gnnscale.core.config.yaml_file import load_yaml
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 #: The policy that the others are compared with.

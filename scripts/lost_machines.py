@@ -40,7 +40,7 @@ from faults.machines import (
 )
 from faults.processes import elapsed, shared_memory
 
-from gnnscale.runtime.checkpoint.file import load_checkpoint
+from gnnscale.run.checkpoint.file import load_checkpoint
 
 #: Options of the run; ``cpu_each`` has a device for each machine that is there.
 OPTIONS = (

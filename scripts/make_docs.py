@@ -32,24 +32,24 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest brings it
 
-from gnnscale.generator import GenerateConfig
-from gnnscale.model import GraphSAGE
-from gnnscale.options.compose import compose
-from gnnscale.options.config import typed
-from gnnscale.options.found import declared
-from gnnscale.plan.cuda import Cuda
-from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
-from gnnscale.plan.graphs import PUBLISHED
-from gnnscale.plan.perf.work import batch_bytes
-from gnnscale.plan.simulator import SimulateConfig, simulate
-from gnnscale.plan.simulator.task import published_workload
+from gnnscale.core.config.compose import compose
+from gnnscale.core.config.typed import typed
+from gnnscale.core.config.untrusted import declared
+from gnnscale.fpga_design import GenerateConfig
+from gnnscale.inference.export.predict import PredictConfig
+from gnnscale.inference.export.weights import ExportConfig
+from gnnscale.nn import GraphSAGE
+from gnnscale.planner.cost_model.stage_work import batch_bytes
+from gnnscale.planner.cuda_spec import Cuda
+from gnnscale.planner.device_spec import Accelerator, Cpu, Device, Emulated
+from gnnscale.planner.graphs import PUBLISHED
+from gnnscale.planner.simulator import SimulateConfig, simulate
+from gnnscale.planner.simulator.workload import published_workload
 from gnnscale.report.doctor import DoctorConfig
-from gnnscale.report.export.predict import PredictConfig
-from gnnscale.report.export.weights import ExportConfig
 from gnnscale.report.simulate import draw
-from gnnscale.runtime import command_options
-from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
-from gnnscale.runtime.settings import TrainConfig
+from gnnscale.run import commands as command_options
+from gnnscale.run.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
+from gnnscale.run.config import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gnnscale"

@@ -12,10 +12,10 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.dataset import from_arrays
+from gnnscale.core.config.typed import typed
+from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.options.config import typed
-from gnnscale.plan.platform import Platform
+from gnnscale.planner.platform import Platform
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
@@ -24,6 +24,9 @@ os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
 sys.path.insert(0, str(ROOT / "tests" / "seams"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.append(str(ROOT / "scripts"))
+
+#: Fixtures of whole runs and of recorded runs, in tests/seams.
+pytest_plugins = ["report_fixtures", "run_fixtures"]
 
 # Processes that tests start compile the package once, not each for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -9,27 +9,27 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale import Observer
 from gnnscale.cache import CachePlannerConfig
+from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import usable_cores
-from gnnscale.dataset import GraphSource
-from gnnscale.feature import FeatureStoreConfig
-from gnnscale.generator import GenerateConfig
-from gnnscale.model import ModelConfig
-from gnnscale.model.losses import LossConfig
-from gnnscale.optimizer import OptimizerConfig
-from gnnscale.options.config import typed
+from gnnscale.data import GraphSource
+from gnnscale.features import FeatureStoreConfig
+from gnnscale.fpga_design import GenerateConfig
+from gnnscale.nn import ModelConfig
+from gnnscale.nn.losses import LossConfig
+from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.partition import PartitionerConfig
-from gnnscale.plan import DevicePlanConfig, device_plan
-from gnnscale.plan.board import Board
-from gnnscale.plan.platform import PlatformConfig
-from gnnscale.plan.simulator import SimulateConfig
+from gnnscale.planner import DevicePlanConfig, device_plan
+from gnnscale.planner.fpga_board import Board
+from gnnscale.planner.platform import PlatformConfig
+from gnnscale.planner.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
-from gnnscale.runtime.command_options import EvaluateConfig, PartitionConfig, PrepareConfig
-from gnnscale.runtime.processes.launch import launch
-from gnnscale.runtime.settings import RuntimeConfig, TrainConfig
-from gnnscale.runtime.task import TaskConfig
-from gnnscale.runtime.telemetry.records import StepRecord
-from gnnscale.runtime.train import train
-from gnnscale.sampler import SamplerConfig
+from gnnscale.run.commands import EvaluateConfig, PartitionConfig, PrepareConfig
+from gnnscale.run.config import RuntimeConfig, TrainConfig
+from gnnscale.run.records import StepRecord
+from gnnscale.run.tasks import TaskConfig
+from gnnscale.sampling import SamplerConfig
+from gnnscale.training.launcher.launch import launch
+from gnnscale.training.train import train
 
 pytestmark = pytest.mark.integration
 

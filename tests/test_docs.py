@@ -17,18 +17,18 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from gnnscale.artifact import graph_store
-from gnnscale.cli import tasks
+from gnnscale.cli import commands as tasks
+from gnnscale.core.config.typed import typed
+from gnnscale.core.config.user_code import GROUPS
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
-from gnnscale.options.config import typed
-from gnnscale.options.user_code import GROUPS
+from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import PARTITION
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads, device_plan
+from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads, device_plan
 from gnnscale.report.summary import summarise
-from gnnscale.runtime.checkpoint import artefacts
-from gnnscale.runtime.checkpoint import file as checkpoint_file
-from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
+from gnnscale.run import artifacts as artefacts
+from gnnscale.run.checkpoint import file as checkpoint_file
+from gnnscale.run.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

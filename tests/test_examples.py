@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.model import CustomModel
+from gnnscale.nn import CustomModel
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
-from gnnscale.sampler import LayerSampler, NeighborSampler
+from gnnscale.sampling import LayerSampler, NeighborSampler
 
 INDPTR = np.array([0, 2, 2, 3])
 INDICES = np.array([1, 3, 0], np.int32)

@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from gnnscale import ops
-from gnnscale.dataset import from_arrays
-from gnnscale.dataset.base import random_split
-from gnnscale.dataset.structure import class_centroids, class_features
-from gnnscale.feature import LearnedFeaturesConfig
-from gnnscale.feature.structural import projected_rows
+from gnnscale.data import from_arrays
+from gnnscale.data.base import random_split
+from gnnscale.data.structure_only import class_centroids, class_features
+from gnnscale.features import LearnedFeaturesConfig
+from gnnscale.features.structural import projected_rows
 from gnnscale.graph import EdgeData, Graph
-from gnnscale.model.functional import input_dropout
+from gnnscale.nn.functional import input_dropout
 from gnnscale.partition import Hash, Random
-from gnnscale.sampler import (
+from gnnscale.sampling import (
     Block,
     LaborSampler,
     LayerSampler,

@@ -1,5 +1,5 @@
 // What edges count in linear aggregations, and numbers of vertices that this takes: those of
-// gnnscale/model/layer.py, rounded as NumPy rounds them.
+// gnnscale/nn/conv/linear.py, rounded as NumPy rounds them.
 #include "gnnscale_cuda/device.hpp"
 
 namespace gnnscale {

@@ -1,6 +1,6 @@
 // Rows of a cache that follow the batches to come: the host says which rows of a mini-batch enter
 // which slots (Belady 1966), and the rows of the mini-batch before are read once more (FastGL,
-// Match). See gnnscale/backend/cuda/following_rows.py.
+// Match). See gnnscale/backend/cuda/dynamic_cache.py.
 #include "gnnscale_cuda/rows.hpp"
 
 namespace gnnscale {

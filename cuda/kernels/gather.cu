@@ -10,7 +10,7 @@ namespace {
 constexpr int kStoredRows = 4, kConvertedRows = 2;
 
 // All members have 64 bits: the host writes them as an array of words, see
-// gnnscale/backend/cuda/rows.py.
+// gnnscale/backend/cuda/row_gather.py.
 struct GatherTask {
   const uint8_t* table;
   int64_t num_rows, row_bytes;

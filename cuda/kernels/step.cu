@@ -2,7 +2,7 @@
 //
 // The host writes a record for each step to memory that the device reads, and reads another one
 // that the device has written. The device itself counts the steps, so that launches that are
-// repeated as they were recorded take the next record. See gnnscale/backend/cuda/records.py.
+// repeated as they were recorded take the next record. See gnnscale/backend/cuda/step_records.py.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {

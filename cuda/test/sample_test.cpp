@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 #include "kernels.hpp"
 #include "kernels/sample.cu"
 #include "kernels/sample_layers.cu"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnnscale.plan.resources import DesignSize, Resources
-from gnnscale.plan.resources.processes import Processes
+from gnnscale.fpga_design.resources import DesignSize, Resources
+from gnnscale.fpga_design.resources.processes import Processes
 from rtl import engine
 from rtl.build import Models, compile_cpp, models, run
 from rtl.parts import NAMES, PES, SMALL, TILE, part

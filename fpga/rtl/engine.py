@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.fpga.alone import train_alone
 from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.backend.fpga.layout import ChipLimits
-from gnnscale.dataset import from_arrays
+from gnnscale.backend.fpga.step_result import train_alone
+from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GIN, GNN, GraphSAGE
-from gnnscale.sampler import NeighborSampler
+from gnnscale.nn import GCN, GIN, GNN, GraphSAGE
+from gnnscale.sampling import NeighborSampler
 from rtl.build import Models, compile_cpp
 from rtl.parts import PES, SMALL
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from gnnscale.plan.resources import Resources, Tool
+from gnnscale.fpga_design.resources import Resources, Tool
 from rtl.build import MEMORIES, operators, write_rtlil
 from rtl.parts import shared
 from rtl.quiet_yosys import passes

@@ -29,7 +29,7 @@ A run is what ``gnnscale train`` makes of the same options: one worker process f
 same defaults (``gnnscale/configs``), checkpoints and run directory.
 """
 
-from gnnscale.api.design import (
+from gnnscale.api.hitgnn.design import (
     Choice,
     Computation,
     Owners,
@@ -40,7 +40,7 @@ from gnnscale.api.design import (
     gnn_parameters,
     graph_partition,
 )
-from gnnscale.api.hardware import (
+from gnnscale.api.hitgnn.hardware import (
     Bitstream,
     FpgaPlatform,
     Runtime,
@@ -49,8 +49,8 @@ from gnnscale.api.hardware import (
     init,
     platform_metadata,
 )
-from gnnscale.api.training import Training, load_input_graph, save_model, start_training
-from gnnscale.model.custom import ScatterGatherUpdate as Layer
+from gnnscale.api.hitgnn.training import Training, load_input_graph, save_model, start_training
+from gnnscale.nn.scatter_gather import ScatterGatherUpdate as Layer
 
 __all__ = [
     "Bitstream",

@@ -10,17 +10,18 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from gnnscale.backend.loading import FeatureLoader, Vertices
-from gnnscale.cache.cached_features import CachedLists
-from gnnscale.cache.kept_cache import KeptCache
-from gnnscale.cache.replay import LookAheadReplay
+from gnnscale.backend.feature_loading import FeatureLoader, Vertices
+from gnnscale.cache.belady import LookAheadReplay
+from gnnscale.cache.plan import KeptCache
 from gnnscale.core import Array, ConfigError, errors, stages
+from gnnscale.features.cached import CachedLists
 from gnnscale.graph import Graph
-from gnnscale.model import Inputs, TrainableModel, trainable
-from gnnscale.plan import Accelerator, Device, Threads, registry
-from gnnscale.plan.card_rates import CardRates
-from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.sampler import MiniBatch, Sampler, SamplerConfig
+from gnnscale.nn import Inputs, TrainableModel
+from gnnscale.nn import base as trainable
+from gnnscale.planner import Accelerator, Device, Threads, registry
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.sampling import MiniBatch, Sampler, SamplerConfig
 
 
 class DeviceError(errors.ConfigError):

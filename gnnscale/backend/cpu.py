@@ -4,10 +4,10 @@ import torch
 
 from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.core import Array
-from gnnscale.model import Inputs
-from gnnscale.plan import Device, Threads
-from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.sampler import MiniBatch
+from gnnscale.nn import Inputs
+from gnnscale.planner import Device, Threads
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.sampling import MiniBatch
 
 
 class CpuBackend:

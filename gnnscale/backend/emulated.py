@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from gnnscale.backend import base, cpu
-from gnnscale.cache.cached_features import CachedLists
 from gnnscale.core import Access, Array, Traffic
-from gnnscale.model import Inputs
-from gnnscale.plan import Accelerator
-from gnnscale.plan.perf import equations, work, workload
-from gnnscale.sampler import MiniBatch
+from gnnscale.features.cached import CachedLists
+from gnnscale.nn import Inputs
+from gnnscale.planner import Accelerator
+from gnnscale.planner.cost_model import equations, workload
+from gnnscale.planner.cost_model import stage_work as work
+from gnnscale.sampling import MiniBatch
 
 
 def passes(

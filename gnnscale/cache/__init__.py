@@ -1,6 +1,9 @@
 """Caches: which adjacency lists and feature rows accelerators keep in their own memory."""
 
-from gnnscale.cache.cache_plan import (
+from gnnscale.cache.base import CachePlannerConfig
+from gnnscale.cache.build import PICTURE_FILE, check_parts, make_plan
+from gnnscale.cache.legion.legion import Legion
+from gnnscale.cache.plan import (
     CacheFigures,
     CachePlan,
     CacheTraffic,
@@ -9,10 +12,7 @@ from gnnscale.cache.cache_plan import (
     LookAhead,
     Uncached,
 )
-from gnnscale.cache.draws import Draw, Draws
-from gnnscale.cache.legion.legion import Legion
-from gnnscale.cache.make import PICTURE_FILE, check_parts, make_plan
-from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.policies import LookAheadCache, NoCache, StaticCache
-from gnnscale.cache.stored_plan import StoredPlan, read_plan
-from gnnscale.cache.task import CacheDevice, CacheTask
+from gnnscale.cache.presampling import Draw, Draws
+from gnnscale.cache.problem import CacheDevice, CacheTask
+from gnnscale.cache.store import StoredPlan, read_plan

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnscale.artifact.files import size
-from gnnscale.cache import belady, planner
-from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
+from gnnscale.cache import base as planner
+from gnnscale.cache import belady
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
-from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
+from gnnscale.cache.plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
+from gnnscale.cache.problem import CacheDevice, CacheTask, no_vertices
 from gnnscale.core import Array, ConfigError, check_choice, check_range, hardware, progress
+from gnnscale.core.artifact.files import size
 from gnnscale.partition import UNREACHED
 
 #: The metric that counts the run itself.

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 
 from gnnscale.cli import interruption
-from gnnscale.cli.streams import UNREAD, Streams
+from gnnscale.cli.stdio import UNREAD, Streams
 from gnnscale.core.memory import address_space_problem
-from gnnscale.runtime.processes.server import start_server, stop_server
+from gnnscale.training.launcher.worker_handles import start_server, stop_server
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, one_line, printable, shown
-from gnnscale.options import user_code
-from gnnscale.options.compose import config_groups
+from gnnscale.core.config import user_code
+from gnnscale.core.config.compose import config_groups
 
 #: Groups of Hydra that may be chosen from; their names are those of installed packages.
 PLUGIN_GROUPS = ("hydra/launcher", "hydra/sweeper", "hydra/sweeper/sampler")

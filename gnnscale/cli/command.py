@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import exits, interruption, staging, streams, texts
+from gnnscale.cli import config_files as staging
+from gnnscale.cli import exit_status as exits
+from gnnscale.cli import interruption, texts
+from gnnscale.cli import stdio as streams
+from gnnscale.cli.commands import TASKS, Job, failures, left_by
 from gnnscale.cli.help import help_text
-from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
+from gnnscale.core.config import user_code
+from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
+from gnnscale.core.config.run_directory import check_unused, taken_back
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
 from gnnscale.core.locks import sole_writer
-from gnnscale.options import user_code
-from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
-from gnnscale.options.run_directory import check_unused, taken_back
 
 COMMANDS = {
     "prepare": "raw files to a graph store",

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from gnnscale.core.config.compose import compose, config_groups
 from gnnscale.core.errors import ConfigError, nearest, shown
-from gnnscale.options.compose import compose, config_groups
 
 #: Width of the column of names and values, and that of a line at most.
 _NAMES, _MAX_WIDTH = 38, 110

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from gnnscale.cli.streams import last_words
+from gnnscale.cli.stdio import last_words
 
 #: Exit status of an interrupted command.
 INTERRUPTED = 130
@@ -145,10 +145,10 @@ def tell_interrupted() -> None:
 
 def _last_words() -> str:
     # A command that has not come to import these has no run to go on with.
-    if "gnnscale.options.run_directory" not in sys.modules:
+    if "gnnscale.core.config.run_directory" not in sys.modules:
         return "interrupted"
+    from gnnscale.core.config.run_directory import resume_command
     from gnnscale.core.hardware import torchrun_rank
-    from gnnscale.options.run_directory import resume_command
 
     command = resume_command()
     if command is None or torchrun_rank():

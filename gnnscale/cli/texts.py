@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gnnscale.options import user_code
+from gnnscale.core.config import user_code
 
 #: Options of Hydra that name folders.
 _OF_HYDRA = dict.fromkeys(("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"), "text")

@@ -9,44 +9,43 @@ from gnnscale.core.lazy import lazy_names
 
 # Type checkers see all of each module; what a program finds is below.
 if TYPE_CHECKING:
-    from gnnscale.core.arrays import *  # noqa: F403
     from gnnscale.core.errors import *  # noqa: F403
     from gnnscale.core.files import *  # noqa: F403
     from gnnscale.core.hardware import *  # noqa: F403
     from gnnscale.core.memory import *  # noqa: F403
     from gnnscale.core.metrics import *  # noqa: F403
-    from gnnscale.core.prefetch import *  # noqa: F403
+    from gnnscale.core.pipeline import *  # noqa: F403
+    from gnnscale.core.process import *  # noqa: F403
     from gnnscale.core.progress import *  # noqa: F403
-    from gnnscale.core.python_process import *  # noqa: F403
-    from gnnscale.core.records import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
     from gnnscale.core.torch_state import *  # noqa: F403
+    from gnnscale.core.types import *  # noqa: F403  # noqa: F403
     from gnnscale.core.word import *  # noqa: F403
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "gnnscale.core.arrays": (
-            "Array BoolArray Float32Array Float64Array Int16Array Int32Array Int64Array "
-            "IntArray StructArray UInt32Array UInt64Array UInt8Array"
-        ),
         "gnnscale.core.errors": (
             "ConfigError GraphError MAX_COUNT MAX_SEED UserError check_choice check_range "
             "explain listed_numbers nearest one_line printable shown"
         ),
         "gnnscale.core.files": "check_private unfinished_folder write_atomically",
         "gnnscale.core.hardware": (
-            "cache_bytes find_machine home installed leads_machine "
-            "let_idle_threads_sleep multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
+            "cache_bytes find_machine home installed leads_machine let_idle_threads_sleep "
+            "multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
         ),
         "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason find_memory",
         "gnnscale.core.metrics": "QUALITY better mteps",
-        "gnnscale.core.prefetch": "Pipeline",
+        "gnnscale.core.pipeline": "Pipeline",
+        "gnnscale.core.process": "python_command",
         "gnnscale.core.progress": "track",
-        "gnnscale.core.python_process": "python_command",
-        "gnnscale.core.records": "Count Positive decode",
         "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
-        "gnnscale.core.word": "check_bank check_label check_word",
         "gnnscale.core.torch_state": "kept_defaults standard_arithmetic standard_numpy_errors",
+        "gnnscale.core.types": (
+            "Array BoolArray Count Float32Array Float64Array Int16Array Int32Array "
+            "Int64Array IntArray Positive StructArray UInt32Array UInt64Array UInt8Array "
+            "decode"
+        ),
+        "gnnscale.core.word": "check_bank check_label check_word",
     },
 )

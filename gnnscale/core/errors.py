@@ -17,7 +17,7 @@ _NOT_MAPPED = "failed to map segment from shared object"
 #: Characters of a whole message, and of one value in it.
 _MAX_MESSAGE = 600
 _MAX_VALUE = 60
-#: Of gnnscale.runtime, which imports torch and is not to be imported for this.
+#: Of gnnscale.training, which imports torch and is not to be imported for this.
 _WORKER_ERRORS = ("WorkerError", "PeerLostError")
 
 

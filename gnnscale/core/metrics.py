@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.core.arrays import Array, Float64Array
+from gnnscale.core.types import Array, Float64Array
 
 
 def mteps(num_edges: float, seconds: float) -> float:

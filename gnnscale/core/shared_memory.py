@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core.arrays import Array
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.memory import find_memory
 from gnnscale.core.progress import track
+from gnnscale.core.types import Array
 
 #: Bytes that are copied at a time while memory is filled.
 CHUNK_BYTES = 64 << 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from gnnscale.core.records import Count
+from gnnscale.core.types import Count
 
 
 @dataclass(kw_only=True)

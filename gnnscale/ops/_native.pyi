@@ -1496,7 +1496,7 @@ class RowReader:
             depth: reads in flight at most, 1 to 1024.
             max_gap_bytes: what is read in vain rather than by a separate request, at most 2^24.
                 The bytes that a disk reads in the time of a request, less those of the request, are
-                the best choice (``DiskRates`` of ``gnnscale.plan.calibration.disk``). Counted
+                the best choice (``DiskRates`` of ``gnnscale.features.disk_bandwidth``). Counted
                 between the blocks that are read; rows in the same or in adjacent blocks are always
                 one request.
             max_request_bytes: at most 2^24; a longer row is a request by itself. Requests in flight
@@ -1559,7 +1559,7 @@ class RowReader:
     def close(self) -> None:
         """Wait for the reads in flight, and drop those that are still to be made."""
 
-# Sums over the processes of one machine, for gnnscale.ops.shared_sums.
+# Sums over the processes of one machine, for gnnscale.distributed.shm_allreduce.
 
 class SharedSum:
     """One process's part in sums, in memory that all of them map.

@@ -6,13 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from gnnscale.core import Array, ConfigError, IntArray, check_choice
+from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
-from gnnscale.options.found import names
-from gnnscale.partition.by_id import mixed
+from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.partition.edge_cut.libraries import CUTTERS, chosen_cutter, cut, forecast_cut
 from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE, disjoint_cliques, links_of
-from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.partition.simple import mixed
+from gnnscale.sampling.seed_order import labelled_vertices
 
 _OPTION = "partitioner.edge_cut"
 #: How far cliques may differ from their share of the vertices and edges.

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import ConfigError, Int64Array, nearest, nvml, shown
+from gnnscale.core import ConfigError, Int64Array, nearest, shown
+from gnnscale.core import gpu as nvml
 
 #: Published machines whose links ship with the package.
 MACHINES = ("dgx_a100", "dgx_v100", "siton")

@@ -14,8 +14,9 @@ from gnnscale import ops
 from gnnscale.core import Int16Array, IntArray, UInt8Array, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
-from gnnscale.partition import by_id, partitioner
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.partition import base as partitioner
+from gnnscale.partition import simple as by_id
+from gnnscale.sampling.seed_order import labelled_vertices
 
 #: Overlaps of neighbourhoods with more paths than that are counted in bits.
 _MAX_WALKED = 1 << 14

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
-from gnnscale.artifact.header import check_limits, check_lines, digest, plain
-from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core import GraphError, shown, track
+from gnnscale.core.artifact.artifact_type import Form, Kind
+from gnnscale.core.artifact.header import check_limits, check_lines, digest, plain
+from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
+from gnnscale.core.config.user_code import code_digest
 from gnnscale.graph import Graph
-from gnnscale.options.user_code import code_digest
-from gnnscale.partition.figures import PartitionFigures
-from gnnscale.partition.partitioner import MAX_PARTS, PartitionerConfig, Parts, problem_of
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.partition.base import MAX_PARTS, PartitionerConfig, Parts, problem_of
+from gnnscale.partition.metrics import PartitionFigures
+from gnnscale.sampling.seed_order import labelled_vertices
 
 PARTITION = Kind(
     name="partition",

@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from gnnscale.artifact.files import size
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.core import shown
-from gnnscale.report.figures import ABSENT, short
+from gnnscale.core.artifact.files import size
+from gnnscale.report.formatting import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 _FILE_WIDTH = 140

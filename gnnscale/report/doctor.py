@@ -14,11 +14,12 @@ from rich.text import Text
 from gnnscale import ops
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import load_pyxrt
-from gnnscale.core import ConfigError, nvml
+from gnnscale.core import ConfigError
+from gnnscale.core import gpu as nvml
 from gnnscale.core.hardware import Machine, find_machine, installed
-from gnnscale.dataset.storage.raw_files import verify_store
-from gnnscale.plan.platform import Processor
-from gnnscale.report.figures import gib
+from gnnscale.data.storage.store_check import verify_store
+from gnnscale.planner.platform import Processor
+from gnnscale.report.formatting import gib
 
 #: Cards that are looked for when XRT does not report how many there are.
 _MAX_BOARDS = 16

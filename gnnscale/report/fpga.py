@@ -6,10 +6,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gnnscale.plan import Device, Fpga
-from gnnscale.report.figures import count, device_label, duration, percent
+from gnnscale.planner import Device, Fpga
+from gnnscale.report.formatting import count, device_label, duration, percent
 
-#: What names of such counters begin with (``gnnscale.backend.fpga.outcome``).
+#: What names of such counters begin with (``gnnscale.backend.fpga.step_result``).
 SIMULATED = "csim_"
 #: An engine that is busy for at most this part of the cycles delays no other engine.
 _IDLE = 0.5

@@ -4,10 +4,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gnnscale.artifact.files import size
 from gnnscale.core import shown
+from gnnscale.core.artifact.files import size
 from gnnscale.partition import Partition, PartitionFigures
-from gnnscale.report.figures import ABSENT, short
+from gnnscale.report.formatting import ABSENT, short
 from gnnscale.report.page.parts import (
     MAX_ROWS,
     Drawing,

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import STAGES, BoolArray, Float64Array, StageTimes, mteps
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare
-from gnnscale.plan.cuda import Cuda
-from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
-from gnnscale.plan.platform import ESTIMATED, NOMINAL
-from gnnscale.report.figures import MEASURED, PREDICTIONS, fine_percent, least_real, milliseconds
+from gnnscale.planner import Cpu, DevicePlan, DeviceShare
+from gnnscale.planner.cost_model.equations import PlanPredictions, Prediction, pipeline_seconds
+from gnnscale.planner.cuda_spec import Cuda
+from gnnscale.planner.platform import ESTIMATED, NOMINAL
+from gnnscale.report.formatting import MEASURED, PREDICTIONS, fine_percent, least_real, milliseconds
 from gnnscale.report.steps import Steps
-from gnnscale.runtime.telemetry.records import TrainResult
+from gnnscale.run.records import TrainResult
 
 #: Devices whose rates are measured on the machine; others state theirs.
 _MEASURED_KINDS = (Cpu.kind, Cuda.kind)

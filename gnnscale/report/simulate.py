@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gnnscale.plan.simulator import Scaling, Simulated
-from gnnscale.plan.simulator.records import Planned
-from gnnscale.report.figures import milliseconds, percent
+from gnnscale.planner.simulator import Scaling, Simulated
+from gnnscale.planner.simulator.hyscale import Planned
+from gnnscale.report.formatting import milliseconds, percent
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 _STYLE = (

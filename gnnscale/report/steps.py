@@ -34,15 +34,15 @@ import msgspec
 import numpy as np
 
 from gnnscale.core import SPAN, STAGES, Count, write_atomically
-from gnnscale.core.arrays import Float64Array, Int64Array, StructArray
 from gnnscale.core.locks import KnownFolder
 from gnnscale.core.stages import NO_TRAFFIC, Traffic
-from gnnscale.options.run_directory import STEPS_FILE as STEPS_FILE
-from gnnscale.plan import DevicePlan, Threads
-from gnnscale.report import figures, fpga
+from gnnscale.core.types import Float64Array, Int64Array, StructArray
+from gnnscale.planner import DevicePlan, Threads
+from gnnscale.report import formatting as figures
+from gnnscale.report import fpga
 
 if TYPE_CHECKING:
-    from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
+    from gnnscale.run.records import DeviceStep, StepRecord
 
 
 _FLUSH_EVERY_S = 1.0

@@ -12,24 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import STAGES, Traffic, find_machine, installed, write_atomically
+from gnnscale.core.config.run_directory import METRICS_FILE
 from gnnscale.core.metrics import mteps, nvtps
-from gnnscale.options.run_directory import METRICS_FILE
-from gnnscale.options.run_directory import SUMMARY_FILE as SUMMARY_FILE
-from gnnscale.plan import Device, Fpga
-from gnnscale.report.figures import least_real
+from gnnscale.planner import Device, Fpga
+from gnnscale.report.formatting import least_real, network_figures
 from gnnscale.report.fpga import SIMULATED, csim_figures
-from gnnscale.report.network import network_figures
 
 if TYPE_CHECKING:
     from gnnscale.cache import Uncached
     from gnnscale.partition import PartitionFigures
-    from gnnscale.runtime.telemetry.records import (
-        DeviceEpoch,
-        EpochRecord,
-        GraphFigures,
-        LeftOut,
-        TrainResult,
-    )
+    from gnnscale.run.records import DeviceEpoch, EpochRecord, GraphFigures, LeftOut, TrainResult
 
 
 _VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")

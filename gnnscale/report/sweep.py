@@ -21,13 +21,13 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from gnnscale.core import ConfigError, write_atomically
-from gnnscale.options.file import load_yaml, read_regular
-from gnnscale.options.run_directory import CONFIG_FILE
-from gnnscale.report.figures import MEASURED
+from gnnscale.core.config.run_directory import CONFIG_FILE, SUMMARY_FILE
+from gnnscale.core.config.yaml_file import load_yaml, read_regular
+from gnnscale.report.formatting import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
 from gnnscale.report.page.sweep import render, uncached_jobs
-from gnnscale.report.summary import SUMMARY_FILE, write_json
+from gnnscale.report.summary import write_json
 
 #: Figures of a job, and the headings that the table has for them.
 _COLUMNS = {

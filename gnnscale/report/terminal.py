@@ -15,12 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gnnscale.core import STAGES, StructArray, mteps
+from gnnscale.core.config import untrusted as found
+from gnnscale.core.config.run_directory import STEPS_FILE
 from gnnscale.core.locks import KnownFolder
-from gnnscale.options import found
-from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.report import figures, fpga, prediction, steps, summary
-from gnnscale.runtime.telemetry import records
-from gnnscale.runtime.telemetry.history import History
+from gnnscale.planner import DevicePlan, DeviceShare
+from gnnscale.report import formatting as figures
+from gnnscale.report import fpga, prediction, steps, summary
+from gnnscale.run import records
+from gnnscale.run.history import History
 
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.
 _NUM_STEPS = 16
@@ -223,7 +225,7 @@ class RunReport(records.Observer):
         self._console = console
         self._draws = console.is_terminal  # which takes as long as a step's line
         self._folder = KnownFolder(directory)
-        self._steps = steps.StepLog(directory / steps.STEPS_FILE)
+        self._steps = steps.StepLog(directory / STEPS_FILE)
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._start = 0.0
@@ -244,7 +246,7 @@ class RunReport(records.Observer):
         summary.write_metrics(self.directory, run.history)
         if not run.history and not run.steps_done:
             # What another run has left here.
-            for name in (steps.STEPS_FILE, steps.TRACE_FILE):
+            for name in (STEPS_FILE, steps.TRACE_FILE):
                 (self.directory / name).unlink(missing_ok=True)
 
     def stepped(self, record: records.StepRecord) -> None:

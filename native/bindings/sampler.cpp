@@ -1,4 +1,4 @@
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 
 #include <memory>
 #include <mutex>

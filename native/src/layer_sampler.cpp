@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gnnscale/random.hpp"
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 
 namespace gnnscale {
 namespace {

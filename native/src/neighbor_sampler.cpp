@@ -8,7 +8,7 @@
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/prefetch.hpp"
 #include "gnnscale/random.hpp"
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 #include "gnnscale/simd.hpp"
 #include "labor_picks.hpp"
 #include "simd/pick_kernels.hpp"

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 
 namespace gnnscale {
 namespace {

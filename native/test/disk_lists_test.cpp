@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 
 namespace gnnscale {
 namespace {

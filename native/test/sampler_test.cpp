@@ -1,5 +1,5 @@
 // Relabelling, neighbour picking on every instruction set, neighbour and layer-wise sampling.
-#include "gnnscale/sampler.hpp"
+#include "gnnscale/sampling.hpp"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
-from gnnscale.backend.cuda import records
+from gnnscale.backend.cuda import step_records as records
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.core.stages import Traffic
-from gnnscale.plan import Accelerator, Cuda, register_device
-from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.planner import Accelerator, Cuda, register_device
+from gnnscale.planner.cost_model.equations import BatchSize
 
 _SECONDS = {"sample": 1e-5, "load": 1e-5, "transfer": 1e-5, "propagate": 1e-5, "sync": 1e-5}
 OUTCOME = BatchOutcome(

@@ -152,9 +152,9 @@ def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
+    from gnnscale.core.config.typed import typed
     from gnnscale.core.hardware import usable_cores
-    from gnnscale.options.config import typed
-    from gnnscale.runtime.settings import TrainConfig
+    from gnnscale.run.config import TrainConfig
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):

@@ -15,7 +15,7 @@ from gnnscale.backend.cuda.engine import CudaEngine, Engine
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.core import usable_cores
 from gnnscale.graph import Graph, Split
-from gnnscale.plan import Cuda
+from gnnscale.planner import Cuda
 
 
 @dataclass(frozen=True, kw_only=True)

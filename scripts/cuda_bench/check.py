@@ -15,16 +15,16 @@ import torch
 from cuda_bench.bench import TINY, Bench, random_graph
 from gnnscale import ops
 from gnnscale.backend.cuda.batch import batch_of
+from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.device_cache import DeviceCache
 from gnnscale.backend.cuda.placement import place
-from gnnscale.backend.cuda.room import DeviceGraph
-from gnnscale.backend.cuda.rows import RowGather
+from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.cache.kept_cache import KeptCache
+from gnnscale.cache.plan import KeptCache
 from gnnscale.graph import EdgeData
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, Inputs
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
-from gnnscale.sampler.links import without_edges
+from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, Inputs
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.sampling.edge_batches import without_edges
 
 ROOT = Path(__file__).parents[2]
 SAMPLINGS: tuple[Any, ...] = (

@@ -14,8 +14,8 @@ from bench.runner import composed
 
 from cuda_bench.bench import Bench
 from gnnscale import Observer
-from gnnscale.runtime.train import train
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampling import NeighborSampler
+from gnnscale.training.train import train
 
 _EPOCHS = 5
 _MODELS = ("gcn", "sage", "gat", "gin")
@@ -85,7 +85,7 @@ def pyg(bench: Bench, seconds: float) -> None:
         return
     from torch_geometric.nn import SAGEConv
 
-    from gnnscale.model.adapters import to_adjacencies
+    from gnnscale.nn.adapters import to_adjacencies
 
     sizes, device, graph = bench.sizes, bench.engine.device, bench.graph
     widths = [(sizes.features, sizes.hidden), (sizes.hidden, graph.num_classes)]

@@ -10,8 +10,8 @@ from cuda_bench.bench import Bench
 from gnnscale import ops
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.rows import RowGather
-from gnnscale.model.device_block import Rule
+from gnnscale.backend.cuda.row_gather import RowGather
+from gnnscale.nn.device_block import Rule
 
 #: Bytes that widths are off by (PyTorch-Direct, figure 8).
 _OFF = tuple(range(4, 29, 4))

@@ -8,10 +8,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from cuda_bench.bench import Bench
 from cuda_bench.epoch import plan
-from gnnscale.runtime.pipeline.owned_step import MAX_LATE
-from gnnscale.runtime.state import device as devices
-from gnnscale.runtime.state.learning import Data, Learning
-from gnnscale.runtime.sync.group import ALONE
+from gnnscale.distributed.process_group import ALONE
+from gnnscale.training.pipeline.device_step import MAX_LATE
+from gnnscale.training.worker import device as devices
+from gnnscale.training.worker.model_state import Data, Learning
 
 _STEPS = 20
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from cuda_bench.bench import Bench
-from gnnscale.backend.cuda.room import DeviceGraph
+from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.sampler import NeighborSampler, NeighborSampling
+from gnnscale.sampling import NeighborSampler, NeighborSampling
 
 
 def run(bench: Bench) -> None:

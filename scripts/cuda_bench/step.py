@@ -13,7 +13,7 @@ import torch
 
 from cuda_bench.bench import Bench
 from cuda_bench.epoch import Losses, trained
-from gnnscale.core.gpu_meter import GpuMeter
+from gnnscale.core.gpu import GpuMeter
 
 #: Rows of the table beside GraphSAGE's: model, fan-outs, width of a row (None for the graph's).
 _KINDS: dict[str, tuple[str, tuple[int, ...], int | None]] = {

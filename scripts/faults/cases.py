@@ -190,7 +190,8 @@ def check_resumed(plan: Plan, outcome: Outcome) -> Outcome:
 
 def difference(left: Path, right: Path) -> float:
     """Return the largest absolute difference between the last weights of two runs."""
-    from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+    from gnnscale.run.checkpoint import LAST
+    from gnnscale.run.checkpoint.file import load_checkpoint
 
     weights = [load_checkpoint(run / LAST)["model"] for run in (left, right)]
     return max(float((weights[0][key] - other).abs().max()) for key, other in weights[1].items())

@@ -88,7 +88,8 @@ def kill(plan: Plan, directory: Path, chance: random.Random, found: Killed) -> b
 
 def measure_loss(directory: Path, found: Killed) -> None:
     """Note how much was trained after the checkpoint, by the lines of steps."""
-    from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+    from gnnscale.run.checkpoint import LAST
+    from gnnscale.run.checkpoint.file import load_checkpoint
 
     saved = load_checkpoint(directory / LAST) if (directory / LAST).exists() else None
     step = 0 if saved is None else saved["step"]
@@ -107,7 +108,8 @@ def measure_loss(directory: Path, found: Killed) -> None:
 def compare(plan: Plan, directory: Path, found: Killed) -> None:
     import torch
 
-    from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+    from gnnscale.run.checkpoint import BEST, LAST
+    from gnnscale.run.checkpoint.file import load_checkpoint
 
     for file in (LAST, BEST):
         left, right = (load_checkpoint(each / file)["model"] for each in (plan.whole, directory))

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from gnnscale.plan.board import board
-from gnnscale.plan.dse import Exploration, explore, goal_of
-from gnnscale.plan.dse.hitgnn import dsps, luts
-from gnnscale.plan.graphs import PUBLISHED
-from gnnscale.plan.simulator import Simulated
-from gnnscale.plan.simulator.hitgnn import local_share
-from gnnscale.plan.simulator.task import published_task
+from gnnscale.fpga_design.dse import Exploration, explore, goal_of
+from gnnscale.fpga_design.dse.hitgnn import dsps, luts
+from gnnscale.planner.fpga_board import board
+from gnnscale.planner.graphs import PUBLISHED
+from gnnscale.planner.simulator import Simulated
+from gnnscale.planner.simulator.hitgnn import local_share
+from gnnscale.planner.simulator.workload import published_task
 from reproduce.plots import lines
 from reproduce.rows import Claim, Row, Table
 from reproduce.simulations import PEAK, of_model, one, options, scaling

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.core import IntArray
-from gnnscale.dataset import from_arrays
+from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.partition import Metis
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampling import NeighborSampler
 
 FANOUTS, SEEDS = (25, 10), 1024
 COUNTS = (2, 4, 8, 16)

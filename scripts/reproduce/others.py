@@ -1,7 +1,7 @@
 """Headlines of PaGraph, PyTorch-Direct and Legion, as far as there are models of them."""
 
-from gnnscale.plan.graphs import PUBLISHED, expected_size
-from gnnscale.plan.graphs.degrees import share_of_hottest
+from gnnscale.planner.graphs import PUBLISHED, expected_size
+from gnnscale.planner.graphs.degrees import share_of_hottest
 from reproduce.rows import Row, Table
 
 _NO_PLATFORM = "there is no platform of this card"

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 
-from gnnscale.plan.graphs import PUBLISHED, PublishedGraph
-from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.graphs import PUBLISHED, PublishedGraph
 from reproduce import hitgnn, hyscale
 from reproduce.simulations import of_model, one
 

@@ -4,9 +4,9 @@ from functools import cache
 
 from hydra import compose, initialize_config_module
 
-from gnnscale.options.config import typed
-from gnnscale.plan.graphs import PublishedGraph
-from gnnscale.plan.simulator import Scaling, SimulateConfig, Simulated, simulate
+from gnnscale.core.config.typed import typed
+from gnnscale.planner.graphs import PublishedGraph
+from gnnscale.planner.simulator import Scaling, SimulateConfig, Simulated, simulate
 
 #: Rates as the papers' own models have them: peaks, and one processor's memory for all links.
 #: Sampling takes no time from the other stages.

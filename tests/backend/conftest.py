@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from gnnscale.backend import Backend, HostParts, open_backend
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, GraphSAGE
-from gnnscale.model.trainable import vertex_objective
-from gnnscale.plan import Cpu, Device
-from gnnscale.sampler import MiniBatch, NeighborSampler, NeighborSampling
+from gnnscale.nn import GNN, GraphSAGE
+from gnnscale.nn.base import vertex_objective
+from gnnscale.planner import Cpu, Device
+from gnnscale.sampling import MiniBatch, NeighborSampler, NeighborSampling
 
 
 @pytest.fixture

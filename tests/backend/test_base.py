@@ -4,7 +4,7 @@ import pytest
 
 from gnnscale.backend import DeviceMemoryError
 from gnnscale.backend.base import DeviceMemory
-from gnnscale.plan import Emulated
+from gnnscale.planner import Emulated
 
 
 @pytest.fixture

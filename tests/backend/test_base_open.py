@@ -8,8 +8,8 @@ from copying_device import Copying, CopyingBackend
 from one_line import one_line
 
 from gnnscale.backend import open_backend
-from gnnscale.plan import registry
-from gnnscale.plan.registry import DeviceKind
+from gnnscale.planner import registry
+from gnnscale.planner.registry import DeviceKind
 
 DEVICE = Copying(name="mine:0", macs_per_s=1e9, memory_bandwidth=1e9, memory_bytes=1 << 30)
 NOTHING: Any = None

@@ -9,9 +9,9 @@ from torch import nn
 from gnnscale.backend import CpuBackend, HostParts, open_backend
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
-from gnnscale.model import GraphSAGE
-from gnnscale.model.trainable import seed_loss
-from gnnscale.plan import Cpu, Threads
+from gnnscale.nn import GraphSAGE
+from gnnscale.nn.base import seed_loss
+from gnnscale.planner import Cpu, Threads
 
 
 def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., HostParts]) -> None:

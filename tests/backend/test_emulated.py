@@ -8,16 +8,16 @@ import torch
 from gnnscale.backend import Backend, BatchOutcome, DeviceMemoryError, EmulatedBackend
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.emulated import link_bytes, passes, size_of_part
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
-from gnnscale.plan import Cpu, Emulated
-from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.work import batch_bytes
-from gnnscale.plan.perf.workload import unmeasured_workload
-from gnnscale.plan.planner import room
-from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.nn import GCN, GNN, GraphSAGE, Inputs
+from gnnscale.planner import Cpu, Emulated
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model.stage_work import batch_bytes
+from gnnscale.planner.cost_model.workload import unmeasured_workload
+from gnnscale.planner.planner import room
+from gnnscale.sampling import MiniBatch, NeighborSampler
 
 Open = Callable[..., Any]
 NewModel = Callable[[], GNN]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from bench.cases import all_reduce as script
 
-from gnnscale.runtime.sync.group import ALONE
+from gnnscale.distributed.process_group import ALONE
 
 
 def test_steps_belong_to_the_way_of_the_sum_that_ends_them() -> None:

@@ -14,8 +14,8 @@ from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
-from gnnscale.plan.device_plan import apportion
-from gnnscale.sampler import TwoStageOrder
+from gnnscale.planner.device_plan import apportion
+from gnnscale.sampling import TwoStageOrder
 
 
 @pytest.fixture(autouse=True)

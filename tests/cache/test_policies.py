@@ -19,7 +19,7 @@ from gnnscale.cache.hotness import degree_ratio, inclusion, out_degree, pagerank
 from gnnscale.cache.policies import METRICS, measure
 from gnnscale.core.errors import ConfigError
 from gnnscale.partition import UNREACHED, Parts
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampling import NeighborSampler
 
 CONFIGS = Path(gnnscale.__file__).parent / "configs" / "cache_planner"
 

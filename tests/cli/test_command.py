@@ -19,9 +19,9 @@ from tiny_runs import STORE
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS, _run, interruption
-from gnnscale.cli.tasks import TASKS
+from gnnscale.cli.commands import TASKS
 from gnnscale.partition.edge_cut.subprocess import is_installed
-from gnnscale.plan.calibration import calibrate
+from gnnscale.planner.calibration import calibrate
 
 pytestmark = pytest.mark.integration
 

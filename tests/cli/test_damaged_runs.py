@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.runtime.checkpoint import BEST, LAST, SIGNATURE
+from gnnscale.run.checkpoint import BEST, LAST, SIGNATURE
 
 pytestmark = pytest.mark.integration
 

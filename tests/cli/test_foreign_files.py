@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from gnnscale.cli.staging import translate
+from gnnscale.cli.config_files import translate
 from gnnscale.core.errors import ConfigError
-from gnnscale.runtime.evaluation.load import load_run
+from gnnscale.inference.load_run import load_run
 
 TINY = {"seed": 0, "epochs": 1, "batch_size": 64, "num_threads": 1, "resume": None}
 RAN = "ran"
@@ -146,7 +146,7 @@ def test_a_store_is_not_made_because_a_run_says_so(run_lines: Any, tmp_path: Pat
 
 
 def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
-    model = {"_target_": "gnnscale.model.options.CustomModel", "module": "mine:Net"}
+    model = {"_target_": "gnnscale.nn.options.CustomModel", "module": "mine:Net"}
     run = found_run(tmp_path / "my run", model=model)
     with pytest.raises(ConfigError) as error:
         translate("train", [f"resume={run}"])
@@ -168,7 +168,7 @@ def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
 
 def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
     """To go on, it is named again; to evaluate, nobody needs it."""
-    loss = {"_target_": "gnnscale.model.losses.CustomLoss", "function": "mine:loss"}
+    loss = {"_target_": "gnnscale.nn.losses.CustomLoss", "function": "mine:loss"}
     found_run(tmp_path, loss=loss)
     line = "if you trust it, add loss.function=mine:loss$"
     with pytest.raises(ConfigError, match=rf"config\.yaml: loss\.function: names code, .*{line}"):
@@ -182,11 +182,12 @@ def test_what_a_found_run_names_is_never_imported(run_lines: Any, tmp_path: Path
     code_of = tmp_path / "code"
     code_of.mkdir()
     (code_of / "mine.py").write_text(f"import os; os.mkdir({str(tmp_path / RAN)!r}); Net = 3\n")
-    model = {"_target_": "gnnscale.model.options.CustomModel"}
+    model = {"_target_": "gnnscale.nn.options.CustomModel"}
     runs = {
         "name": model | {"module": "mine:Net"},
         "file": model | {"module": f"{code_of}/mine.py:Net"},
-        "elsewhere": model | {"_target_": "gnnscale.model.custom.Custom", "functions": "mine:Net"},
+        "elsewhere": model
+        | {"_target_": "gnnscale.nn.scatter_gather.Custom", "functions": "mine:Net"},
     }
     lines = []
     for name, group in runs.items():

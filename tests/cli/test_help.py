@@ -5,7 +5,7 @@ from one_line import one_line
 
 from gnnscale.cli.command import COMMANDS
 from gnnscale.cli.help import help_text
-from gnnscale.options.compose import config_groups
+from gnnscale.core.config.compose import config_groups
 
 #: Options of commands that train nothing, and choose from no group.
 SHARED = ("dataset.store", "dataset.raw", "model.module", "model.arguments")

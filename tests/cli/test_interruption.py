@@ -20,7 +20,7 @@ IN_NATIVE_CODE = """
     from pathlib import Path
 
     from gnnscale.cli import interruption
-    from gnnscale.artifact.files import new_folder
+    from gnnscale.core.artifact.files import new_folder
     from gnnscale.core.progress import track
 
     interruption._PATIENCE_S = 0.1

@@ -12,10 +12,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.cli.staging import translate
+from gnnscale.cli.config_files import translate
 from gnnscale.cli.texts import as_typed, quoted, working_quotes
+from gnnscale.core.config.compose import compose
 from gnnscale.core.errors import ConfigError
-from gnnscale.options.compose import compose
 
 ODD = (
     *(

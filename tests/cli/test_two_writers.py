@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+from gnnscale.run.checkpoint import BEST, LAST
+from gnnscale.run.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.integration
 

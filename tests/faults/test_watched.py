@@ -15,7 +15,7 @@ SERVER = """
 import os, sys, threading, types
 from multiprocessing import current_process
 
-stages = sys.modules["gnnscale.runtime.pipeline.stages"] = types.ModuleType("stages")
+stages = sys.modules["gnnscale.training.pipeline.stages"] = types.ModuleType("stages")
 stages.RUNNING = {}
 if os.fork() == 0:
     current_process().name = "cpu:0"

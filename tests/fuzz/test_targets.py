@@ -19,10 +19,12 @@ from fuzz.targets.samples import SAMPLES
 from printed import printed
 
 import gnnscale
-from gnnscale import dataset, ops, sampler
-from gnnscale.dataset import Dataset
+from gnnscale import data as dataset
+from gnnscale import ops
+from gnnscale import sampling as sampler
+from gnnscale.data import Dataset
 from gnnscale.ops import _native
-from gnnscale.runtime.checkpoint import artefacts
+from gnnscale.run import artifacts as artefacts
 
 #: Datasets that are made, not read.
 GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
@@ -42,36 +44,36 @@ READ = {
 #: The modules and packages that read what a target damages.
 READERS = {
     "bitstream": "backend.fpga.csim",
-    "board": "plan.board",
-    "cache_plan": "cache.stored_plan",
-    "checkpoint": "runtime.checkpoint",
-    "commands": "cli.staging",
-    "degrees": "plan.graphs.degrees",
-    "links": "runtime.task.split",
+    "board": "planner.fpga_board",
+    "cache_plan": "cache.store",
+    "checkpoint": "run.checkpoint",
+    "commands": "cli.config_files",
+    "degrees": "planner.graphs.degrees",
+    "links": "run.tasks.edge_split",
     "nvlink": "partition.nvlink",
-    "partition": "partition.by_id partition.store",
-    "platform": "plan.platform",
-    "preaggregated": "runtime.preaggregation",
-    "readers": "dataset.formats dataset.readers",
-    "run": "api.results dataset.tables.selection options.found options.file "
-    "report.steps report.sweep options.run_directory",
-    "store": "artifact dataset.tables.ids dataset.storage",
-    "tables": "dataset.tables",
-    "vendor": "generator.design generator.vendor",
+    "partition": "partition.simple partition.store",
+    "platform": "planner.platform",
+    "preaggregated": "training.preaggregation",
+    "readers": "data.formats data.readers",
+    "run": "api.run data.tables.selection core.config.untrusted core.config.yaml_file "
+    "report.steps report.sweep core.config.run_directory",
+    "store": "core.artifact graph.store_format data.tables.vertex_ids data.storage",
+    "tables": "data.tables",
+    "vendor": "fpga_design.design fpga_design.vendor",
 }
 DAMAGED_BY = {f"gnnscale.{each}": name for name, all_ in READERS.items() for each in all_.split()}
 #: Modules that read what this program, its installation or the system has written.
 OWN = {
-    "gnnscale.dataset.storage.remote": "its own list of a file that it downloads",
+    "gnnscale.data.storage.remote": "its own list of a file that it downloads",
     "gnnscale.core.hardware": "the system's files",
     "gnnscale.partition.edge_cut.subprocess": "an installed library, and its answer",
     "gnnscale.core.metrics": "the system's files",
     "gnnscale.report.doctor": "the system's files",
-    "gnnscale.runtime.processes.torchrun": "the system's C library",
-    "gnnscale.backend.cuda.host": "the project's own sources",
-    "gnnscale.backend.cuda.compiled": "the project's own sources, and what was compiled of them",
-    "gnnscale.cache.tier.pool": "the system's C library",
-    "gnnscale.plan.card_rates": "what it has measured of a card; what is damaged is measured again",
+    "gnnscale.training.launcher.torchrun": "the system's C library",
+    "gnnscale.backend.cuda.host_kernels": "the project's own sources",
+    "gnnscale.backend.cuda.kernels": "the project's own sources, and what was compiled of them",
+    "gnnscale.features.tiered.buffer": "the system's C library",
+    "gnnscale.planner.gpu_rates": "rates measured of a card; damaged ones are measured again",
 }
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
-from gnnscale.artifact.arrays import map_npy
 from gnnscale.core import GraphError
+from gnnscale.core.artifact.npy import map_npy
 from gnnscale.graph import Graph
 
 ENGINES = ("io_uring", "threads")

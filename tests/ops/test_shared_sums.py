@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.ops import shared_sums
-from gnnscale.ops.shared_sums import SharedSums
+from gnnscale.distributed import shm_allreduce as shared_sums
+from gnnscale.distributed.shm_allreduce import SharedSums
 
 
 def members(size: int) -> list[SharedSums]:
@@ -135,7 +135,7 @@ import sys
 from pathlib import Path
 import torch
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.ops.shared_sums import SharedSums
+from gnnscale.distributed.shm_allreduce import SharedSums
 sums = SharedSums(SharedMemory.open(Path(sys.argv[1])), 1, 2)
 print("there", flush=True)
 for _ in range(int(sys.argv[2])):

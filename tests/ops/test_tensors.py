@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.artifact.feature_types import as_float32, quantized
+from gnnscale.graph.dtypes import as_float32, quantized
 
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 COMPUTED = (torch.float32, torch.bfloat16)

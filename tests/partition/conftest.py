@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.dataset import from_arrays
+from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 
 

@@ -152,7 +152,7 @@ def test_nvml_tells_links(monkeypatch: pytest.MonkeyPatch, remotes: Any, matrix:
 def test_links_are_those_of_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, nvml([[1, 1, None], [0, 0], [1]]))
     gpus = [SimpleNamespace(index=1), SimpleNamespace(index=0)]
-    monkeypatch.setattr("gnnscale.core.nvml.find_gpus", lambda: SimpleNamespace(devices=gpus))
+    monkeypatch.setattr("gnnscale.core.gpu.find_gpus", lambda: SimpleNamespace(devices=gpus))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert links_of("nvml").tolist() == [[0, 2], [2, 0]]
     gpus.clear()

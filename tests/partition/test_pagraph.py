@@ -11,7 +11,7 @@ from gnnscale import ops
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Split
 from gnnscale.partition import NO_PART, UNREACHED, PaGraph, Parts
-from gnnscale.partition.partitioner import problem_of
+from gnnscale.partition.base import problem_of
 
 
 def graph_of(lists: list[list[int]], train: list[int]) -> Graph:

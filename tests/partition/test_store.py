@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from fixture_types import Make
 
-from gnnscale.artifact.arrays import write_array
+from gnnscale.core.artifact.npy import write_array
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Origin
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
-from gnnscale.partition.figures import Measured, PartitionFigures, Predicted, examine
+from gnnscale.partition.metrics import Measured, PartitionFigures, Predicted, examine
 from gnnscale.partition.store import (
     PARTITION,
     Identity,
@@ -227,7 +227,7 @@ def test_what_decides_and_what_does_not(tiny_graph: Graph) -> None:
 def test_options_within_options_say_their_class(tiny_graph: Graph) -> None:
     options = identity(Deep(inner=Random(seed=1)), tiny_graph).options
     assert options["sizes"] == [1, 2]
-    assert options["inner"]["_target_"] == "gnnscale.partition.by_id.Random"
+    assert options["inner"]["_target_"] == "gnnscale.partition.simple.Random"
     assert options["inner"]["seed"] == 1
 
 

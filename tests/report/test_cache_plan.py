@@ -23,7 +23,7 @@ from gnnscale.cache import (
     StaticCache,
     StoredPlan,
 )
-from gnnscale.cache.stored_plan import identify
+from gnnscale.cache.store import identify
 from gnnscale.graph import Graph
 from gnnscale.report.cache_plan import draw, print_plan
 

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from printed import on_console
 
 from gnnscale.backend.fpga.csim import build
+from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
-from gnnscale.dataset import PlantedPartition
-from gnnscale.options.config import typed
+from gnnscale.data import PlantedPartition
 from gnnscale.report import doctor
 from gnnscale.report.doctor import (
     DoctorConfig,

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from printed import on_console
 
-from gnnscale.plan import Cpu, Fpga
+from gnnscale.planner import Cpu, Fpga
 from gnnscale.report.fpga import csim_figures, is_simulated, print_csim
 
 #: Four steps.

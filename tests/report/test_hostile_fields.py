@@ -23,21 +23,22 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from printed import on_console
 
+from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.metrics import count_classes
-from gnnscale.generator import GenerateConfig, files, generate
-from gnnscale.generator.design import read_design
-from gnnscale.options.config import typed
+from gnnscale.fpga_design import GenerateConfig, generate
+from gnnscale.fpga_design import package as files
+from gnnscale.fpga_design.design import read_design
+from gnnscale.inference.export.module_export import literal
 from gnnscale.partition import Hash, make_partition, read_partition
-from gnnscale.plan.board import Board, board_values
-from gnnscale.plan.platform import ThisMachine
-from gnnscale.plan.simulator import SimulateConfig, simulate
-from gnnscale.report import design as design_report
+from gnnscale.planner.fpga_board import Board, board_values
+from gnnscale.planner.platform import ThisMachine
+from gnnscale.planner.simulator import SimulateConfig, simulate
+from gnnscale.report import fpga_design as design_report
 from gnnscale.report import partition as partition_report
 from gnnscale.report import simulate as simulation_report
-from gnnscale.report.export.peers import literal
 from gnnscale.report.sweep import SweepReport
-from gnnscale.runtime.telemetry.records import GraphFigures
+from gnnscale.run.records import GraphFigures
 
 #: What acts in a Makefile, a shell, Tcl, C++, YAML, HTML and SVG, or on a terminal.
 HOSTILE = (

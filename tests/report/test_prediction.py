@@ -7,9 +7,9 @@ import pytest
 from step_files import written_steps
 
 from gnnscale.core.stages import StageTimes
-from gnnscale.plan.perf.counted import nominal_platform
-from gnnscale.plan.perf.equations import Prediction
-from gnnscale.plan.platform import NOMINAL
+from gnnscale.planner.cost_model.corrections import nominal_platform
+from gnnscale.planner.cost_model.equations import Prediction
+from gnnscale.planner.platform import NOMINAL
 from gnnscale.report.prediction import compare, noise_floor, sentences
 
 

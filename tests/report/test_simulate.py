@@ -1,9 +1,9 @@
 from dataclasses import replace
 from typing import Any
 
-from gnnscale.plan.device import Efficiency
-from gnnscale.plan.simulator import Scaling, Simulated
-from gnnscale.plan.simulator.records import Planned
+from gnnscale.planner.device_spec import Efficiency
+from gnnscale.planner.simulator import Scaling, Simulated
+from gnnscale.planner.simulator.hyscale import Planned
 from gnnscale.report.simulate import describe, rates, trainers
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from gnnscale.cache import CacheFigures, CacheTraffic, Uncached
-from gnnscale.core.gpu_meter import GpuUse
+from gnnscale.core.gpu import GpuUse
 from gnnscale.core.stages import Access, Traffic
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
-from gnnscale.report.figures import energy_sentence
+from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.report.formatting import energy_sentence
 from gnnscale.report.page.devices import devices
 from gnnscale.report.summary import append_metrics, summarise, write_json, write_metrics
-from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
+from gnnscale.run.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 
 def epoch(number: int, metric: float | None, seconds: float, **changes: Any) -> EpochRecord:

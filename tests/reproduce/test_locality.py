@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from reproduce import locality
 
-from gnnscale.plan.simulator.hitgnn import LOCALITY
+from gnnscale.planner.simulator.hitgnn import LOCALITY
 
 pytestmark = pytest.mark.integration
 

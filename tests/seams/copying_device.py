@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
-from gnnscale.model import Inputs
-from gnnscale.plan import Accelerator, Device, Threads, register_device
-from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.sampler import MiniBatch
+from gnnscale.nn import Inputs
+from gnnscale.planner import Accelerator, Device, Threads, register_device
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.sampling import MiniBatch
 
 #: What the device's clock says of every propagation.
 PROPAGATE_S = 0.004

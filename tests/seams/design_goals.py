@@ -1,11 +1,11 @@
 """Goals of design-space explorations."""
 
-from gnnscale.model import GCN
-from gnnscale.model.options import LayeredModel
-from gnnscale.plan.dse import Goal, goal_of
-from gnnscale.plan.graphs import PUBLISHED
-from gnnscale.plan.simulator.task import published_task
-from gnnscale.sampler import NeighborSampling
+from gnnscale.fpga_design.dse import Goal, goal_of
+from gnnscale.nn import GCN
+from gnnscale.nn.options import LayeredModel
+from gnnscale.planner.graphs import PUBLISHED
+from gnnscale.planner.simulator.workload import published_task
+from gnnscale.sampling import NeighborSampling
 
 HITGNN = ("reddit", "yelp", "amazon", "products")
 

@@ -8,11 +8,11 @@ import torch
 from hypothesis import strategies as st
 
 from gnnscale import Graph
-from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.room import DeviceGraph, Sampling
+from gnnscale.backend.cuda.capacity import DeviceGraph, Sampling
+from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.graph import EdgeData
-from gnnscale.sampler import Block, MiniBatch
+from gnnscale.sampling import Block, MiniBatch
 
 __all__ = [
     "HOST",

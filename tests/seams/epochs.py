@@ -3,7 +3,7 @@
 from typing import Any
 
 from gnnscale.core.stages import STAGES
-from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.run.records import EpochRecord
 
 
 def epoch(number: int, valid_metric: float | None = 0.5, **fields: Any) -> EpochRecord:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from gnnscale.generator.design import DESIGN_FILE, FORMAT, GeneratedDesign, Taken
+from gnnscale.fpga_design.design import DESIGN_FILE, FORMAT, GeneratedDesign, Taken
 
 U250 = GeneratedDesign(
     format=FORMAT,

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.core.stages import Access, Traffic
-from gnnscale.feature import FeatureStore, FeatureStoreConfig, HostFeatures
+from gnnscale.features import FeatureStore, FeatureStoreConfig, HostFeatures
 from gnnscale.graph import Graph
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnscale.dataset import Dataset
+from gnnscale.data import Dataset
 from gnnscale.graph import Graph
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gnnscale.report.terminal import RunReport
-from gnnscale.runtime.checkpoint.file import LAST
+from gnnscale.run.checkpoint import LAST
 
 
 class StopAfterAnEpoch(RunReport):

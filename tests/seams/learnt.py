@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.run.checkpoint import LAST
+from gnnscale.run.checkpoint.file import load_checkpoint
 
 
 def weights(directory: Path, file: Path = LAST) -> dict[str, torch.Tensor]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation.load import load_run, load_trained, open_run_task
+from gnnscale.inference.load_run import load_run, load_trained, open_run_task
+from gnnscale.nn import TrainableModel
 
 
 def loaded(run: Path) -> tuple[Graph, TrainableModel]:

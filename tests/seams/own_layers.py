@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from gnnscale.model.custom import ScatterGatherUpdate
-from gnnscale.model.segments import Segments
+from gnnscale.nn.scatter_gather import ScatterGatherUpdate
+from gnnscale.nn.segment_ops import Segments
 
 
 class MaxPooling(ScatterGatherUpdate):

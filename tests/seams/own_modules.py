@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.model import GraphSAGE
+from gnnscale.nn import GraphSAGE
 
 
 def begun(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[nn.Linear]:

@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.cache import CachePlan, CachePlannerConfig, CacheTask
-from gnnscale.cache.planner import feature_cache, hottest_rows, predict_traffic
+from gnnscale.cache.base import feature_cache, hottest_rows, predict_traffic
 from gnnscale.core import ConfigError, Traffic
-from gnnscale.feature import FeatureStore, FeatureStoreConfig, HostFeatures
+from gnnscale.features import FeatureStore, FeatureStoreConfig, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.partition import Forecast, PartitionerConfig, Parts
-from gnnscale.sampler import MiniBatch, NeighborSampler, SamplerConfig
+from gnnscale.sampling import MiniBatch, NeighborSampler, SamplerConfig
 
 
 @dataclass(frozen=True, kw_only=True)

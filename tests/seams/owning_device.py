@@ -16,11 +16,11 @@ from copying_device import Copying, CopyingBackend
 from numpy.typing import NDArray
 
 from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
-from gnnscale.model import Inputs
-from gnnscale.optimizer.plain import optimizer_state, restore_optimizer
-from gnnscale.plan import Device, register_device
-from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.sampler import MiniBatch
+from gnnscale.nn import Inputs
+from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
+from gnnscale.planner import Device, register_device
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.sampling import MiniBatch
 
 #: What the device's clock says of its stages.
 SECONDS = {"sample": 0.001, "load": 0.002, "transfer": 0.0005, "propagate": 0.004, "sync": 0.0001}

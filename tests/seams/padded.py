@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.sampler import Block
+from gnnscale.backend.cuda.host_kernels import HostKernels
+from gnnscale.sampling import Block
 
 #: What stands after the end of arrays: indices that no block has, and numbers that spoil sums.
 _GARBAGE = {torch.int32: 1 << 30, torch.int64: 1 << 40, torch.float32: float("nan")}

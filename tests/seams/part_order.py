@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from same_seeds import SameSeeds
 
-from gnnscale.sampler import SeedOrderConfig, StepSeeds
+from gnnscale.sampling import SeedOrderConfig, StepSeeds
 
 
 class PartOrder:

@@ -4,12 +4,12 @@ import math
 from dataclasses import fields as fields_of
 from typing import Any
 
-from gnnscale.model.cost import LayerCost
-from gnnscale.plan import Accelerator, Device, DevicePlan, DeviceShare, Emulated, Threads
-from gnnscale.plan.perf.equations import BatchSize, Prediction
-from gnnscale.plan.perf.predict import predict
-from gnnscale.plan.perf.workload import KnownSlices, Workload
-from gnnscale.plan.platform import Platform, Processor, Rates, Sharing
+from gnnscale.nn.cost import LayerCost
+from gnnscale.planner import Accelerator, Device, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.planner.cost_model.equations import BatchSize, Prediction
+from gnnscale.planner.cost_model.predict import predict
+from gnnscale.planner.cost_model.workload import KnownSlices, Workload
+from gnnscale.planner.platform import Platform, Processor, Rates, Sharing
 
 __all__ = ["accelerator", "plan_of", "platform", "predicted", "processor", "share", "workload"]
 

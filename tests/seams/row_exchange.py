@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core.stages import Access, Traffic
-from gnnscale.feature import FeatureStore, FeatureStoreConfig, HostFeatures
+from gnnscale.distributed.process_group import Group
+from gnnscale.features import FeatureStore, FeatureStoreConfig, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import Inputs
-from gnnscale.runtime.sync.exchange import ExchangeConfig
-from gnnscale.runtime.sync.group import Group
-from gnnscale.sampler import MiniBatch
+from gnnscale.nn import Inputs
+from gnnscale.sampling import MiniBatch
 
 
 class OwnRows(HostFeatures):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.sampler import SeedOrder, SeedOrderConfig, StepSeeds, TwoStageOrder
+from gnnscale.sampling import SeedOrder, SeedOrderConfig, StepSeeds, TwoStageOrder
 
 
 class SameSeeds:

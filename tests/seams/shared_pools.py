@@ -5,13 +5,11 @@ from typing import Any
 from late_source import NUM_ROWS, PRIORITY, LateSource
 
 from gnnscale.cache.belady import Belady
-from gnnscale.cache.tier.planner import TierPlanner
-from gnnscale.cache.tier.pool import RowPool
-from gnnscale.cache.tier.reader import BatchReader
-from gnnscale.runtime.pool.channel import pair
-from gnnscale.runtime.pool.client import PoolClient
-from gnnscale.runtime.pool.delegated import DelegatedRows
-from gnnscale.runtime.pool.server import PoolServer
+from gnnscale.distributed.channel import pair
+from gnnscale.features.tiered.buffer import BatchReader, RowPool
+from gnnscale.features.tiered.client import PoolClient
+from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.server import DelegatedRows, PoolServer
 
 
 def open_workers(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.planner import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
 
 CPU = Cpu(name="cpu:0")
 

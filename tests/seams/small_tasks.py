@@ -6,8 +6,8 @@ from typing import Any
 
 from gnnscale.cache import CacheDevice, CacheTask, Draws
 from gnnscale.graph import Graph
-from gnnscale.plan.device_plan import apportion
-from gnnscale.sampler import NeighborSampling, SeedOrder, Shuffled
+from gnnscale.planner.device_plan import apportion
+from gnnscale.sampling import NeighborSampling, SeedOrder, Shuffled
 
 __all__ = ["small_task"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from gnnscale.feature import FeatureStoreConfig, HostFeatures
+from gnnscale.features import FeatureStoreConfig, HostFeatures
 from gnnscale.graph import Graph
 
 #: Seconds, of which some more go by: those of the clock that nobody can foretell.

@@ -24,7 +24,7 @@
 
 namespace gnnscale {
 
-constexpr int kMaxHops = 16;  // as in gnnscale/sampler/minibatch.py
+constexpr int kMaxHops = 16;  // as in gnnscale/sampling/minibatch.py
 
 // All members have 64 bits, so that the host writes them as an array of words: see
 // gnnscale/backend/cuda/sampler_plan.py.

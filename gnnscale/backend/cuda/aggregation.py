@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda import layouts
-from gnnscale.backend.cuda.edges import BlockArrays, Lists
+from gnnscale.backend.cuda import kernels as layouts
+from gnnscale.backend.cuda.block_edges import BlockArrays, Lists
+from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.kernels import NULL, Argument, Kernels, or_null
-from gnnscale.backend.cuda.room import DeviceGraph
-from gnnscale.model.activation import Activation
-from gnnscale.model.device_block import Rule
+from gnnscale.nn.device_block import Activation, Rule
 
 #: ``Rule`` of coefficients.cu.
 _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda import layouts
+from gnnscale.backend.cuda import kernels as layouts
 from gnnscale.backend.cuda.aggregation import sum_rows
-from gnnscale.backend.cuda.edges import BlockArrays, Lists
+from gnnscale.backend.cuda.block_edges import BlockArrays, Lists
 from gnnscale.backend.cuda.kernels import or_null
 
 #: A block on a device, whatever computes over it.

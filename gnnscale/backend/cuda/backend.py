@@ -10,36 +10,35 @@ from typing import cast
 
 import torch
 
-from gnnscale.artifact.feature_types import MAX_QUANTIZED
-from gnnscale.artifact.files import size
 from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.backend.cuda import probes
-from gnnscale.backend.cuda.asked_steps import AskedSteps
 from gnnscale.backend.cuda.batch import CudaBatch
+from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes
 from gnnscale.backend.cuda.device_cache import DeviceCache
+from gnnscale.backend.cuda.device_model import Learner
+from gnnscale.backend.cuda.device_step import Found, OwnStep
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
+from gnnscale.backend.cuda.errors import Naming
+from gnnscale.backend.cuda.graph_reader import GraphReader
+from gnnscale.backend.cuda.host_driven import AskedSteps
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
-from gnnscale.backend.cuda.learner import Learner
-from gnnscale.backend.cuda.naming import Naming
 from gnnscale.backend.cuda.placement import place
-from gnnscale.backend.cuda.reader import GraphReader
-from gnnscale.backend.cuda.room import SampleSizes, Sampling
-from gnnscale.backend.cuda.step import Found, OwnStep
 from gnnscale.backend.cuda.step_queue import StepQueue
 from gnnscale.backend.cuda.streams import Streams
-from gnnscale.backend.loading import Vertices
-from gnnscale.backend.lowering import needs_sizes
-from gnnscale.cache.cache_plan import HOST, ROWS_FROM
+from gnnscale.backend.feature_loading import Vertices
+from gnnscale.cache.plan import HOST, ROWS_FROM
 from gnnscale.core import Access, Array, ConfigError, Traffic
+from gnnscale.core.artifact.files import size
 from gnnscale.core.stages import NO_TRAFFIC
-from gnnscale.model import GNN, Inputs, TrainableModel
-from gnnscale.plan import Cuda, Device, Threads
-from gnnscale.plan.card_rates import CardRates, kept_rates
-from gnnscale.plan.cuda import find_gpu
-from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
-from gnnscale.sampler import LayerSampling, MiniBatch
-from gnnscale.sampler.links import LinkSampling
+from gnnscale.graph.dtypes import MAX_QUANTIZED
+from gnnscale.nn import GNN, Inputs, TrainableModel
+from gnnscale.planner import Cuda, Device, Threads
+from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
+from gnnscale.planner.cuda_spec import find_gpu
+from gnnscale.planner.gpu_rates import CardRates, kept_rates
+from gnnscale.sampling import LayerSampling, MiniBatch
+from gnnscale.sampling.edge_batches import LinkSampling
 
 _LOG = logging.getLogger(__name__)
 #: Part of the memory above which mini-batches that differ may not fit.

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.device_sample import DeviceSample
+from gnnscale.backend.cuda.capacity import Room, SampleSizes
+from gnnscale.backend.cuda.device_sample import DeviceSample, links_on
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.room import Room, SampleSizes
 from gnnscale.backend.cuda.sampler_plan import State
-from gnnscale.backend.cuda.seeds import links_on
 from gnnscale.core import Array
-from gnnscale.sampler import MiniBatch
+from gnnscale.sampling import MiniBatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.cache.kept_cache import KeptCache
+from gnnscale.cache.plan import KeptCache
 from gnnscale.core import Array, ConfigError, Int64Array
 from gnnscale.graph import Graph
 

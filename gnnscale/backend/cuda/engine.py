@@ -2,22 +2,139 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
 import torch
 
-from gnnscale.backend.base import DeviceMemoryError
-from gnnscale.backend.cuda.compiled import CompiledKernels
-from gnnscale.backend.cuda.ipc_memory import IpcMemory
-from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.requirements import check_gpu
+from gnnscale.backend.base import DeviceError, DeviceMemoryError
+from gnnscale.backend.cuda.kernels import CompiledKernels, Kernels, load_core
 from gnnscale.backend.cuda.streams import CudaStream, Stream
-from gnnscale.core import Array
-from gnnscale.feature.unified import CudaSide, SharedSegment
-from gnnscale.plan import Cuda
+from gnnscale.core import Array, ConfigError
+from gnnscale.core import gpu as nvml
+from gnnscale.features.unified import CudaSide, SharedSegment
+from gnnscale.planner import Cuda
+from gnnscale.planner.cuda_spec import OTHERWISE, find_gpu
+
+#: Bytes of a handle (CUDA_IPC_HANDLE_SIZE).
+_HANDLE_BYTES = 64
+
+
+class IpcMemory:
+    """A piece of a GPU's memory: this process's own, or another's, on the same GPU or on a peer."""
+
+    def __init__(self, pointer: int, num_bytes: int, device: torch.device, *, address: str) -> None:
+        """Know a piece; ``address`` is empty for another process's."""
+        self.address = address
+        self._pointer = pointer
+        self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8
+
+    @classmethod
+    def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
+        """Take memory of ``device``, beside torch's allocator: a whole allocation is shared.
+
+        Raises:
+            DeviceMemoryError: it does not fit.
+        """
+        runtime = _runtime()
+        error, pointer = runtime.cudaMalloc(num_bytes)
+        if error == runtime.cudaError_t.cudaErrorMemoryAllocation:
+            raise DeviceMemoryError(
+                f"{device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit into device memory"
+            )
+        _check(runtime, error, f"{device}: memory of a cache")
+        error, handle = runtime.cudaIpcGetMemHandle(pointer)
+        _check(runtime, error, f"{device}: the address of a cache")
+        words = ctypes.string_at(handle.getPtr(), _HANDLE_BYTES)
+        return cls(int(pointer), num_bytes, device, address=words.hex())
+
+    @classmethod
+    def open(cls, address: str, num_bytes: int, device: torch.device) -> IpcMemory:
+        """Map another process's piece.
+
+        Raises:
+            DeviceError: ``device`` cannot reach it.
+        """
+        runtime = _runtime()
+        handle = runtime.cudaIpcMemHandle_t()
+        ctypes.memmove(handle.getPtr(), bytes.fromhex(address), _HANDLE_BYTES)
+        flags = runtime.cudaIpcMemLazyEnablePeerAccess
+        error, pointer = runtime.cudaIpcOpenMemHandle(handle, flags)
+        _check(runtime, error, f"{device}: the cache of a peer")
+        return cls(int(pointer), num_bytes, device, address="")
+
+    def close(self) -> None:
+        """Give the memory back, or unmap it.
+
+        Raises:
+            RuntimeError: CUDA refuses.
+        """
+        runtime = _runtime()
+        free = runtime.cudaFree if self.address else runtime.cudaIpcCloseMemHandle
+        (error,) = free(self._pointer)
+        _check(runtime, error, "memory of a cache")
+
+
+class _Span:
+    """Memory that torch takes as a tensor without a copy."""
+
+    def __init__(self, pointer: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+
+def _runtime() -> Any:
+    return import_module("cuda.bindings.runtime")
+
+
+def _check(runtime: Any, error: Any, what: str) -> None:
+    if error != runtime.cudaError_t.cudaSuccess:
+        _, text = runtime.cudaGetErrorString(error)
+        raise DeviceError(f"{what}: CUDA reports: {text.decode()}")
+
+
+def check_gpu(index: int, *, memory_bytes: int | None = None) -> nvml.Gpu:
+    """Return a GPU that can be trained on.
+
+    Args:
+        index: among those that ``CUDA_VISIBLE_DEVICES`` leaves.
+        memory_bytes: of its memory that are to be used; None for what is free.
+
+    Raises:
+        ConfigError: there is no such GPU, another process has it, or too much of its memory; or the
+            driver, torch, NVRTC or cuda-core is missing or too old.
+    """
+    gpu, found = find_gpu(index, memory_bytes=memory_bytes)
+    _check_torch(found)
+    load_core()
+    return gpu
+
+
+def _check_torch(found: nvml.Gpus) -> None:
+    """Refuse a torch without CUDA, and one whose CUDA the driver is too old for.
+
+    A driver runs all minor versions of its CUDA's major version.
+    """
+    built_for = torch.version.cuda
+    if built_for is None:
+        raise ConfigError(
+            f"device_plan: torch {torch.__version__} is built without CUDA; https://pytorch.org "
+            f"says how to install one with CUDA {found.cuda[0]}; {OTHERWISE}"
+        )
+    if int(built_for.partition(".")[0]) > found.cuda[0]:
+        raise ConfigError(
+            f"device_plan: the NVIDIA driver {found.driver} runs CUDA up to {found.cuda[0]}."
+            f"{found.cuda[1]}, and torch is built for CUDA {built_for}; a newer driver or another "
+            f"torch goes with it; {OTHERWISE}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,14 +22,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.engine import MemoryPiece
-from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.host_capture import Recording, note_launch
+from gnnscale.backend.cuda.host_kernels import HostKernels, Recording, note_launch
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.streams import Mark
 from gnnscale.core import Array
 from gnnscale.core.metrics import peak_rss_bytes
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.plan import Cuda
+from gnnscale.planner import Cuda
 
 #: Seconds that a stream is late with a piece of work, at most.
 _MAX_DELAY_S = 2e-4

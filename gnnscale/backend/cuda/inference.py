@@ -14,14 +14,14 @@ from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import CudaBatch, batch_of
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.placement import PlacedGraph
-from gnnscale.backend.cuda.rows import RowGather
+from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.backend.loading import CHUNK_VERTICES, Vertices, cut
+from gnnscale.backend.feature_loading import CHUNK_VERTICES, Vertices, cut
 from gnnscale.core import Array
 from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.layer import LinearAggregationLayer
-from gnnscale.sampler import NeighborSampling
+from gnnscale.nn import TrainableModel
+from gnnscale.nn.conv.linear import LinearAggregationLayer
+from gnnscale.sampling import NeighborSampling
 
 #: Edges of a chunk; one more vertex may bring more.
 _CHUNK_EDGES = 1 << 18

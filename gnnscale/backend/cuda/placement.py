@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.device_cache import CachedRows, DeviceCache
+from gnnscale.backend.cuda.dynamic_cache import FollowingRows
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.following_rows import FollowingRows
-from gnnscale.backend.cuda.room import DeviceGraph
-from gnnscale.backend.cuda.rows import requests, word_bytes
+from gnnscale.backend.cuda.row_gather import requests, word_bytes
 from gnnscale.core import Access, Array
 from gnnscale.core.stages import NO_ACCESS
 from gnnscale.graph import Graph
-from gnnscale.plan import Cuda
+from gnnscale.planner import Cuda
 
 #: Rows whose requests over the link are counted for the mean: alignments repeat within them.
 _ROWS = 128

@@ -11,14 +11,14 @@ import torch
 
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.block import CudaBlock
+from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.room import DeviceGraph
-from gnnscale.backend.cuda.rows import RowGather
+from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import track
-from gnnscale.model.device_block import Rule
-from gnnscale.plan.card_rates import CardRates
-from gnnscale.sampler import NeighborSampling
+from gnnscale.nn.device_block import Rule
+from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.sampling import NeighborSampling
 
 #: Bytes of the rows over the link whose rates are measured.
 WIDTHS = (64, 256, 512, 2048)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gnnscale.backend.cuda.capacity import DeviceGraph, Room, Sampling, fanouts_of, replaces
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.room import DeviceGraph, Room, Sampling, fanouts_of, replaces
 from gnnscale.backend.cuda.sampler_plan import (
     MAX_LANES,
     Outputs,
@@ -18,8 +18,8 @@ from gnnscale.backend.cuda.sampler_plan import (
     check_weights,
     plan_words,
 )
-from gnnscale.sampler import LayerSampling, WeightedSampling
-from gnnscale.sampler.minibatch import MAX_HOPS
+from gnnscale.sampling import LayerSampling, WeightedSampling
+from gnnscale.sampling.minibatch import MAX_HOPS
 
 #: Blocks of 256 threads that a multiprocessor holds at a time.
 _BLOCKS = 8

@@ -12,11 +12,11 @@ from itertools import chain
 import numpy as np
 import torch
 
+from gnnscale.backend.cuda.capacity import DeviceGraph, Room, Sampling, fanouts_of, replaces
 from gnnscale.backend.cuda.device_cache import NO_LISTS
-from gnnscale.backend.cuda.room import DeviceGraph, Room, Sampling, fanouts_of, replaces
 from gnnscale.core import ConfigError
-from gnnscale.sampler import LayerSampling, WeightedSampling
-from gnnscale.sampler.minibatch import MAX_HOPS
+from gnnscale.sampling import LayerSampling, WeightedSampling
+from gnnscale.sampling.minibatch import MAX_HOPS
 
 #: Vertices or edges that a block of threads takes at a time at least.
 _TILE = 256

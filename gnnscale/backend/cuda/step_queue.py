@@ -10,14 +10,14 @@ from functools import cached_property
 import torch
 
 from gnnscale.backend.base import HostParts
+from gnnscale.backend.cuda.capacity import SampleSizes
+from gnnscale.backend.cuda.device_model import Accumulated, Learner
+from gnnscale.backend.cuda.device_sample import StepSeeds, max_seeds, seeds_of
+from gnnscale.backend.cuda.device_step import Found, Outcomes, OwnStep, StepPart, StepSlot
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.learner import Accumulated, Learner
+from gnnscale.backend.cuda.graph_reader import GraphReader
 from gnnscale.backend.cuda.placement import PlacedGraph
-from gnnscale.backend.cuda.reader import GraphReader
-from gnnscale.backend.cuda.records import NUM_RECORDS, Reported, StepRecords
-from gnnscale.backend.cuda.room import SampleSizes
-from gnnscale.backend.cuda.seeds import StepSeeds, max_seeds, seeds_of
-from gnnscale.backend.cuda.step import Found, Outcomes, OwnStep, StepPart, StepSlot
+from gnnscale.backend.cuda.step_records import NUM_RECORDS, Reported, StepRecords
 from gnnscale.backend.cuda.streams import Mark, Stream, Streams
 from gnnscale.core import Array, one_line
 

@@ -11,14 +11,15 @@ import numpy as np
 import torch
 
 from gnnscale.backend import base
-from gnnscale.backend.fpga import board, lowering, outcome
+from gnnscale.backend.fpga import board, lowering
+from gnnscale.backend.fpga import step_result as outcome
 from gnnscale.backend.fpga.csim.build import Design, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.core import Array, ConfigError, Traffic, find_memory
-from gnnscale.model import GNN, Inputs, TrainableModel, losses
-from gnnscale.plan import Fpga, Threads
-from gnnscale.plan.perf.equations import BatchSize, transfer_seconds
-from gnnscale.sampler import MiniBatch
+from gnnscale.nn import GNN, Inputs, TrainableModel, losses
+from gnnscale.planner import Fpga, Threads
+from gnnscale.planner.cost_model.equations import BatchSize, transfer_seconds
+from gnnscale.sampling import MiniBatch
 
 #: Mini-batches that are on their way or on the card.
 _SLOTS = 4096

@@ -15,9 +15,9 @@ from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.fpga.lowering import LANES, Product, WeightLayout, coefficients, words
 from gnnscale.core import Array, ConfigError, Float32Array, Int32Array, IntArray, UInt8Array
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, Inputs
+from gnnscale.nn import GNN, Inputs
 from gnnscale.ops import ArrangedBlock, EdgeTiles
-from gnnscale.sampler import MiniBatch
+from gnnscale.sampling import MiniBatch
 
 _WORD = 64
 #: Of ``Stage.flags``.

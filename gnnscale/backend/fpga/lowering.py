@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError, Float32Array
-from gnnscale.model import GNN, functional, segments
-from gnnscale.model.custom import CustomLayer
-from gnnscale.model.gnn import Connections
-from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
-from gnnscale.sampler import Block
+from gnnscale.nn import GNN, functional
+from gnnscale.nn import segment_ops as segments
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, LinearAggregationLayer
+from gnnscale.nn.gnn import Connections
+from gnnscale.nn.scatter_gather import CustomLayer
+from gnnscale.sampling import Block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import MAX_COUNT, GraphError
-from gnnscale.core.arrays import Array, Float32Array, Float64Array, Int32Array, IntArray
+from gnnscale.core.types import Array, Float32Array, Float64Array, Int32Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
-from gnnscale.partition.by_id import mixed
+from gnnscale.partition.simple import mixed
 
 _SLICE_ENTRIES = 1 << 20
 

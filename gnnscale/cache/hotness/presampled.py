@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.degree import slices, sum_at
+from gnnscale.cache.presampling import Draws, Reached
 from gnnscale.core import MAX_COUNT, Array, Float32Array, Float64Array, Int32Array, Int64Array
 
 #: Vertices of which halves of an epoch are compared.

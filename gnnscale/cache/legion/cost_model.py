@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.cache.cache_plan import CurvePoint
+from gnnscale.cache.plan import CurvePoint
 from gnnscale.core import Array, Int64Array
 
 

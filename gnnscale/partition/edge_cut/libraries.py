@@ -8,9 +8,9 @@ import numpy as np
 
 from gnnscale.core import ConfigError, Float64Array, Int32Array, Int64Array
 from gnnscale.graph import Graph
+from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.partition.edge_cut import multilevel
 from gnnscale.partition.edge_cut.subprocess import TOOLS, is_installed, require, run_tool
-from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 
 #: Edges looked at to guess how many have no reverse.
 _SAMPLED = 1000

@@ -15,7 +15,7 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import Float64Array, GraphError, Int32Array, Int64Array, IntArray
 from gnnscale.graph import Graph
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labelled_vertices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,8 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import ConfigError, one_line, python_command
-from gnnscale.core.arrays import Float64Array, Int32Array, Int64Array, IntArray
 from gnnscale.core.metrics import note_child
+from gnnscale.core.types import Float64Array, Int32Array, Int64Array, IntArray
 
 #: Names of the folders begin so.
 PREFIX = "gnnscale-apart-"
@@ -208,7 +208,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
     """METIS as DistDGL calls it, with a constraint for each weight."""
-    from gnnscale.model.adapters import import_dgl
+    from gnnscale.core.optional import import_dgl
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray
-from gnnscale.plan import DevicePlan
-from gnnscale.report.figures import PREDICTIONS, device_label, milliseconds, signed_percent
+from gnnscale.planner import DevicePlan
+from gnnscale.report.formatting import PREDICTIONS, device_label, milliseconds, signed_percent
 from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
 
 

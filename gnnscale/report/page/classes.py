@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from gnnscale.core import one_line
-from gnnscale.report.figures import ABSENT, count, short
+from gnnscale.report.formatting import ABSENT, count, short
 from gnnscale.report.page.document import cell, table
 from gnnscale.report.page.parts import card, grid
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.cache.cache_plan import HOST, ROWS_FROM
+from gnnscale.cache.plan import HOST, ROWS_FROM
 from gnnscale.core import STAGES
-from gnnscale.plan import BY_DEVICE, DevicePlan
-from gnnscale.report.figures import ABSENT, count, gib, percent
+from gnnscale.planner import BY_DEVICE, DevicePlan
+from gnnscale.report.formatting import ABSENT, count, gib, percent
 from gnnscale.report.fpga import SIMULATED, simulating
 from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, stacked_chart
 from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing, table

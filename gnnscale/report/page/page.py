@@ -9,9 +9,10 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray, one_line
-from gnnscale.plan import DevicePlan
-from gnnscale.report import figures, fpga
-from gnnscale.report.figures import ABSENT, MEASURED, count, duration, gib
+from gnnscale.planner import DevicePlan
+from gnnscale.report import formatting as figures
+from gnnscale.report import fpga
+from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, gib
 from gnnscale.report.page import charts
 from gnnscale.report.page.classes import classes
 from gnnscale.report.page.devices import (
@@ -34,7 +35,7 @@ from gnnscale.report.page.parts import (
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
 from gnnscale.report.steps import Steps
-from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
+from gnnscale.run.records import EpochRecord, TrainResult
 
 
 def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any]) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from gnnscale.plan import DevicePlan
-from gnnscale.report.figures import ABSENT, MEASURED, short
+from gnnscale.planner import DevicePlan
+from gnnscale.report.formatting import ABSENT, MEASURED, short
 from gnnscale.report.page.svg import number, text
 
 #: More parts than that no picture can show.

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from gnnscale.core import one_line
 from gnnscale.core.metrics import QUALITY
-from gnnscale.report.figures import ABSENT, MEASURED, count, duration, percent
+from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
 from gnnscale.report.page.document import cell, document, table
-from gnnscale.report.page.dots import Quantity, Row, dot_plot
+from gnnscale.report.page.dot_plot import Quantity, Row, dot_plot
 from gnnscale.report.page.parts import badge, card, grid, nothing
 
 #: Figures of a job as columns of the page: heading, and how a value is written.

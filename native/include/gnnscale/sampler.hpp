@@ -31,7 +31,7 @@ struct Seeds {
   }
 };
 
-// One layer in bipartite form; see gnnscale.sampler.Block.
+// One layer in bipartite form; see gnnscale.sampling.Block.
 struct BlockArrays {
   Array<int64_t> indptr;
   Array<int32_t> indices;

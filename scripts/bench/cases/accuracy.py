@@ -20,10 +20,10 @@ from bench.runner import composed, data_folder, show, take, tell, train
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import score
-from gnnscale.model import GraphSAGE
-from gnnscale.runtime.settings import TrainConfig
-from gnnscale.sampler import NeighborSampling
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.nn import GraphSAGE
+from gnnscale.run.config import TrainConfig
+from gnnscale.sampling import NeighborSampling
+from gnnscale.sampling.seed_order import labelled_vertices
 
 
 class Row(NamedTuple):

@@ -16,9 +16,9 @@ from torch.nn import functional
 from bench.cases.accuracy import Best, train_gnnscale
 from bench.peers import DglSage, csc, features
 from bench.runner import composed, data_folder, show, take, tell
-from gnnscale.model.links import DotProduct
-from gnnscale.runtime.evaluation.evaluate import LinkExaminer
-from gnnscale.runtime.evaluation.load import open_run_task
+from gnnscale.inference.evaluate import LinkExaminer
+from gnnscale.inference.load_run import open_run_task
+from gnnscale.nn.link_decoder import DotProduct
 
 #: Options of each row, and the folder of its raw files.
 _CORA = "dataset=planetoid dataset.name=cora sampler.fanouts=[15,10] batch_size=512 epochs=40"

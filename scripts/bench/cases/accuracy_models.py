@@ -25,8 +25,8 @@ from bench.peers import features, labels
 from bench.runner import composed, data_folder, take
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import score
-from gnnscale.report.export.pyg_modules import PYG
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.inference.export.pyg_modules import PYG
+from gnnscale.sampling.seed_order import labelled_vertices
 
 
 class Row(NamedTuple):

@@ -38,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def groups(rank: int, size: int, meeting: str) -> Iterator[dict[str, Any]]:
     """Yield this process among the others, by the way in which they sum."""
-    from gnnscale.runtime.sync.group import join
+    from gnnscale.distributed.process_group import join
 
     with join(rank, size, Path(meeting), backend="gloo") as group:
         assert group.sums is not None, "the processes share no memory"
@@ -76,7 +76,7 @@ def time_training(
     machine is as fast for both. The first step after a change does not count.
     """
     from gnnscale import Observer
-    from gnnscale.runtime.train import train
+    from gnnscale.training.train import train
 
     config, plain = composed(*overrides)
     found: dict[str, list[float]] = {way: [] for way in WAYS}

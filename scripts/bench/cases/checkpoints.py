@@ -176,8 +176,8 @@ class Meter:
 
 def measured(directory: Path, num_pairs: int) -> Meter:
     """Train in this process until so many stretches of each kind are measured."""
-    import gnnscale.runtime.train as training
-    from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+    import gnnscale.training.train as training
+    from gnnscale.run.checkpoint.writer import RunCheckpoint
 
     config, plain = composed(*SMALL, f"runtime.checkpoint_every_s={TARGET_S}")
     meter: Any = Meter(num_pairs)

@@ -67,7 +67,7 @@ def limited_group(memory_bytes: int, *, name: str = "") -> Iterator[Path]:
 
 
 def write_features(path: Path, num_rows: int, width: int) -> None:
-    from gnnscale.artifact.arrays import NpyWriter
+    from gnnscale.core.artifact.npy import NpyWriter
 
     generator = np.random.Generator(np.random.Philox(0))
     writer = NpyWriter(path, np.dtype(np.float32), (width,))
@@ -90,7 +90,7 @@ def bytes_read() -> int:
 
 
 def graph_of(path: Path) -> Any:
-    from gnnscale.artifact.arrays import map_npy
+    from gnnscale.core.artifact.npy import map_npy
     from gnnscale.graph import Graph, Split
 
     features, one = map_npy(path), np.zeros(1, np.int32)
@@ -110,7 +110,7 @@ def measure(system: str, file: str, round_number: int, threads: int) -> dict[str
     """Read random rows of the file in this process; return rows a second and pages read a page."""
     import torch
 
-    from gnnscale.feature import HostFeatures
+    from gnnscale.features import HostFeatures
 
     path = Path(file)
     forget(path)

@@ -34,15 +34,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(store: str, name: str, hidden: int, threads: int) -> dict[str, Any]:
     import torch
 
-    import gnnscale.model
+    import gnnscale.nn
     from gnnscale.graph import Graph
-    from gnnscale.runtime.evaluation.inference import LayerwiseInference
-    from gnnscale.runtime.evaluation.plan import Limits
+    from gnnscale.inference.layerwise import LayerwiseInference
+    from gnnscale.inference.memory_plan import Limits
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     graph = Graph.open(store)
-    config = getattr(gnnscale.model, name)(hidden=hidden, num_layers=2, dropout=0.0)
+    config = getattr(gnnscale.nn, name)(hidden=hidden, num_layers=2, dropout=0.0)
     model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
     infer = partial(LayerwiseInference, model, graph, num_threads=threads)
     chunks_s = infer(limits=Limits(made_bytes=0)).estimate_s(graph.test_idx)

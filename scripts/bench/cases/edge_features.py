@@ -62,10 +62,10 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
 
 def own(graph: Any, threads: int, *, kind: str, reads: bool) -> Trainer:
     from gnnscale import ops
-    from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.model import GAT, GIN
-    from gnnscale.model.trainable import seed_loss
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.nn import GAT, GIN
+    from gnnscale.nn.base import seed_loss
+    from gnnscale.sampling import NeighborSampler
 
     ops.keep_freed_memory()
     common = {"hidden": HIDDEN, "dropout": 0.0, "edge_features": reads}

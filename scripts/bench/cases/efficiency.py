@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from bench.runner import show, take
-from gnnscale.model import GCN, GraphSAGE
-from gnnscale.plan.calibration.probes import StepProbe, probe_graph, time_steps
-from gnnscale.plan.perf.equations import trainer_seconds
-from gnnscale.plan.perf.work import propagation_work
+from gnnscale.nn import GCN, GraphSAGE
+from gnnscale.planner.calibration.probes import StepProbe, probe_graph, time_steps
+from gnnscale.planner.cost_model.equations import trainer_seconds
+from gnnscale.planner.cost_model.stage_work import propagation_work
 
 #: Rows of a square product, and float64 values of an array that no cache holds.
 _ROWS, _VALUES = 2048, 1 << 26

@@ -44,10 +44,10 @@ Trainer = tuple[torch.nn.Module, Callable[[int], torch.Tensor]]
 
 def gnnscale(graph: Any, threads: int, dtype: torch.dtype = torch.float32) -> Trainer:
     from gnnscale import ops
-    from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.model import GraphSAGE
-    from gnnscale.model.trainable import seed_loss
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.nn import GraphSAGE
+    from gnnscale.nn.base import seed_loss
+    from gnnscale.sampling import NeighborSampler
 
     ops.keep_freed_memory()
     sampler = NeighborSampler(graph, fanouts=FANOUTS, num_threads=threads)

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from bench.runner import FANOUTS, take
-from gnnscale.backend.fpga.alone import train_alone
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.fpga.layout import ChipLimits
-from gnnscale.dataset import from_arrays
+from gnnscale.backend.fpga.step_result import train_alone
+from gnnscale.data import from_arrays
+from gnnscale.fpga_design.dse.own_model import BANK_SHARE
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GNN, GraphSAGE
-from gnnscale.plan.dse.parts import BANK_SHARE
-from gnnscale.plan.perf import hitgnn
-from gnnscale.plan.perf.hitgnn import Card, LayerSize, gnn_seconds, phases
-from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.nn import GCN, GNN, GraphSAGE
+from gnnscale.planner.cost_model import hitgnn
+from gnnscale.planner.cost_model.hitgnn import Card, LayerSize, gnn_seconds, phases
+from gnnscale.sampling import MiniBatch, NeighborSampler
 
 DESIGNS = ((1, 256), (2, 256), (2, 512), (4, 1024), (8, 2048))
 BANDWIDTH = 19.25e9  # bytes per second of one DDR channel of a U250

@@ -6,9 +6,8 @@ A model: no design was ever placed. ``python fpga/rtl`` holds parts of it agains
 import argparse
 from typing import Any
 
-from gnnscale.plan.board import board
-from gnnscale.plan.resources import DesignSize, fit
-from gnnscale.plan.resources.quantities import NAMES, Resources
+from gnnscale.fpga_design.resources import DesignSize, fit
+from gnnscale.planner.fpga_board import NAMES, Resources, board
 
 
 def options(parser: argparse.ArgumentParser) -> None:

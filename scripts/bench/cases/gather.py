@@ -19,7 +19,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.sampling import NeighborSampler
 
     graph, steps = open_graph(options.store), range(options.steps)
     sampler = NeighborSampler(graph, fanouts=FANOUTS)
@@ -76,7 +76,7 @@ def torch_peer(graph: Any, sampled: list[Any], threads: int) -> Any:
 def dgl_peer(graph: Any, sampled: list[Any], threads: int) -> Any:
     import dgl.ops
 
-    from gnnscale.model.adapters import to_dgl_blocks
+    from gnnscale.nn.adapters import to_dgl_blocks
 
     blocks = [to_dgl_blocks(batch)[0] for batch in sampled]
     return peer(graph, sampled, lambda step, rows: dgl.ops.copy_u_mean(blocks[step], rows))

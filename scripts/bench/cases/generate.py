@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.runner import take
-from gnnscale.model import GCN
-from gnnscale.plan.board import board, boards
-from gnnscale.plan.dse import MODES, explore, goal_of
-from gnnscale.plan.graphs import PUBLISHED
-from gnnscale.plan.simulator.hitgnn import local_share
-from gnnscale.plan.simulator.task import published_task
-from gnnscale.sampler import NeighborSampling
+from gnnscale.fpga_design.dse import MODES, explore, goal_of
+from gnnscale.nn import GCN
+from gnnscale.planner.fpga_board import board, boards
+from gnnscale.planner.graphs import PUBLISHED
+from gnnscale.planner.simulator.hitgnn import local_share
+from gnnscale.planner.simulator.workload import published_task
+from gnnscale.sampling import NeighborSampling
 
 GRAPHS = ("reddit", "yelp", "amazon", "products")
 #: Seconds that exploring all boards, and that the first step, may take.

@@ -42,7 +42,7 @@ def step_seconds(mode: str) -> float:
 
     from bench.null_device import plan
     from gnnscale.report.terminal import RunReport
-    from gnnscale.runtime.train import train
+    from gnnscale.training.train import train
 
     ends: list[float] = []
 

@@ -87,16 +87,16 @@ class DiskUse:
 def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    import gnnscale.model
-    from gnnscale.runtime.evaluation.inference import LayerwiseInference
-    from gnnscale.runtime.evaluation.plan import Limits
+    import gnnscale.nn
+    from gnnscale.inference.layerwise import LayerwiseInference
+    from gnnscale.inference.memory_plan import Limits
 
     given = argparse.Namespace(**options)
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     graph = make_graph(given.vertices, given.degree, given.features)
     options_of_model = {"hidden": given.hidden, "num_layers": 2, "dropout": 0.0}
-    config = getattr(gnnscale.model, given.model)(**options_of_model)
+    config = getattr(gnnscale.nn, given.model)(**options_of_model)
     model = config.build(num_features=given.features, num_classes=given.classes)
     hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
     made = 0 if given.rows == "features" else None

@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
-    from gnnscale.sampler import LaborSampler, NeighborSampler
+    from gnnscale.sampling import LaborSampler, NeighborSampler
 
     graph, steps = open_graph(options.store), options.steps
     given: Any = {"fanouts": FANOUTS, "num_threads": options.threads}

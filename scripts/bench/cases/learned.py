@@ -34,10 +34,10 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
 
 def parts(graph: Any, threads: int) -> Any:
     from gnnscale import ops
-    from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.model import GraphSAGE
-    from gnnscale.optimizer.plain import PlainAdam
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.nn import GraphSAGE
+    from gnnscale.nn.optim.dense import PlainAdam
+    from gnnscale.sampling import NeighborSampler
 
     ops.keep_freed_memory()
     torch.manual_seed(0)
@@ -50,7 +50,7 @@ def parts(graph: Any, threads: int) -> Any:
 
 
 def stored(graph: Any, threads: int) -> Callable[[int], None]:
-    from gnnscale.model.trainable import seed_loss
+    from gnnscale.nn.base import seed_loss
 
     sampler, model, loader, optimizer = parts(graph, threads)
 
@@ -66,10 +66,10 @@ def stored(graph: Any, threads: int) -> Callable[[int], None]:
 
 def learned(graph: Any, threads: int, kind: str) -> Callable[[int], None]:
     """As ``CpuBackend`` and ``TrainStep`` do it."""
-    from gnnscale.feature import LearnedFeaturesConfig
-    from gnnscale.model.trainable import seed_loss
-    from gnnscale.model.vertex_rows import LearnedFeatures, VertexRows
-    from gnnscale.optimizer.rows import ROW_OPTIMIZERS
+    from gnnscale.features import LearnedFeaturesConfig
+    from gnnscale.nn.base import seed_loss
+    from gnnscale.nn.learned_embeddings import LearnedFeatures, VertexRows
+    from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 
     sampler, model, loader, optimizer = parts(graph, threads)
     table = LearnedFeaturesConfig(dim=graph.num_features).draw(graph.num_vertices, seed=0)
@@ -91,7 +91,7 @@ def learned(graph: Any, threads: int, kind: str) -> Callable[[int], None]:
 def embedding(graph: Any, threads: int, *, sparse: bool) -> Callable[[int], None]:
     from dataclasses import replace
 
-    from gnnscale.model.trainable import seed_loss
+    from gnnscale.nn.base import seed_loss
 
     sampler, model, loader, optimizer = parts(graph, threads)
     table = torch.nn.Embedding(graph.num_vertices, graph.num_features, sparse=sparse)

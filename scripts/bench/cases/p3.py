@@ -98,14 +98,14 @@ def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -
     """Train mini-batches as one of ``size`` devices; rank 0 prints what was moved."""
     import torch
 
-    from gnnscale.backend.loading import FeatureLoader
+    from gnnscale.backend.feature_loading import FeatureLoader
     from gnnscale.core.stages import Traffic
-    from gnnscale.model import GCN, GraphSAGE
-    from gnnscale.model.trainable import seed_loss
-    from gnnscale.plan.perf.equations import BatchSize
-    from gnnscale.runtime.sync.group import join
-    from gnnscale.runtime.sync.p3.split_run import SplitRun
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.distributed.process_group import join
+    from gnnscale.nn import GCN, GraphSAGE
+    from gnnscale.nn.base import seed_loss
+    from gnnscale.planner.cost_model.equations import BatchSize
+    from gnnscale.sampling import NeighborSampler
+    from gnnscale.training.p3.split_run import SplitRun
 
     torch.set_num_threads(1)
     graph = open_graph(None)
@@ -153,8 +153,8 @@ def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, 
 
     ``sizes`` has vertices and edges of the mini-batch of each device and step.
     """
-    from gnnscale.plan.perf.equations import BatchSize
-    from gnnscale.plan.perf.work import step_bytes
+    from gnnscale.planner.cost_model.equations import BatchSize
+    from gnnscale.planner.cost_model.stage_work import step_bytes
 
     first, computed = model.layer(0).linear.weight.numel(), []
     layers: Any = {"widths": model.widths, "feature_bytes": 4, "num_first_weights": first}

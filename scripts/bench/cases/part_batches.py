@@ -19,7 +19,7 @@ from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
 from gnnscale.partition import UNREACHED, PaGraph, Parts, write_part
-from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.sampling import MiniBatch, NeighborSampler
 
 
 def options(parser: argparse.ArgumentParser) -> None:

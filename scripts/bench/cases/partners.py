@@ -49,10 +49,10 @@ def product(rows: Any, vertices: Any, candidates: Any) -> float:
 def run(options: argparse.Namespace) -> Any:
     import torch
 
-    from gnnscale.dataset.interop import from_arrays
-    from gnnscale.model import GraphSAGE
-    from gnnscale.model.links import LinkGNN, make_decoder
-    from gnnscale.runtime.evaluation.pairs import PairScorer
+    from gnnscale.data.interop import from_arrays
+    from gnnscale.inference.pair_scoring import PairScorer
+    from gnnscale.nn import GraphSAGE
+    from gnnscale.nn.link_decoder import LinkGNN, make_decoder
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

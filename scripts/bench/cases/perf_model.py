@@ -210,7 +210,7 @@ def _scores(points: Sequence[Point]) -> dict[str, Any]:
 
 def rates_in_force() -> str:
     """Return a name of this machine's rates; empty without a calibration."""
-    from gnnscale.plan.platform import platform_file
+    from gnnscale.planner.platform import platform_file
 
     try:
         return hashlib.sha256(platform_file().read_bytes()).hexdigest()[:12]

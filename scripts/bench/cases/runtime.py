@@ -14,7 +14,7 @@ from itertools import count, pairwise
 from typing import Any
 
 from bench.runner import composed, in_subprocess, show, tell, timed, train
-from gnnscale.plan.perf.equations import sync_seconds
+from gnnscale.planner.cost_model.equations import sync_seconds
 
 Steps = list[dict[str, Any]]
 _NO_VALIDATION = ("runtime.checkpoint=false",)
@@ -40,10 +40,10 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
-    from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.model.trainable import seed_loss
+    from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.nn.base import seed_loss
     from gnnscale.ops import keep_freed_memory
-    from gnnscale.sampler import ShuffledOrder
+    from gnnscale.sampling import ShuffledOrder
 
     config, _ = composed(*overrides)
     torch.set_num_threads(config.num_threads)
@@ -103,10 +103,10 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
 def sizes(num_seeds: int) -> dict[str, float]:
     """Bytes read and moved, and eq. 10's seconds at unit rates, of a slice of the default graph."""
     from gnnscale.backend.emulated import link_bytes
-    from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.plan.perf.equations import BatchSize, trainer_seconds
-    from gnnscale.plan.perf.work import propagation_work
-    from gnnscale.plan.perf.workload import unmeasured_workload
+    from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.planner.cost_model.equations import BatchSize, trainer_seconds
+    from gnnscale.planner.cost_model.stage_work import propagation_work
+    from gnnscale.planner.cost_model.workload import unmeasured_workload
 
     config, _ = composed()
     graph = config.dataset.open()

@@ -44,7 +44,7 @@ def edge_weights(graph: Any) -> Any:
 
 def own_sampler(graph: Any, threads: int, *, weighted: bool = False) -> Any:
     from gnnscale.graph import EdgeData
-    from gnnscale.sampler import NeighborSampler, WeightedSampler
+    from gnnscale.sampling import NeighborSampler, WeightedSampler
 
     if weighted:
         graph = replace(graph, edges=EdgeData(weights=edge_weights(graph)))

@@ -71,7 +71,7 @@ def write_tables(folder: Path, form: str, num_edges: int, kind: str) -> int:
 
 def measure(folder: str, num_edges: int, memory_bytes: int) -> dict[str, float]:
     """Prepare the graph in ``folder``; return seconds of the clock and of processors, and bytes."""
-    from gnnscale.dataset import Tables
+    from gnnscale.data import Tables
 
     dataset = Tables(name="bench", raw=folder, store=f"{folder}/store", memory_bytes=memory_bytes)
     before = time.process_time()

@@ -108,9 +108,9 @@ def cache_of(graph: Any, part: float, policy: str, window: int) -> Any:
     """Return the cache of a device that has this part of all rows."""
     import numpy as np
 
-    from gnnscale.cache.cache_plan import LookAhead
     from gnnscale.cache.hotness.degree import out_degree
-    from gnnscale.runtime.cache.above import CacheAbove
+    from gnnscale.cache.plan import LookAhead
+    from gnnscale.features.tiered.policies import CacheAbove
 
     num_rows, priority = int(part * graph.num_vertices), out_degree(graph)
     hottest = np.argsort(-priority, kind="stable")[:num_rows]
@@ -148,7 +148,7 @@ def stacked(graph: Any, batches: Sequence[Any], threads: int) -> dict[str, dict[
 
 
 def run(options: argparse.Namespace) -> Any:
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.sampling import NeighborSampler
 
     graph = open_graph(options.store)
     sampler = NeighborSampler(graph, fanouts=options.fanouts, num_threads=options.threads)

@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def choose(store: str, fanouts: list[int], memory_bytes: int, file: str, threads: int) -> float:
     """Write the vertices whose lists memory holds; return the part of reads that is expected."""
     from gnnscale.cache.hotness import inclusion
-    from gnnscale.cache.tier.lists import hottest_lists
+    from gnnscale.features.disk_topology import hottest_lists
     from gnnscale.graph import Graph
 
     graph = Graph.open(store)
@@ -70,9 +70,9 @@ def sample(
     """Sample steps in this process; ``held`` names the file of vertices, none of a mapped file."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from gnnscale.cache.tier.lists import open_lists
+    from gnnscale.features.disk_topology import open_lists
     from gnnscale.graph import Graph
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.sampling import NeighborSampler
 
     graph = Graph.open(store)
     if held is not None:
@@ -112,7 +112,7 @@ def sample(
 
 
 def run(options: argparse.Namespace) -> Any:
-    from gnnscale.plan.calibration.disk import disk_rates
+    from gnnscale.features.disk_bandwidth import disk_rates
 
     store = options.store or prepared("dataset=rmat_products")
     fanouts = [int(each) for each in options.fanouts.split(",")]

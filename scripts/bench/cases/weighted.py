@@ -46,14 +46,14 @@ def edge_weights(graph: Any, options: argparse.Namespace) -> Any:
 
 def own_sampler(graph: Any, options: argparse.Namespace) -> Any:
     from gnnscale.graph import EdgeData
-    from gnnscale.sampler import WeightedSampler
+    from gnnscale.sampling import WeightedSampler
 
     graph = replace(graph, edges=EdgeData(weights=edge_weights(graph, options)))
     return _sampling(WeightedSampler, graph, options)
 
 
 def own_uniform(graph: Any, options: argparse.Namespace) -> Any:
-    from gnnscale.sampler import NeighborSampler
+    from gnnscale.sampling import NeighborSampler
 
     return _sampling(NeighborSampler, graph, options)
 

@@ -36,7 +36,7 @@ def watch() -> None:
 
 
 def running() -> list[str]:
-    module = sys.modules.get("gnnscale.runtime.pipeline.stages")
+    module = sys.modules.get("gnnscale.training.pipeline.stages")
     found = getattr(module, "RUNNING", None)
     return ["start"] if found is None else sorted(set(found.values()))
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.artifact.feature_types import MAX_QUANTIZED, SCALE_BYTES, row_length
 from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph.dtypes import MAX_QUANTIZED, SCALE_BYTES, row_length
 from gnnscale.ops import _native
-from gnnscale.sampler import LaborSampler, LayerSampler, NeighborSampler, WeightedSampler
+from gnnscale.sampling import LaborSampler, LayerSampler, NeighborSampler, WeightedSampler
 
 Args = dict[str, Any]
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)

@@ -34,11 +34,11 @@ class Commands:
         import hydra.main  # noqa: F401
 
         import gnnscale.cli
-        import gnnscale.plan.simulator
+        import gnnscale.inference.evaluate
+        import gnnscale.planner.simulator
         import gnnscale.report.partition
         import gnnscale.report.terminal
-        import gnnscale.runtime.evaluation.evaluate
-        import gnnscale.runtime.processes.launch  # noqa: F401
+        import gnnscale.training.launcher.launch  # noqa: F401
 
         wanted = ("config.yaml", "metrics.jsonl", "checkpoints/", ".hydra/")
         with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:

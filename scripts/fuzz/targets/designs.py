@@ -9,16 +9,16 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
-from gnnscale.generator.design import FORMAT, GeneratedDesign, Taken
-from gnnscale.generator.vendor import compare
-from gnnscale.model import GCN
-from gnnscale.options.config import typed
-from gnnscale.plan.board import Board, board_values, boards
-from gnnscale.plan.dse import MODES, Goal, explore, goal_of
-from gnnscale.plan.graphs import PUBLISHED
-from gnnscale.plan.simulator.task import published_task
-from gnnscale.report import vendor
-from gnnscale.sampler import NeighborSampling
+from gnnscale.core.config.typed import typed
+from gnnscale.fpga_design.design import FORMAT, GeneratedDesign, Taken
+from gnnscale.fpga_design.dse import MODES, Goal, explore, goal_of
+from gnnscale.fpga_design.vendor import compare
+from gnnscale.nn import GCN
+from gnnscale.planner.fpga_board import Board, board_values, boards
+from gnnscale.planner.graphs import PUBLISHED
+from gnnscale.planner.simulator.workload import published_task
+from gnnscale.report import vendor_comparison as vendor
+from gnnscale.sampling import NeighborSampling
 
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from .folders import Artefact, Valid, check_shown, odd_values

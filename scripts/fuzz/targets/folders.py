@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from gnnscale.artifact.feature_types import FEATURE_DTYPES, MAX_QUANTIZED
-from gnnscale.artifact.graph_store import METRICS
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Origin, Split
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
-from gnnscale.model.trainable import seed_loss
-from gnnscale.optimizer import Sgd
-from gnnscale.sampler import LaborSampler, LayerSampler, MiniBatch, NeighborSampler
+from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED
+from gnnscale.graph.store_format import METRICS
+from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
+from gnnscale.nn.base import seed_loss
+from gnnscale.nn.optim import Sgd
+from gnnscale.sampling import LaborSampler, LayerSampler, MiniBatch, NeighborSampler
 
 from .. import case
 from ..case import Edited, Files, Input, Keep, Outcome, WrongResultError, case_rng

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale import dataset
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale import data as dataset
+from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset import verify_store
-from gnnscale.dataset.tables.columns import read_edge_columns
-from gnnscale.dataset.tables.ids import read_classes, read_ids
-from gnnscale.feature import HostFeatures, PreaggregatedFeatures
+from gnnscale.data import verify_store
+from gnnscale.data.tables.feature_columns import read_edge_columns
+from gnnscale.data.tables.vertex_ids import read_classes, read_ids
+from gnnscale.features import HostFeatures, PreaggregatedFeatures
 from gnnscale.graph import EdgeData, Graph, Origin
-from gnnscale.model import GCN, GIN, GraphSAGE
+from gnnscale.inference.export.outputs import RowIds
+from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.partition import PaGraph, write_part
-from gnnscale.report.export.answers import RowIds
-from gnnscale.runtime.checkpoint.signature import Signature
-from gnnscale.runtime.preaggregation import open_rows, preaggregate
-from gnnscale.runtime.task.links import LinkTask
-from gnnscale.runtime.task.split import PARTS, identify_split, make_split, open_split
-from gnnscale.sampler import NeighborSampling, Shuffled
+from gnnscale.run.checkpoint.input_schema import Signature
+from gnnscale.run.tasks.edge_split import PARTS, identify_split, make_split, open_split
+from gnnscale.run.tasks.links import LinkTask
+from gnnscale.sampling import NeighborSampling, Shuffled
+from gnnscale.training.preaggregation import open_rows, preaggregate
 
 from ..case import Files, Input, WrongResultError
 from .folders import MODELS, Stored, Valid, batch_of, files_of, sample_all, small_graph, train_step

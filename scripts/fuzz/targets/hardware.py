@@ -18,15 +18,15 @@ import yaml
 from gnnscale.backend.fpga.board import Board, BoardError
 from gnnscale.backend.fpga.csim.build import Design, library, load_csim
 from gnnscale.backend.fpga.csim.library import seal
-from gnnscale.model import GCN
+from gnnscale.nn import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
-from gnnscale.plan.board import board
-from gnnscale.plan.graphs.degrees import Degrees, expected_size
-from gnnscale.plan.perf.hitgnn import Design as DesignSizes
-from gnnscale.plan.platform import Identity, ThisMachine
-from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
+from gnnscale.planner.cost_model.hitgnn import Design as DesignSizes
+from gnnscale.planner.fpga_board import board
+from gnnscale.planner.graphs.degrees import Degrees, expected_size
+from gnnscale.planner.platform import Identity, ThisMachine
+from gnnscale.planner.simulator import Scaling, SimulateConfig, simulate
 from gnnscale.report import simulate as report
-from gnnscale.sampler import NeighborSampling
+from gnnscale.sampling import NeighborSampling
 
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import json_value

@@ -63,10 +63,10 @@ _WHOLE = (
 _KEYS = words("seed epochs model dataset sampler runtime optimizer resume run platform")
 _FIELDS = words("hidden name raw store fanouts lr _target_ _args_ devices _partial_")
 _TARGETS = (
-    *words("os.system shutil.copy gnnscale.model.GCN gnnscale.cli.main gnnscale.ops.empty os 3"),
-    *words("gnnscale.graph.Graph gnnscale.dataset.base.Dataset gnnscale..x gnnscale.ops.np.load"),
-    *words("gnnscale.options.config.importlib.import_module gnnscale.__main__.main"),
-    *("gnnscale.dataset.Planetoid", "os:system", "x.py:Y", ""),
+    *words("os.system shutil.copy gnnscale.nn.GCN gnnscale.cli.main gnnscale.ops.empty os 3"),
+    *words("gnnscale.graph.Graph gnnscale.data.base.Dataset gnnscale..x gnnscale.ops.np.load"),
+    *words("gnnscale.core.config.typed.importlib.import_module gnnscale.__main__.main"),
+    *("gnnscale.data.Planetoid", "os:system", "x.py:Y", ""),
 )
 
 

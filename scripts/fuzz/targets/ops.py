@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from gnnscale.artifact.feature_types import FEATURE_DTYPES
 from gnnscale.graph import Graph
+from gnnscale.graph.dtypes import FEATURE_DTYPES
 
 from ..case import OK, REFUSED, Keep, Outcome, case_rng, failure, line_fault
 from .calls import CALLS, MAKERS, valid_call

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from gnnscale import cache, ops, partition
-from gnnscale.cache.cached_features import slots_of
-from gnnscale.cache.stored_plan import identify as identify_cache
-from gnnscale.cache.stored_plan import write_plan
+from gnnscale.cache.store import identify as identify_cache
+from gnnscale.cache.store import write_plan
+from gnnscale.features.cached import slots_of
 from gnnscale.graph import Graph
-from gnnscale.partition.figures import Predicted, cut_matrix
+from gnnscale.partition.metrics import Predicted, cut_matrix
 from gnnscale.partition.store import identify, write_partition
-from gnnscale.plan.device_plan import apportion
+from gnnscale.planner.device_plan import apportion
 from gnnscale.report import cache_plan
 from gnnscale.report import partition as partition_report
-from gnnscale.runtime.cache.open import cache_effects
-from gnnscale.sampler import NeighborSampling, Shuffled
+from gnnscale.sampling import NeighborSampling, Shuffled
+from gnnscale.training.build.cache import cache_effects
 
 from ..case import Input, WrongResultError
 from .folders import Stored, Valid, check_shown, files_of, small_graph

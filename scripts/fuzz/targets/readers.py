@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from gnnscale import dataset
-from gnnscale.artifact.feature_types import FEATURE_DTYPES
+from gnnscale import data as dataset
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.dataset import verify_store
+from gnnscale.data import verify_store
+from gnnscale.graph.dtypes import FEATURE_DTYPES
 
 from .. import case
 from ..case import Input, Keep, Outcome, WrongResultError, case_rng

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.artifact.feature_types import MAX_QUANTIZED, SCALE_BYTES, as_float32
+from gnnscale.graph.dtypes import MAX_QUANTIZED, SCALE_BYTES, as_float32
 
 from .calls import file_bytes
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.artifact.divided import DividedRows
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset import verify_store
+from gnnscale.data import verify_store
 from gnnscale.graph import Graph
+from gnnscale.graph.sharded import DividedRows
 from gnnscale.partition import Hash
-from gnnscale.partition.row_store import write_row_stores
+from gnnscale.partition.shard_store import write_row_stores
 
 from ..case import Input, WrongResultError
 from .folders import Stored, Valid, files_of, sample_all, small_graph

@@ -17,34 +17,34 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from gnnscale.api import results
-from gnnscale.api.design import compose_run
+from gnnscale.api import run as results
+from gnnscale.api.hitgnn.design import compose_run
+from gnnscale.core.config.run_directory import CONFIG_FILE, STEPS_FILE, SUMMARY_FILE
+from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import SPAN, STAGES, Access, StageTimes, Traffic
+from gnnscale.distributed.process_group import ALONE
 from gnnscale.graph import Graph, Origin
-from gnnscale.model import TrainableModel
-from gnnscale.optimizer.plain import optimizer_state
-from gnnscale.options.config import typed
-from gnnscale.options.run_directory import CONFIG_FILE
-from gnnscale.plan import DevicePlan, DeviceShare, Threads
-from gnnscale.report.export import predict, weights
+from gnnscale.inference.evaluate import evaluate
+from gnnscale.inference.export import predict, weights
+from gnnscale.nn import TrainableModel
+from gnnscale.nn.optim.dense import optimizer_state
+from gnnscale.planner import DevicePlan, DeviceShare, Threads
 from gnnscale.report.page.page import render
-from gnnscale.report.steps import STEPS_FILE, StepLog, read_steps
-from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json, write_metrics
+from gnnscale.report.steps import StepLog, read_steps
+from gnnscale.report.summary import summarise, write_json, write_metrics
 from gnnscale.report.sweep import SweepReport
-from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
-from gnnscale.runtime.checkpoint.saved_run import WorkerPart
-from gnnscale.runtime.command_options import EvaluateConfig
-from gnnscale.runtime.drm.balance_sampling import SeenStep
-from gnnscale.runtime.drm.rebalancer import RebalancerState
-from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.saving import kept_management, resume
-from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state.learning import Learning
-from gnnscale.runtime.state.train_state import Progress
-from gnnscale.runtime.sync.group import ALONE
-from gnnscale.runtime.telemetry import records
-from gnnscale.runtime.telemetry.records import DeviceSums, EpochRecord, EpochSums, RunLayout
+from gnnscale.run import records
+from gnnscale.run.checkpoint.reader import WorkerPart
+from gnnscale.run.checkpoint.writer import RunCheckpoint
+from gnnscale.run.commands import EvaluateConfig
+from gnnscale.run.config import TrainConfig
+from gnnscale.run.records import DeviceSums, EpochRecord, EpochSums, RunLayout
+from gnnscale.training.checkpointing import kept_management, resume
+from gnnscale.training.drm.balance import SeenStep
+from gnnscale.training.drm.rebalancer import RebalancerState
+from gnnscale.training.worker.model_state import Learning
+from gnnscale.training.worker.train_state import Progress
 
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import damaged, packed_value

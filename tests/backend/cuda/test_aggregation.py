@@ -19,14 +19,13 @@ from padded import (
 )
 
 from gnnscale.backend.cuda import aggregation
-from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.room import DeviceGraph
-from gnnscale.feature import HostFeatures
-from gnnscale.model.activation import Activation
-from gnnscale.model.device_block import Rule
-from gnnscale.model.functional import aggregate
-from gnnscale.model.layer import GCNLayer, GINLayer, LinearAggregationLayer, SAGELayer
-from gnnscale.sampler import Block
+from gnnscale.backend.cuda.capacity import DeviceGraph
+from gnnscale.backend.cuda.host_kernels import HostKernels
+from gnnscale.features import HostFeatures
+from gnnscale.nn.conv.linear import GCNLayer, GINLayer, LinearAggregationLayer, SAGELayer
+from gnnscale.nn.device_block import Activation, Rule
+from gnnscale.nn.functional import aggregate
+from gnnscale.sampling import Block
 
 LAYERS = (GCNLayer(4, 2), SAGELayer(4, 2), GINLayer(4, 4, 2))
 

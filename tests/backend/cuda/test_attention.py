@@ -18,11 +18,11 @@ from padded import (
 )
 from torch import nn
 
-from gnnscale.model import gat
-from gnnscale.model.custom import CustomLayer, ScatterGatherUpdate
-from gnnscale.model.gat import GATLayer, GATv2Layer
-from gnnscale.model.layer import GraphLayer
-from gnnscale.sampler import Block
+from gnnscale.nn.conv import gat
+from gnnscale.nn.conv.gat import GATLayer, GATv2Layer
+from gnnscale.nn.conv.linear import GraphLayer
+from gnnscale.nn.scatter_gather import CustomLayer, ScatterGatherUpdate
+from gnnscale.sampling import Block
 
 blocks = st.builds(
     random_block,

@@ -13,9 +13,9 @@ from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.core import ConfigError, GraphError
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
-from gnnscale.plan import Cuda
-from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.nn import GNN
+from gnnscale.planner import Cuda
+from gnnscale.planner.cost_model.equations import BatchSize
 
 PLACES = ("device", "host")
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from gnnscale.backend import CpuBackend, HostParts, OwnSteps
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.dataset.interop import from_arrays
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.data.interop import from_arrays
 from gnnscale.graph import EdgeData, Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE
-from gnnscale.model.trainable import vertex_objective
-from gnnscale.plan import Cpu, Cuda
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
+from gnnscale.nn.base import vertex_objective
+from gnnscale.planner import Cpu, Cuda
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

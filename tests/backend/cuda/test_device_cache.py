@@ -16,19 +16,19 @@ from one_line import one_line
 
 from gnnscale import ops
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
+from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.device_cache import MAX_MEMBERS, DeviceCache
-from gnnscale.backend.cuda.host import HostKernels
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.room import DeviceGraph
-from gnnscale.backend.cuda.rows import RowGather
+from gnnscale.backend.cuda.host_kernels import HostKernels
+from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.cache import cached_features
-from gnnscale.cache.kept_cache import KeptCache
+from gnnscale.cache.plan import KeptCache
 from gnnscale.core import ConfigError, GraphError
-from gnnscale.feature import HostFeatures
+from gnnscale.features import HostFeatures
+from gnnscale.features import cached as cached_features
 from gnnscale.graph import Graph
-from gnnscale.plan import Cuda
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.planner import Cuda
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,9 @@ from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.placement import place
 from gnnscale.graph import Graph
-from gnnscale.model import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
-from gnnscale.plan import Cuda
-from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.inference.layerwise import LayerwiseInference
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
+from gnnscale.planner import Cuda
 
 
 def built(config: Any, graph: Graph) -> Any:

@@ -11,7 +11,7 @@ from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.placement import PlacedGraph, place
 from gnnscale.core import Access
 from gnnscale.graph import Graph
-from gnnscale.plan import Cuda
+from gnnscale.planner import Cuda
 
 
 def placed(graph: Graph, *, memory_bytes: int, kept_bytes: int = 0, **options: Any) -> PlacedGraph:

@@ -7,7 +7,7 @@ import pytest
 
 from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.plan import Cuda
+from gnnscale.planner import Cuda
 
 TINY = probes.Effort(
     table_bytes=1 << 14, ids=40, width=8, vertices=300, degree=4, seeds=9, rounds=3

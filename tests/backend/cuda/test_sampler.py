@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 from gnnscale import ConfigError, Graph
 from gnnscale.backend.cuda import sampler_plan as module
+from gnnscale.backend.cuda.capacity import Sampling
 from gnnscale.backend.cuda.device_sample import DeviceSample
-from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.room import Sampling
+from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.sampler_plan import State
-from gnnscale.dataset import Planetoid
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.data import Planetoid
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 
 @settings(max_examples=25)

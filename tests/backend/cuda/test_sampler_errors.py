@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import Graph, GraphError
-from gnnscale.backend.cuda.host import HostKernels
-from gnnscale.backend.cuda.room import DeviceGraph, Sampling
+from gnnscale.backend.cuda.capacity import DeviceGraph, Sampling
+from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.graph import EdgeData
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 HOST = torch.device("cpu")
 SAMPLINGS: list[Sampling] = [

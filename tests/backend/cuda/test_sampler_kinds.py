@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ConfigError, Graph
-from gnnscale.backend.cuda.room import Sampling
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
-from gnnscale.sampler.links import without_edges
+from gnnscale.backend.cuda.capacity import Sampling
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.sampling.edge_batches import without_edges
 
 
 @settings(max_examples=30)

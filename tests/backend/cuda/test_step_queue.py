@@ -18,17 +18,16 @@ import torch
 from gnnscale.backend import HostCache, HostParts, OwnSteps
 from gnnscale.backend.cuda import step_queue
 from gnnscale.backend.cuda.backend import CudaBackend
+from gnnscale.backend.cuda.device_model import Accumulated
+from gnnscale.backend.cuda.device_step import StepPart
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.learner import Accumulated
-from gnnscale.backend.cuda.step import StepPart
-from gnnscale.cache.cache_plan import LookAhead
-from gnnscale.cache.kept_cache import KeptCache
-from gnnscale.cache.replay import LookAheadReplay
+from gnnscale.cache.belady import LookAheadReplay
+from gnnscale.cache.plan import KeptCache, LookAhead
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
-from gnnscale.optimizer import Adam, AdamW, Sgd
-from gnnscale.plan import Cuda
-from gnnscale.sampler import LayerSampling, NeighborSampling, WeightedSampling
+from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.nn.optim import Adam, AdamW, Sgd
+from gnnscale.planner import Cuda
+from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 BATCH, STEPS = 40, 11
 Learnt = tuple[list[float], list[torch.Tensor]]

@@ -19,10 +19,10 @@ from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import Memory
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
-from gnnscale.model.options import ModelConfig
-from gnnscale.plan import Cpu, Fpga, Threads
-from gnnscale.sampler import MiniBatch
+from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.nn.options import ModelConfig
+from gnnscale.planner import Cpu, Fpga, Threads
+from gnnscale.sampling import MiniBatch
 
 #: A card that no other test of this process opens.
 CARD = 9

@@ -22,20 +22,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend.base import DeviceError
+from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.fpga.csim.library import Buffer, Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import WeightLayout, kernel_header, lower, words
-from gnnscale.backend.fpga.outcome import check_outcome
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.dataset import from_arrays
+from gnnscale.backend.fpga.step_result import check_outcome
+from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GIN, GNN, GraphSAGE, Inputs
-from gnnscale.model.custom import Custom
-from gnnscale.model.options import ModelConfig
-from gnnscale.model.trainable import seed_loss
-from gnnscale.plan import Fpga
-from gnnscale.sampler import Block, MiniBatch, NeighborSampler
+from gnnscale.nn import GCN, GIN, GNN, GraphSAGE, Inputs
+from gnnscale.nn.base import seed_loss
+from gnnscale.nn.options import ModelConfig
+from gnnscale.nn.scatter_gather import Custom
+from gnnscale.planner import Fpga
+from gnnscale.sampling import Block, MiniBatch, NeighborSampler
 
 pytestmark = pytest.mark.integration
 

@@ -13,11 +13,11 @@ from gnnscale.backend.fpga.csim.library import Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import WeightLayout, lower
 from gnnscale.core.errors import ConfigError
-from gnnscale.dataset import from_arrays
+from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.model import GCN, GIN, GNN, GraphSAGE, Inputs
-from gnnscale.model.options import ModelConfig
-from gnnscale.sampler import Block, MiniBatch
+from gnnscale.nn import GCN, GIN, GNN, GraphSAGE, Inputs
+from gnnscale.nn.options import ModelConfig
+from gnnscale.sampling import Block, MiniBatch
 
 NULL, FIRST = 0x7FFFFFFF, 1 << 31
 ACTIVATES, DROPS, CONCATENATES = 1, 2, 4

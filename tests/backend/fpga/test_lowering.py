@@ -10,11 +10,11 @@ from torch import nn
 
 from gnnscale.backend.fpga.lowering import Coefficients, Product, coefficients, kernel_header, lower
 from gnnscale.core.errors import ConfigError
-from gnnscale.model import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE
-from gnnscale.model.custom import Custom, CustomLayer, ScatterGatherUpdate
-from gnnscale.model.layer import GCNLayer, GraphLayer
-from gnnscale.model.options import ModelConfig
-from gnnscale.sampler import Block
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE
+from gnnscale.nn.conv.linear import GCNLayer, GraphLayer
+from gnnscale.nn.options import ModelConfig
+from gnnscale.nn.scatter_gather import Custom, CustomLayer, ScatterGatherUpdate
+from gnnscale.sampling import Block
 
 
 class OwnAndGathered(own_layers.PlainMean):

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache import CacheTask, Legion, StaticCache
+from gnnscale.cache.base import predict_traffic
 from gnnscale.cache.hotness import Presampled, presample
 from gnnscale.cache.hotness.expected import CountedReads, later_steps
 from gnnscale.cache.hotness.presampled import DeviceReads
-from gnnscale.cache.planner import predict_traffic
 from gnnscale.cache.policies import EXACT, METRICS
-from gnnscale.dataset.readers.heterophilous import Heterophilous
-from gnnscale.dataset.readers.planetoid import Planetoid
+from gnnscale.data.readers.heterophilous import Heterophilous
+from gnnscale.data.readers.planetoid import Planetoid
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gnnscale.cache.hotness import inclusion
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampling import NeighborSampler
 
 
 def sampled_share(

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache import CachePlan, CacheTask, Legion
-from gnnscale.cache.cached_features import CachedLists
+from gnnscale.cache.base import predict_traffic
 from gnnscale.cache.legion.cost_model import curve
-from gnnscale.cache.legion.cslp import candidates
-from gnnscale.cache.legion.legion import clique_cost
-from gnnscale.cache.planner import predict_traffic
-from gnnscale.cache.task import list_bytes
+from gnnscale.cache.legion.legion import candidates, clique_cost
+from gnnscale.cache.problem import list_bytes
 from gnnscale.core.errors import ConfigError
+from gnnscale.features.cached import CachedLists
 
 #: Lists of 16, 12, 8 and 20 bytes; rows of 8.
 LISTS = [[1, 2], [2], [], [0, 1, 2]]

@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy.random  # noqa: F401
 from hydra import compose, initialize_config_module
 
-import gnnscale.dataset
-import gnnscale.plan.simulator
+import gnnscale.data
+import gnnscale.inference.evaluate
+import gnnscale.planner.simulator
 import gnnscale.report.cache_plan
 import gnnscale.report.doctor
 import gnnscale.report.partition
-import gnnscale.report.run
+import gnnscale.report.run_report
 import gnnscale.report.simulate
-import gnnscale.runtime.evaluation.evaluate
-import gnnscale.runtime.processes.launch  # noqa: F401
+import gnnscale.training.launcher.launch  # noqa: F401
 from gnnscale.cli.command import main
 
 

@@ -12,7 +12,7 @@ import pytest
 from fixture_types import Make
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.python_process import python_command
+from gnnscale.core.process import python_command
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import subprocess as apart
 from gnnscale.partition.edge_cut.subprocess import (

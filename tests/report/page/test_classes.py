@@ -9,7 +9,7 @@ from browser import look_at
 
 from gnnscale.core.metrics import MAX_CONFUSION, ClassCounts, count_classes
 from gnnscale.report.page.classes import classes
-from gnnscale.runtime.telemetry.records import GraphFigures
+from gnnscale.run.records import GraphFigures
 
 
 def counted(num_classes: int) -> ClassCounts:

@@ -12,10 +12,10 @@ from step_files import written_steps
 
 from gnnscale.core.metrics import count_classes
 from gnnscale.core.stages import STAGES
-from gnnscale.plan import Threads
+from gnnscale.planner import Threads
 from gnnscale.report.page.page import learning
 from gnnscale.report.summary import summarise
-from gnnscale.runtime.telemetry.records import GraphFigures
+from gnnscale.run.records import GraphFigures
 
 SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),

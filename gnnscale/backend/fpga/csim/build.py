@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import gnnscale
-from gnnscale.backend import compiling
+from gnnscale.backend import jit as compiling
 from gnnscale.backend.fpga.csim.library import Library, seal
 from gnnscale.core import ConfigError, check_range, home, track, write_atomically
-from gnnscale.plan.device import ROW_WORDS
+from gnnscale.planner.device_spec import ROW_WORDS
 
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000

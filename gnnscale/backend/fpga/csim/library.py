@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gnnscale.core import ConfigError
-from gnnscale.options.file import read_regular
+from gnnscale.core.config.yaml_file import read_regular
 
 #: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not read it.
 _MARK = b"\ngnnscale csim sha256 "

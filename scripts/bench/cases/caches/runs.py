@@ -13,11 +13,11 @@ from omegaconf import OmegaConf
 from bench.runner import FANOUTS, SEEDS, open_graph
 from gnnscale import partition
 from gnnscale.cache import CacheDevice, CachePlan, CachePlannerConfig, CacheTask, Draws
-from gnnscale.cache.planner import predict_traffic
+from gnnscale.cache.base import predict_traffic
 from gnnscale.graph import Graph
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
-from gnnscale.plan.device_plan import apportion
-from gnnscale.sampler import NeighborSampling, ShuffledOrder, TwoStageOrder
+from gnnscale.planner.device_plan import apportion
+from gnnscale.sampling import NeighborSampling, ShuffledOrder, TwoStageOrder
 
 #: Steps that an epoch should have at least, so that it says more than one batch does.
 MIN_STEPS = 10

@@ -18,13 +18,12 @@ from bench.cases.caches.runs import CacheTask, gpus, graphs, run_of
 from bench.cases.partition import resident
 from bench.runner import FANOUTS, in_subprocess, medians, show, timed
 from gnnscale.cache import Legion
-from gnnscale.cache.cached_features import CachedFeatures, slots_of
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled, presample
 from gnnscale.cache.legion.cost_model import best_num_lists, curve
-from gnnscale.cache.legion.cslp import candidates
-from gnnscale.cache.legion.legion import clique_cost
-from gnnscale.feature import HostFeatures
-from gnnscale.sampler import NeighborSampler
+from gnnscale.cache.legion.legion import candidates, clique_cost
+from gnnscale.features import HostFeatures
+from gnnscale.features.cached import CachedFeatures, slots_of
+from gnnscale.sampling import NeighborSampler
 
 #: The most that pre-sampling may take, as a part of sampling.
 MAX_PRESAMPLING = 1.0

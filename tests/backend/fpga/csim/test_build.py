@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gnnscale
-from gnnscale.backend import compiling
+from gnnscale.backend import jit as compiling
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import Design, library, sources
 from gnnscale.backend.fpga.csim.library import Library

@@ -1,0 +1,286 @@
+"""The load stage: input rows of a mini-batch, or of many vertices in chunks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.core import (
+    Access,
+    Array,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    IntArray,
+    Traffic,
+    UInt32Array,
+    multiplies_bfloat16,
+)
+from gnnscale.features import FeatureStore, HostFeatures, check_store
+from gnnscale.features.disk_topology import take_reads
+from gnnscale.graph import Graph
+from gnnscale.nn import Inputs, TrainableModel
+from gnnscale.nn.conv.linear import Degrees, GraphLayer
+from gnnscale.sampling import Block, MiniBatch, NeighborSampler
+
+#: Edges and vertices of a chunk, which bound what it needs.
+CHUNK_EDGES = 1 << 20
+CHUNK_VERTICES = 1 << 14
+
+#: Vertices that are cut into chunks together.
+_PIECE = 1 << 20
+#: Distinct ids; those of a whole graph need no array.
+Vertices: TypeAlias = "Array | range"
+#: All neighbours of some vertices, and what a layer needs of them.
+Chunk = tuple[Block, torch.Tensor]
+#: Sources, block, and the sources' in-degrees if they are used.
+Neighbours = tuple[Array, Block, Degrees]
+
+
+class ChunkLoader:
+    """Reads what layers need of all neighbours of vertices."""
+
+    def __init__(self, graph: Graph, *, num_threads: int, uses_degrees: bool) -> None:
+        """Prepare to read.
+
+        Args:
+            num_threads: threads of the native kernels; the result does not depend on it.
+        """
+        self._graph = graph
+        self._num_threads = num_threads
+        # Vertices follow one another: the system reads a mapped file ahead.
+        mapped = replace(graph, lists=None)
+        self._sampler = NeighborSampler(mapped, fanouts=[-1], num_threads=num_threads)
+        self._uses_degrees = uses_degrees
+
+    def load(
+        self,
+        layer: GraphLayer,
+        store: FeatureStore,
+        vertices: Vertices,
+        *,
+        chunk_edges: int = CHUNK_EDGES,
+        chunk_vertices: int = CHUNK_VERTICES,
+    ) -> Iterator[Chunk]:
+        """Yield a block of all neighbours, and the layer's ``load`` result, for each chunk.
+
+        Args:
+            vertices: distinct ids, of the graph's type, cut into chunks in their order.
+            chunk_edges: about so many edges a chunk has; one more vertex may bring more.
+        """
+        for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
+            yield self.load_chunk(layer, store, chunk)
+
+    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> Chunk:
+        """Return a block of all neighbours of ``vertices``, and the layer's ``load`` result.
+
+        It may be called from several threads at once.
+        """
+        distinct = not (layer.aggregates_on_load and store.reads_per_edge)
+        sources, block, degrees = self.neighbours(vertices, distinct=distinct)
+        x, _ = layer.load(
+            store, sources, block, degrees, dtype=torch.float32, num_threads=self._num_threads
+        )
+        if layer.uses_edge_features:
+            attr = edge_attr(self._graph, block, num_threads=self._num_threads)
+            block = replace(block, edge_attr=attr)
+        return block, x
+
+    def neighbours(self, vertices: Array, *, distinct: bool) -> Neighbours:
+        """Return all neighbours of ``vertices``.
+
+        Args:
+            vertices: distinct ids, of the graph's type.
+            distinct: whether each source must be there once; else consecutive vertices take their
+                lists as they are: every edge has its own source, and no source is looked up.
+
+        Returns:
+            The block's sources, destinations first, the block, and the sources' degrees if a
+            layer uses them.
+        """
+        if distinct or not _consecutive(vertices):
+            batch = self._sampler.sample(vertices, 0)
+            sources, block = batch.input_vertices, batch.blocks[0]
+        else:
+            sources, block = self._lists(vertices)
+        return sources, block, in_degrees(self._graph, sources) if self._uses_degrees else None
+
+    def _lists(self, vertices: Array) -> tuple[Array, Block]:
+        """Return the lists of consecutive vertices."""
+        first, end = int(vertices[0]), int(vertices[-1]) + 1
+        indptr = np.asarray(self._graph.indptr[first : end + 1], dtype=np.int64)
+        edges = np.asarray(self._graph.indices[indptr[0] : indptr[-1]])
+        count = len(vertices)
+        sources = np.concatenate([vertices, edges])
+        weights, sums = self._graph.edge_weights, self._graph.weight_sums
+        rows = self._graph.edge_rows
+        block = Block(
+            indptr=indptr - indptr[0],
+            indices=np.arange(count, count + len(edges), dtype=np.int32),
+            num_src=count + len(edges),
+            edge_vertices=edges,
+            edge_weights=None if weights is None else np.asarray(weights[indptr[0] : indptr[-1]]),
+            weight_sums=None if sums is None else sums[sources],
+            edge_rows=None if rows is None else np.asarray(rows[indptr[0] : indptr[-1]]),
+        )
+        return sources, block
+
+
+def _consecutive(vertices: Array) -> bool:
+    return len(vertices) > 0 and bool((np.diff(vertices) == 1).all())
+
+
+def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
+    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
+    indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
+    least = max(num_edges // num_vertices, 1)
+    first = before = 0
+    for start in range(0, len(vertices), _PIECE):
+        piece = _ids(vertices[start : start + _PIECE], dtype)
+        degrees = indptr[1:][piece] - indptr[piece]
+        cost = before + np.cumsum(np.maximum(degrees, least))
+        number = np.concatenate([[before // num_edges], cost // num_edges])
+        for end in (np.flatnonzero(np.diff(number)) + start).tolist():
+            if end > 0:
+                yield _ids(vertices[first:end], dtype)
+                first = end
+        before = int(cost[-1])
+    yield _ids(vertices[first:], dtype)
+
+
+def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
+    if isinstance(vertices, range):
+        return np.arange(vertices.start, vertices.stop, dtype=dtype)
+    return vertices
+
+
+def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
+    """Return the in-degrees of ``vertices`` ``[n]``, ``[n]`` float32.
+
+    They are read from the graph's arrays, which workers share; a table of all of them would be one
+    in each worker.
+
+    Of one part of a graph: that in the whole graph; 0 if the part does not have the vertex.
+    """
+    if graph.degrees is not None:
+        known: UInt32Array = np.asarray(graph.degrees)[vertices]
+        return known.astype(np.float32)
+    indptr = np.asarray(graph.indptr)
+    degrees: Int64Array = indptr[1:][vertices] - indptr[vertices]
+    return degrees.astype(np.float32)
+
+
+#: Ids of rows below this are those of int32, which the native gather reads as they are.
+_MAX_INT32 = 1 << 31
+
+
+def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
+    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32.
+
+    Raises:
+        GraphError: edges of ``graph`` have no features.
+    """
+    features, rows = graph.edge_features, block.edge_rows
+    if features is None or rows is None:
+        raise GraphError(
+            f"{graph.path or graph.name}: its edges have no features, which the model reads"
+        )
+    narrow = len(features) <= _MAX_INT32
+    ids: Array = rows.view(np.int32) if narrow else rows.astype(np.int64)
+    out = ops.empty((len(ids), features.shape[1]), torch.float32)
+    found: Float32Array = ops.gather(
+        (features, "float32"), ids, out=out, num_threads=num_threads
+    ).numpy()
+    return found
+
+
+class FeatureLoader:
+    """Reads what a model's first layer needs of a feature store."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: TrainableModel,
+        *,
+        num_threads: int,
+        store: FeatureStore | None = None,
+        aggregates: bool = True,
+        compute_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Prepare to load.
+
+        Args:
+            store: where rows are read; None for the graph's own features.
+            aggregates: aggregate while reading, if the first layer allows it. The values are
+                the same.
+
+        Raises:
+            GraphError: the store's rows are not those of the graph.
+        """
+        self.store = HostFeatures.of(graph) if store is None else store
+        check_store(self.store, graph)
+        self.num_threads = num_threads
+        self.compute_dtype = compute_dtype  #: what was asked for
+        #: the type of the rows it makes, in which the model then multiplies. It is float32 if the
+        #: processor has no instructions for products of bfloat16: to keep such rows, and to convert
+        #: them before each product, takes longer than float32.
+        self.dtype = torch.float32
+        if compute_dtype == torch.bfloat16 and multiplies_bfloat16():
+            self.dtype = torch.bfloat16
+        self._graph = graph
+        self._model = model
+        self._aggregates = aggregates
+
+    def load(self, batch: MiniBatch) -> Inputs:
+        """Return the model's input for ``batch``.
+
+        Raises:
+            GraphError: the model reads features of edges, and the graph has no such features.
+        """
+        inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
+        if self._graph.lists is None:
+            return inputs
+        # Of batches that were sampled ahead, too.
+        read = Traffic(neighbors=take_reads(self._graph.lists))
+        return replace(inputs, traffic=inputs.traffic + read)
+
+    def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
+        """Return the model's input for ``batch``, whose ``degrees_of`` are known."""
+        inputs = self._model.load(
+            self.store,
+            batch,
+            degrees,
+            aggregates=self._aggregates,
+            dtype=self.dtype,
+            num_threads=self.num_threads,
+        )
+        if not self._model.uses_edge_features:
+            return inputs
+        attr = (edge_attr(self._graph, each, num_threads=self.num_threads) for each in batch.blocks)
+        return replace(inputs, edge_attr=tuple(attr))
+
+    def without_rows(self, batch: MiniBatch) -> Inputs:
+        """Return the model's input for ``batch`` but for the rows, which are learned."""
+        return Inputs(
+            x=torch.empty(0, self.store.width, dtype=self.dtype),
+            aggregated=False,
+            degrees=self.degrees_of(batch.input_vertices, batch.blocks[0]),
+            traffic=Traffic(rows=Access(host_bytes=self.bytes_read(batch))),
+        )
+
+    def bytes_read(self, batch: MiniBatch) -> int:
+        """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
+        return len(batch.input_vertices) * self.store.row_bytes
+
+    def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
+        """Return the in-degrees in the whole graph that the model needs, None if it needs none.
+
+        Args:
+            vertices: ``[num_src]`` sources of ``block``.
+        """
+        if not self._model.uses_degrees and block.importance is None:
+            return None
+        return in_degrees(self._graph, vertices)

@@ -1,0 +1,103 @@
+"""How a command ends by an error of Hydra's: one line that says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gnnscale.cli.arguments import explain_missing_plugin
+from gnnscale.core import address_space_reason, explain, nearest, shown
+from gnnscale.core.config import typed as config
+
+
+def name_lost_files() -> None:
+    """Let the process end with a line that names the file if a mapped file became shorter.
+
+    The system sends SIGBUS to a process that reads such a file. The command imports NumPy anyway;
+    products are torch's, and NumPy's own library of them would start threads, whose memory a limit
+    on address space may refuse.
+    """
+    name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    if address_space_reason():
+        os.environ.setdefault(name, "1")
+    from gnnscale.ops import end_on_bus_error
+
+    if given is None:
+        os.environ.pop(name, None)
+
+    reason = b": a mapped file became shorter, or its disk fails or is full\n"
+    end_on_bus_error(descriptor=2, after=reason, status=1)
+
+
+def explain_hydra(error: Exception) -> str:
+    """Return one line for whatever Hydra raises while it composes and starts a command."""
+    from hydra.errors import MissingConfigException
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+    known = explain(error)
+    if known is not None:
+        return known
+    if isinstance(error, MissingConfigException):
+        return _explain_missing(error)
+    if isinstance(error, RecursionError):
+        return "the options refer to each other in a circle, or are nested too deeply"
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError):
+        return explain(cause) or str(cause)
+    if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
+        return config.unknown_option(shown(cause.full_key), _options(cause))
+    if isinstance(cause, OmegaConfBaseException):
+        # The lines after the first one repeat the key and its type once more.
+        lines = str(cause).strip().splitlines()[:1]
+    else:
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    reason = " ".join(lines) or type(cause).__name__
+    if isinstance(cause, LookupError):
+        reason = f"{type(cause).__name__}: {reason}"
+    if missing := re.match(r"Could not override '([^']*)'\. No match in the defaults", reason):
+        return f"{shown(missing[1])}: this command has no such group of options"
+    if several := re.match(r"Ambiguous value for argument '(([^'=]*)=([^']*))'", reason):
+        return (
+            f"{shown(several[1])}: add -m to run a sweep over these values, or write "
+            f"{shown(several[2])}=[{shown(several[3])}] for a list"
+        )
+    key = getattr(cause, "full_key", None)
+    return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
+
+
+def _explain_missing(error: Any) -> str:
+    wanted = str(error.missing_cfg_file)
+    group, _, name = wanted.rpartition("/")
+    if (missing := explain_missing_plugin(group, name)) is not None:
+        return missing
+    if not error.options:
+        return f"{wanted}: no such configuration"
+    options = sorted(error.options)
+    guess = nearest(name, options) or f"; there are {', '.join(options)}"
+    return f"{group}={name}: no such {group}{guess}"
+
+
+def _options(error: Any) -> list[str]:
+    """All dotted options of the configuration in which a key was not found."""
+    node = error.parent_node
+    while node is not None and node._get_parent() is not None:
+        node = node._get_parent()
+    if node is None:
+        return []
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(node, resolve=False)
+    if not isinstance(plain, dict):
+        return []
+    plain.pop("hydra", None)
+    return list(_dotted(plain, ""))
+
+
+def _dotted(node: Any, prefix: str) -> Iterator[str]:
+    for key, value in node.items():
+        if key != "_target_":
+            yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")

@@ -1,0 +1,105 @@
+"""Headers of artefacts: JSON, strictly read, and digests of options and files."""
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnscale.core import GraphError, printable, shown, track
+from gnnscale.core.artifact.files import open_regular
+from gnnscale.core.config.renamed import stored_path
+
+
+def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
+    """Return the object that ``data`` holds.
+
+    Raises:
+        GraphError: it is not UTF-8 or not JSON, nests too deeply, holds NaN, names a key of an
+            object twice, or is anything but an object.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
+    # Brackets nested too deeply raise RecursionError, numbers of thousands of digits ValueError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise GraphError(f"{source}: cannot be read as JSON ({reason})") from None
+    if not isinstance(value, dict):
+        raise GraphError(f"{source}: holds a {type(value).__name__}, not an object")
+    return value
+
+
+def header_text(entries: Mapping[str, Any]) -> str:
+    """Return an object as JSON with a line for each entry: a matrix takes one line, too."""
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
+    """Raise GraphError for texts that are no printable line of up to ``max_characters``."""
+    for text in texts:
+        if len(text) > max_characters or not printable(text):
+            raise GraphError(
+                f"{file}: {shown(text)!r} is no line of up to {max_characters} characters"
+            )
+
+
+def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
+    """Raise GraphError for figures that are below 0 or above their max; None has no limits.
+
+    ``limits`` are name, value and max of each.
+    """
+    for name, value, limit in limits:
+        if value is not None and not 0 <= value <= limit:
+            raise GraphError(
+                f"{file}: {name} is {shown(value)}, allowed is a number from 0 to {limit}"
+            )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"key '{shown(twice)}' stands twice in one object")
+    return value
+
+
+#: Few enough to be in the cache still when they are hashed.
+_CHUNK_BYTES = 1 << 18
+
+
+def digest(values: object, *, size: int = 16) -> str:
+    """Return a hash of plain values, as ``2 * size`` hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """Return options as JSON would give them back; those within others name their class."""
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {"_target_": stored_path(type(value)), **inner}
+    return json.loads(json.dumps(value))
+
+
+def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a file's content as hex digits, showing progress.
+
+    Setting ``stop`` ends the work early, with a useless result. A file that is not regular, or
+    cannot be opened, is a GraphError.
+    """
+    found = hashlib.sha256()
+    total = file.stat().st_size
+    chunk = memoryview(bytearray(_CHUNK_BYTES))
+    with track(f"checking {file.name}", total, "bytes") as advance, open_regular(file) as stream:
+        while (count := stream.readinto(chunk)) and not (stop and stop.is_set()):
+            found.update(chunk[:count])
+            advance(count)
+    return found.hexdigest()

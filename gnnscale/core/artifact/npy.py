@@ -1,0 +1,333 @@
+"""Arrays on disk, in NumPy's .npy files: written row by row, mapped after the header is checked."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import mmap
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any, Protocol
+
+import numpy as np
+from msgspec import Meta
+
+from gnnscale.core import Array, GraphError
+from gnnscale.core.artifact.files import open_regular
+
+#: About how much is read or written in one go.
+SLICE_BYTES = 64 << 20
+#: Real headers have about 100 bytes; NumPy pads them to 128.
+_MAX_HEADER_BYTES = 4096
+#: What a .npy file of version 1.0 begins with; and a block of a disk, which the header of rows
+#: fills.
+_START = b"\x93NUMPY\x01\x00"
+_BLOCK = 4096
+_MAX_AXES = 4
+#: Booleans, whole numbers and floating point; no objects, records, strings or dates.
+_KINDS = "biuf"
+_KIND_NAMES = {
+    "iu": "whole numbers",
+    "f": "floating point",
+    "iuf": "numbers",
+    "biuf": "numbers",
+    "b": "booleans",
+}
+#: What no header has: Python's parser would warn of it, whatever else it says.
+_NOT_IN_HEADER = re.compile(rb"\\|[0-9][A-Za-z_]|[^\t\n -~]")
+
+
+class NpyError(ValueError):
+    """A file is no .npy file of numbers. The message says why, not which file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyHeader:
+    """What a .npy file holds."""
+
+    shape: tuple[int, ...]  #: of the array, in C order
+    dtype: np.dtype[Any]  #: of its elements: numbers in the machine's byte order
+    offset: int  #: bytes before the first element
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayEntry:
+    """What a header records of one array."""
+
+    shape: tuple[Annotated[int, Meta(ge=0, le=1 << 47)], ...]
+    dtype: str  #: NumPy's name of its type
+    bytes: Annotated[int, Meta(ge=0)]  #: size of its file, the file's header included
+    crc32: Annotated[int, Meta(ge=0, lt=1 << 32)]  #: checksum of its elements
+
+
+class NpyWriter:
+    """Writes a .npy file whose number of rows is known only at the end.
+
+    A context manager, which closes the file when an exception leaves it unfinished.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()) -> None:
+        self._dtype = dtype
+        self._row_shape = row_shape
+        self._num_rows = 0
+        self._crc32 = 0
+        self._file = path.open("w+b")
+        self._write_header()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header for the first axis to grow, so that its size stays the same.
+        write_header(self._file, (self._num_rows, *self._row_shape), self._dtype)
+
+    def append(self, rows: Array) -> None:
+        """Write ``rows``, converted to the file's type."""
+        data = np.ascontiguousarray(rows, dtype=self._dtype)
+        assert data.shape[1:] == self._row_shape
+        view = data.reshape(-1).view(np.uint8).data
+        self._crc32 = zlib.crc32(view, self._crc32)
+        self._file.write(view)
+        self._num_rows += len(data)
+
+    def close(self) -> ArrayEntry:
+        """Finish the file."""
+        num_bytes = self._file.tell()
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+        return ArrayEntry(
+            shape=(self._num_rows, *self._row_shape),
+            dtype=str(self._dtype),
+            bytes=num_bytes,
+            crc32=self._crc32,
+        )
+
+    def __enter__(self) -> NpyWriter:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        with suppress(OSError):  # on a full disk even closing can fail
+            self._file.close()
+
+
+def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Write the header of a .npy file.
+
+    That of rows fills a block of the disk: rows of whole sectors then straddle none, and are read
+    past the page cache without what lies beside them.
+    """
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, header)
+    text = content.getvalue()
+    if len(shape) == 2:
+        text = _START + struct.pack("<H", _BLOCK - 10) + text[10:-1].ljust(_BLOCK - 11) + b"\n"
+    file.write(text)
+
+
+def write_rows(
+    file: Path, chunks: Iterable[Array], dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()
+) -> ArrayEntry:
+    """Write a .npy file chunk by chunk."""
+    with NpyWriter(file, dtype, row_shape) as writer:
+        for rows in chunks:
+            writer.append(rows)
+        return writer.close()
+
+
+def write_array(file: Path, array: Array) -> ArrayEntry:
+    """Write a .npy file slice by slice, so that a mapped array is not read as a whole."""
+    slices = row_slices(len(array), array[:1].nbytes)
+    return write_rows(file, (array[part] for part in slices), array.dtype, array.shape[1:])
+
+
+def row_slices(num_rows: int, row_bytes: int, slice_bytes: int = SLICE_BYTES) -> Iterator[slice]:
+    """Cut ``num_rows`` rows into slices of about ``slice_bytes``."""
+    step = max(1, slice_bytes // max(1, row_bytes))
+    for first in range(0, num_rows, step):
+        yield slice(first, min(first + step, num_rows))
+
+
+def read_header(stream: IO[bytes]) -> NpyHeader:
+    """Read a .npy header from the start of ``stream``, which is left at the first element.
+
+    Raises:
+        NpyError: it is none, or of an array that this program has no use for.
+    """
+    start = stream.read(6)
+    if start != b"\x93NUMPY":
+        raise NpyError(f"begins with {start!r}, not as a .npy file does")
+    version = tuple(stream.read(2))
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise NpyError(f"format version {'.'.join(map(str, version))}, known are 1.0 to 3.0")
+    kind = "<H" if version == (1, 0) else "<I"
+    size_field = stream.read(struct.calcsize(kind))
+    if len(size_field) != struct.calcsize(kind):
+        raise NpyError("ends within its header")
+    (size,) = struct.unpack(kind, size_field)
+    if size > _MAX_HEADER_BYTES:
+        raise NpyError(f"header of {size} bytes, allowed are {_MAX_HEADER_BYTES}")
+    text = stream.read(size)
+    if len(text) != size:
+        raise NpyError("ends within its header")
+    shape, dtype = _parse(text)
+    return NpyHeader(shape=shape, dtype=dtype, offset=8 + len(size_field) + size)
+
+
+def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
+    """Map a .npy file read-only.
+
+    The array must have ``axes``, if that is no None, and a type whose kind is in ``kinds``, letters
+    of NumPy; None allows all numbers.
+
+    Raises:
+        GraphError: the file is missing, of another size than its header says, or holds anything
+            but numbers of such a form.
+    """
+    try:
+        with open_regular(path) as stream:
+            header = read_header(stream)
+            found = os.fstat(stream.fileno()).st_size - header.offset
+        if found != header.num_bytes:
+            wanted = header.num_bytes
+            raise NpyError(f"{found} bytes of data, its header says {wanted} (truncated?)")
+        array = (
+            np.memmap(path, header.dtype, "r", header.offset, header.shape)
+            if header.num_bytes
+            else np.empty(header.shape, header.dtype)
+        )
+    except (NpyError, OSError) as error:
+        raise GraphError(f"{path}: not a readable .npy file ({error})") from None
+    check_array(array, axes=axes, kinds=kinds, source=path)
+    return array
+
+
+def check_length(array: Array) -> None:
+    """Raise GraphError if the file of a mapped array became shorter since it was mapped.
+
+    The rest of its last page reads as zeros, and the system ends a process that reads later pages.
+    An array in memory passes.
+    """
+    root: Any = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    # The mapping knows its file, whatever the name of that leads to by now.
+    if not isinstance(root, np.memmap) or not isinstance(root.base, mmap.mmap):
+        return
+    found, expected = root.base.size(), root.offset + root.nbytes
+    if found < expected:
+        raise GraphError(
+            f"{root.filename}: became shorter while it was in use: {found} bytes, it had "
+            f"{expected} when it was opened"
+        )
+
+
+def explain_lost_page(file: Path) -> str:
+    """Return one line that says why the system has no page of a mapped file.
+
+    Args:
+        file: as the system names it; of a file that was removed, the name has an end.
+    """
+    with suppress(NpyError, GraphError, OSError), open_regular(file) as stream:
+        header, found = read_header(stream), os.fstat(stream.fileno()).st_size
+        expected = header.offset + header.num_bytes
+        if found < expected:
+            return f"{file}: became shorter while it was in use: {found} bytes, not {expected}"
+    return f"{file}: a mapped file became shorter, or its disk fails or is full"
+
+
+def read_slices(
+    file: Path, array: Array, slice_bytes: int = SLICE_BYTES
+) -> Iterator[tuple[int, Array]]:
+    """Yield slices of a mapped array, and the number of their first row.
+
+    They are read from ``file``: mapped pages would count as memory of this process.
+
+    Raises:
+        GraphError: the file became shorter meanwhile.
+    """
+    with file.open("rb") as stream:
+        stream.seek(file.stat().st_size - array.nbytes)
+        for part in row_slices(len(array), array[:1].nbytes, slice_bytes):
+            shape = (part.stop - part.start, *array.shape[1:])
+            rows = np.fromfile(stream, array.dtype, math.prod(shape))
+            if rows.size != math.prod(shape):
+                raise GraphError(f"{file}: was changed while it was read")
+            yield part.start, rows.reshape(shape)
+
+
+class _Formed(Protocol):
+    """An array, or the header of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+def check_array(
+    array: _Formed, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
+) -> None:
+    """Raise GraphError unless an array has so many axes and elements of one of these kinds."""
+    form = f"{array.dtype}{list(array.shape)}"
+    allowed = (axes,) if isinstance(axes, int) else axes
+    if allowed is not None and len(array.shape) not in allowed:
+        raise GraphError(
+            f"{source}: {form} has {len(array.shape)} axes, needed are "
+            f"{' or '.join(map(str, allowed))}"
+        )
+    if kinds is not None and array.dtype.kind not in kinds:
+        raise GraphError(f"{source}: {form}, needed are {_KIND_NAMES.get(kinds, kinds)}")
+
+
+def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type from the text of a header, a Python dictionary of three entries."""
+    if strange := _NOT_IN_HEADER.search(text):
+        raise NpyError(f"header is not a dictionary (holds {strange[0]!r})")
+    try:
+        entries = ast.literal_eval(text.decode("ascii").strip())
+    # Damaged text makes the parser raise almost anything, MemoryError and RecursionError included.
+    except Exception as error:
+        raise NpyError(f"header is not a dictionary ({type(error).__name__})") from None
+    if not isinstance(entries, dict) or set(entries) != {"descr", "fortran_order", "shape"}:
+        raise NpyError("header needs exactly descr, fortran_order and shape")
+    shape, descr, fortran = (entries[key] for key in ("shape", "descr", "fortran_order"))
+    if not (
+        isinstance(shape, tuple)
+        and len(shape) <= _MAX_AXES
+        and all(type(axis) is int and 0 <= axis < 2**47 for axis in shape)
+        and math.prod(shape) < 2**47
+    ):
+        raise NpyError(f"shape is {shape!r}, allowed are up to {_MAX_AXES} sizes below 2^47")
+    if type(fortran) is not bool or (fortran and len(shape) > 1):
+        raise NpyError(
+            f"fortran_order is {fortran!r}, read is C order, as numpy.ascontiguousarray gives it"
+        )
+    return shape, _parse_dtype(descr)
+
+
+def _parse_dtype(descr: object) -> np.dtype[Any]:
+    # A list would describe records; a name such as "O" or "int" is not what NumPy writes.
+    if not isinstance(descr, str) or len(descr) > 4:
+        raise NpyError(f"elements are {descr!r}, allowed are numbers")
+    try:
+        dtype = np.dtype(descr)
+    except Exception:
+        raise NpyError(f"elements are {descr!r}, which is no type") from None
+    if dtype.kind not in _KINDS or dtype.itemsize > 8:
+        raise NpyError(f"elements are {dtype}, allowed are numbers of up to 64 bits")
+    if not dtype.isnative:
+        raise NpyError(f"elements are {descr!r}, allowed is the machine's byte order")
+    return dtype

@@ -1,0 +1,32 @@
+"""Datasets: published and generated graphs → graph store → Graph.
+
+Graphs from other libraries' tensors need torch, which is imported when one of them is first made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnscale.core.lazy import lazy_names
+from gnnscale.data.base import Dataset, ExistingStore, GraphSource, random_edge_split, random_split
+from gnnscale.data.readers.arrays import Arrays
+from gnnscale.data.readers.csr import Csr
+from gnnscale.data.readers.gnn_benchmark import GnnBenchmark
+from gnnscale.data.readers.graphsaint import GraphSaint
+from gnnscale.data.readers.heterophilous import Heterophilous
+from gnnscale.data.readers.musae import Musae
+from gnnscale.data.readers.ogb import Mag240m, Ogb
+from gnnscale.data.readers.planetoid import Planetoid
+from gnnscale.data.readers.snap import Snap
+from gnnscale.data.readers.tables import Tables
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.structure_only import Structure
+from gnnscale.data.synthetic import PlantedPartition, RMat
+from gnnscale.data.tables.vertex_ids import read_classes, read_ids
+
+if TYPE_CHECKING:
+    from gnnscale.data.interop import from_arrays, from_dgl, from_pyg
+
+__getattr__ = lazy_names(__name__, {"gnnscale.data.interop": "from_arrays from_dgl from_pyg"})

@@ -1,0 +1,309 @@
+"""Given arrays and tensors, checked and converted for a graph in memory."""
+
+import logging
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
+from gnnscale.data import validation as checks
+from gnnscale.data.labels import Labels, read_edge_labels, read_labels
+from gnnscale.data.storage.standardize import (
+    MAGNITUDE_OF_LAYERS,
+    SAMPLED_ROWS,
+    Spread,
+    warn_of_large,
+    warn_of_spread,
+)
+from gnnscale.data.tables.roles import no_feature, other_role
+from gnnscale.graph import EdgeLabels, Graph, Split
+from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, as_float32
+from gnnscale.graph.store_format import MAX_CLASSES, MAX_EDGE_ROWS, MAX_FEATURES, vertex_dtype
+
+_LOG = logging.getLogger(__name__)
+#: What NumPy makes an array of, beside what has the method ``__array__``.
+_PLAIN = (list, tuple, range, bool, int, float, complex, str)
+_PARTS = ("train", "valid", "test")
+_CURE = "For training, scale all alike, such as to mean 0 and deviation 1 over training vertices"
+#: Types of features that a graph in memory may have.
+_GIVEN_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
+
+
+def kind_of(value: object) -> str:
+    """Return the type of an object of any library for a message, as ``networkx.Graph``."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
+
+
+def is_from(value: Any, library: str, kind: str) -> bool:
+    """Whether an object is a ``kind``, such as ``data.Data``, of a library that may be missing."""
+    found: Any = sys.modules.get(library)  # an object of it exists if it was imported
+    for name in kind.split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, type) and isinstance(value, found)
+
+
+def other_graph(value: Any) -> str:
+    """Return the type of a graph of another form, and how to convert it, for a message."""
+    library = type(value).__module__.partition(".")[0]
+    cure = ""
+    if is_from(value, "torch_geometric", "data.Data"):
+        cure = "; from_pyg takes it"
+    elif is_from(value, "dgl", "DGLGraph") and value.is_homogeneous:
+        cure = "; from_dgl takes it"
+    elif is_from(value, "torch_geometric", "data.HeteroData") or is_from(value, "dgl", "DGLGraph"):
+        cure = "; graphs of several types of vertices or edges are not supported"
+    elif is_from(value, "torch_geometric", "data.Dataset") or is_from(
+        value, "dgl.data", "DGLDataset"
+    ):
+        cure = "; dataset[0] is its first graph"
+    elif library == "networkx":
+        cure = "; torch_geometric.utils.from_networkx and dgl.from_networkx convert it"
+    elif library == "scipy":
+        cure = "; from_arrays((m.row, m.col), features) takes a matrix m in the format coo"
+    elif isinstance(value, Graph):
+        cure = "; it needs no conversion"
+    return f"{kind_of(value)}{cure}"
+
+
+def as_array(values: Any, what: str) -> Array:
+    """Return a tensor in main memory, an array or a list as a NumPy array.
+
+    Raises:
+        GraphError: it is something else, or a masked array that hides a value.
+    """
+    if isinstance(values, torch.Tensor):
+        check_dense(values, what)
+        values = values.detach()
+    elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
+        cure = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
+        raise GraphError(f"{what}: {kind_of(values)}, expected an array, a tensor or a list{cure}")
+    refuse_masked(values, what)
+    try:
+        array: Array = np.asarray(values)
+    except Exception as error:  # the object of another library converts itself; a ragged list
+        raise GraphError(f"{what}: not an array ({error})") from None
+    if array.dtype.names is not None:
+        fields = ", ".join(map(shown, array.dtype.names))
+        raise GraphError(
+            f"{what}: a structured array with the fields {fields}, expected numbers; "
+            "numpy.lib.recfunctions.structured_to_unstructured gives a matrix"
+        )
+    return array
+
+
+def refuse_masked(values: Any, what: str) -> None:
+    """Raise GraphError for a masked array, or a list of them, that hides a value."""
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    for part in parts:
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise GraphError(
+                f"{what}: a masked array that hides {np.count_nonzero(part.mask)} of {part.size} "
+                "values, expected a number for each; filled(value) puts one there"
+            )
+
+
+def check_dense(tensor: torch.Tensor, what: str) -> None:
+    """Raise GraphError unless a tensor is dense and in main memory."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise GraphError(
+            f"{what}: {shown(tensor.layout)} on {tensor.device}, allowed is a dense tensor on cpu"
+        )
+
+
+def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
+    """Return ids of vertices, or of edges, one axis, in range, in the type that holds them."""
+    ids = as_array(values, what)
+    if ids.ndim != 1:
+        raise GraphError(f"{what} are {list(ids.shape)}, allowed is one axis")
+    if ids.dtype.kind == "b":
+        raise GraphError(f"{what} are a mask, allowed are ids, as numpy.flatnonzero gives them")
+    if len(ids):  # an empty list is float64 to NumPy
+        checks.check_ids(ids, num_vertices, what, of)
+    return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
+
+
+def split_parts(
+    parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
+) -> list[IntArray]:
+    """Return sorted ids of the parts of a split, each ids, a mask or None; none may overlap.
+
+    ``of`` is as for ``checks.check_ids``.
+    """
+    part_of = np.full(num_vertices, -1, np.int8)
+    found = []
+    for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
+        what = f"{name}: {part} split"
+        ids = np.sort(vertex_ids(_unmasked(values, num_vertices, what), num_vertices, what, of))
+        if len(twice := ids[1:][ids[1:] == ids[:-1]]):
+            raise GraphError(f"{what} names {of} {twice[0]} twice")
+        if len(taken := ids[part_of[ids] >= 0]):
+            other = _PARTS[part_of[taken[0]]]
+            raise GraphError(
+                f"{name}: overlapping splits, {of} {taken[0]} of the {part} split is in the "
+                f"{other} split too"
+            )
+        part_of[ids] = number
+        found.append(ids)
+    return found
+
+
+def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
+    """Return the ids that a part of a split names, by themselves or by a mask."""
+    part = as_array([] if values is None else values, what)
+    if part.dtype.kind != "b":
+        return part
+    if part.shape != (num_vertices,):
+        raise GraphError(
+            f"{what} is bool{list(part.shape)}, allowed are ids and a mask bool[{num_vertices}]"
+        )
+    return np.flatnonzero(part)
+
+
+def graph_labels(
+    values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
+) -> Labels:
+    """Return labels as a Graph holds them; without ``values``, those of no vertex."""
+    if num_classes is not None and not (
+        isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
+    ):
+        raise GraphError(
+            f"{name}: num_classes {shown(num_classes)}, allowed are 0 to {MAX_CLASSES}"
+        )
+    if values is None:
+        unknown = np.full(num_vertices, -1)
+        return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
+    what = f"{name}: labels"
+    return read_labels(
+        as_array(values, what),
+        count=num_vertices,
+        source=what,
+        metric=metric,
+        num_classes=num_classes,
+    )
+
+
+def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Array, str]:
+    """Return the rows as a NumPy array, and their entry of ``FEATURE_DTYPES``.
+
+    ``advises`` is whether to warn of numbers that a model learns little or nothing of.
+    """
+    what = f"{name}: features"
+    if advises:
+        _warn_of_columns(features, what)
+    if isinstance(features, torch.Tensor):
+        check_dense(features, what)
+        features = features.detach()
+        dtype = str(features.dtype).removeprefix("torch.")
+    else:
+        features = as_array(features, what)
+        dtype = str(features.dtype).replace("bfloat16", "bfloat16 of another library")
+    if features.ndim != 2:
+        raise GraphError(f"{what} are {list(features.shape)}, allowed is two axes")
+    # A graph in memory may have no features at all: samplers and loaders do without.
+    if not (len(features) and features.shape[1] <= MAX_FEATURES):
+        raise GraphError(
+            f"{what} are {list(features.shape)}, allowed are at least one row, of at most "
+            f"{MAX_FEATURES} features"
+        )
+    if dtype == "float64":
+        _LOG.info("%s: float64 is converted to float32", what)
+        exact = np.asarray(features)
+        with np.errstate(over="ignore"):  # refused here
+            features, dtype = exact.astype(np.float32), "float32"
+        checks.refuse_not_finite(exact, features, 0, what)
+    if dtype not in _GIVEN_DTYPES:
+        raise GraphError(f"{what} are {dtype}, allowed are {', '.join(_GIVEN_DTYPES)}")
+    if dtype == "bfloat16":
+        if not torch.isfinite(features).all():
+            exact = features.float().numpy()
+            checks.refuse_not_finite(exact, exact, 0, what)
+        largest = float(features.abs().max()) if features.numel() else 0.0
+        rows = features.contiguous().view(torch.int16).numpy().view(np.uint16)
+    else:
+        rows = np.require(as_array(features, what), requirements=("C", "A"))
+        largest = checks.check_features(rows, 0, what)
+    if advises:
+        warn_of_large(largest, what)
+        spread = Spread()
+        spread.look_at(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
+        warn_of_spread(spread, what, str, _CURE)
+    return rows, dtype
+
+
+def _warn_of_columns(features: Any, what: str) -> None:
+    """Warn of columns of a data frame, of any library, whose names are not those of features."""
+    names = [] if isinstance(features, torch.Tensor) else getattr(features, "columns", [])
+    found = [
+        f"{shown(repr(name))} ({reason})"
+        for name in names
+        if isinstance(name, str) and (reason := no_feature(name) or other_role(name))
+    ]
+    if found:
+        _LOG.warning(
+            "%s: columns of the data frame with names of other things become features, too: %s",
+            *(what, ", ".join(found)),
+        )
+
+
+def edge_features(
+    features: Any, num_edges: int, name: str, *, advises: bool = True
+) -> Float32Array:
+    """Return features of edges as ``[num_edges, num_features]`` float32; one axis is one feature.
+
+    ``advises`` is as for ``feature_rows``.
+
+    Raises:
+        GraphError: there are not as many rows, no or too many columns, a number is not finite, or
+            there are too many edges for rows of 32 bits.
+    """
+    what = f"{name}: edge features"
+    # NumPy has no bfloat16.
+    half = isinstance(features, torch.Tensor) and features.dtype == torch.bfloat16
+    rows = as_array(features.float() if half else features, what)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if num_edges > MAX_EDGE_ROWS:
+        raise GraphError(f"{what} of {num_edges} edges, allowed are up to {MAX_EDGE_ROWS}")
+    if rows.ndim == 2:
+        checks.check_num_features(rows.shape[1], what)
+        if rows.dtype != np.float32:
+            _LOG.info("%s: %s is converted to float32", what, rows.dtype)
+    width = rows.shape[-1] if rows.ndim else 0
+    found = checks.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
+    if advises:
+        spread = Spread((MAGNITUDE_OF_LAYERS,))
+        spread.look_at(found)
+        warn_of_large(spread.largest, what)
+        warn_of_spread(spread, what, str, _CURE)
+    return found
+
+
+def edge_labels(
+    labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
+) -> EdgeLabels:
+    """Return labels of edges, and their split: train, valid and test, ids, a mask or None each.
+
+    Raises:
+        GraphError: as ``read_edge_labels`` and ``split_parts``, or there are not three parts.
+    """
+    what = f"{name}: labels of edges"
+    found = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
+    if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
+        raise GraphError(
+            f"{name}: edge_split: {kind_of(split)}, expected (train, valid, test), each of ids, a "
+            "mask or None"
+        )
+    parts = (None, None, None) if split is None else tuple(split)
+    if len(parts) != len(_PARTS):
+        raise GraphError(f"{name}: edge_split has {len(parts)} parts, needed are {len(_PARTS)}")
+    train, valid, test = split_parts(parts, num_edges, f"{name}: edges", "edge")
+    return EdgeLabels(
+        name=name,
+        labels=found.values,
+        num_classes=found.num_classes,
+        split=Split(train_idx=train, valid_idx=valid, test_idx=test),
+        metric=found.metric,
+    )

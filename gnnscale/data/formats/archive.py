@@ -1,0 +1,166 @@
+"""Untrusted zip archives: members are named, limited in size, and read whole or refused.
+
+A member may be stored or deflated; nothing else is decoded. Deflate makes at most about 1,032
+bytes of one, so a limit on the size that a member declares also bounds what is unpacked.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from gnnscale.core import GraphError
+from gnnscale.core.artifact.files import NoSpaceError, file_bytes, readable
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MAX_MEMBERS = 10_000
+_BUFFER_BYTES = 1 << 20
+#: Flags of encryption, patches and strong encryption: members that need more than inflating.
+_UNREADABLE_FLAGS = 0x1 | 0x20 | 0x40
+
+
+class Archive:
+    """A zip file, open for reading.
+
+    Raises:
+        GraphError: it is missing or damaged, has too many members, or two of one name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file_bytes = file_bytes(path)
+        with readable(path):
+            self._zip = zipfile.ZipFile(path)
+        self._members = {info.filename: info for info in self._zip.infolist()}
+        num_members = len(self._zip.infolist())
+        try:
+            if num_members > _MAX_MEMBERS:
+                raise GraphError(f"{path}: {num_members} members, allowed are {_MAX_MEMBERS}")
+            if num_members != len(self._members):
+                raise GraphError(f"{path}: several members have one name")
+        except GraphError:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._zip.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the members, folders (which end in a slash) included."""
+        return list(self._members)
+
+    def member_bytes(self, name: str) -> tuple[int, int]:
+        """Return the size of a member, unpacked and in the archive."""
+        info = self._members[name]
+        return info.file_size, info.compress_size
+
+    def member_crc32(self, name: str) -> int:
+        """Return the declared checksum of an unpacked member; reading compares it."""
+        return self._members[name].CRC
+
+    def check_size(
+        self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
+    ) -> None:
+        """Raise GraphError if a member unpacks to more than such data can have.
+
+        ``allowance`` bytes are always allowed, and ``ratio`` more for each byte in the archive.
+        ``needs`` are bytes in memory, if they are not those unpacked. ``advice`` is for a user
+        whose data are right.
+        """
+        unpacked, packed = self.member_bytes(name)
+        needs = unpacked if needs is None else needs
+        if needs > allowance + ratio * packed:
+            raise GraphError(
+                f"{self.path}/{name}: {needs} bytes from {packed} in the archive, allowed are "
+                f"{allowance + ratio * packed}; {advice}"
+            )
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a member; any damage raises GraphError, here or when it is read."""
+        source = f"{self.path}/{name}"
+        info = self._members[name]
+        if info.flag_bits & _UNREADABLE_FLAGS:
+            raise GraphError(f"{source}: encrypted, read are plain members")
+        if info.compress_type not in _METHODS:
+            raise GraphError(
+                f"{source}: compressed by method {info.compress_type}, "
+                "allowed are 0 (stored) and 8 (deflated)"
+            )
+        with readable(source):
+            return io.BufferedReader(_Member(self._zip.open(info), source), _BUFFER_BYTES)
+
+    def read(self, name: str, *, allowance: int, ratio: int, advice: str) -> bytes:
+        """Return a member's content; the limits are those of ``check_size``."""
+        self.check_size(name, allowance=allowance, ratio=ratio, advice=advice)
+        with self.open(name) as file:
+            return file.read()
+
+
+class _Member(io.RawIOBase):
+    """A member's bytes; every exception of zipfile and zlib becomes a GraphError."""
+
+    def __init__(self, file: IO[bytes], source: str) -> None:
+        self._file = file
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with readable(self._source):
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def extract_all(path: Path, folder: Path) -> None:
+    """Unpack a zip archive into ``folder``, which exists.
+
+    Raises:
+        GraphError: the archive is damaged, a member's name leads out of the folder or names a
+            link, or the members have more than 1 GiB and 200 times the archive's size, or more
+            than is free on the disk.
+        OSError: the disk is full, or a name cannot be written.
+    """
+    with Archive(path) as archive:
+        archive_infos = archive._members.values()
+        for info in archive_infos:
+            _check_place(info, path)
+        needed = sum(info.file_size for info in archive_infos)
+        allowed = (1 << 30) + 200 * archive.file_bytes
+        free = shutil.disk_usage(folder).free
+        if needed > allowed:
+            raise GraphError(f"{path}: unpacks to {needed} bytes, allowed are {allowed}")
+        if needed > free:
+            raise NoSpaceError(f"{path}: unpacks to {needed} bytes, {free} are free in {folder}")
+        for info in archive_infos:
+            target = folder / info.filename
+            if info.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(info.filename) as source, target.open("xb") as copy:
+                shutil.copyfileobj(source, copy, _BUFFER_BYTES)
+
+
+def _check_place(info: zipfile.ZipInfo, path: Path) -> None:
+    """Raise GraphError unless a member is a file or a folder within the target folder."""
+    name = info.filename
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+        raise GraphError(f"{path}: member {name!r} leads out of the folder it is unpacked to")
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise GraphError(f"{path}: member {name!r} is a link or a device, allowed are files")

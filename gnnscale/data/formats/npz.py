@@ -1,0 +1,235 @@
+"""Arrays of a .npz archive or a folder of .npy files, read in slices."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from gnnscale.core import Array, GraphError
+from gnnscale.core.artifact import npy
+from gnnscale.core.artifact.npy import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
+from gnnscale.data.formats.archive import Archive
+
+#: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
+#: of the web, sorted, take a seventeenth.
+_WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
+#: Sparse features that are written out, and edges, are read in slices.
+_ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200
+_PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
+_ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
+
+
+class NpzReader:
+    """The arrays of a .npz file, whole or in slices of rows, so that one may exceed memory.
+
+    Sizes, axes and types are checked before anything is read. Errors are GraphErrors that name
+    the file and the array.
+    """
+
+    def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
+        self.path = path
+        self._archive = Archive(path)
+        self._slice_bytes = slice_bytes
+
+    def __enter__(self) -> NpzReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._archive.__exit__(*error)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        return [name.removesuffix(".npy") for name in self._archive.names]
+
+    def __contains__(self, name: str) -> bool:
+        return f"{name}.npy" in self._archive.names
+
+    def source(self, name: str) -> str:
+        """The name of an array in errors."""
+        return f"{self.path}/{name}.npy"
+
+    def text(self, name: str) -> bytes:
+        """Return the last 16 bytes of a small array, NULs left out: how SciPy stores a word."""
+        data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
+        return data[-16:].replace(b"\0", b"")
+
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
+        """Return shape and type of an array, checked as in ``map_npy``."""
+        member, source = self._member(name), self.source(name)
+        with self._archive.open(member) as file:
+            try:
+                header = npy.read_header(file)
+            except npy.NpyError as error:
+                raise GraphError(f"{source}: not a readable array ({error})") from None
+        check_array(header, axes=axes, kinds=kinds, source=source)
+        found = self._archive.member_bytes(member)[0] - header.offset
+        if found != header.num_bytes:
+            raise GraphError(f"{source}: {found} bytes, its header says {header.num_bytes}")
+        return header
+
+    def vector(self, name: str, kinds: str = "iu") -> Array:
+        """Read the whole array ``name``, which must have one axis."""
+        return self._whole(name, 1, kinds)
+
+    def matrix(self, name: str, kinds: str = "iuf") -> Array:
+        """Read the whole array ``name``, which must have two axes."""
+        return self._whole(name, 2, kinds)
+
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
+        """Read classes, ``[num_vertices]`` or a row of them for each vertex.
+
+        Labels that are mostly unknown compress to nearly nothing, hence their separate limit.
+        """
+        return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
+
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
+        """Yield the matrix ``name`` in slices of its rows."""
+        header = self.header(name, axes=2, kinds=kinds)
+        needs = math.prod(header.shape) * max(4, header.dtype.itemsize)  # stored as float32
+        self._check_size(name, needs, allowance=_ROWS_ALLOWANCE, ratio=_ROWS_RATIO)
+        yield from self._slices(name, header, header.shape[0], header.shape[1:])
+
+    def pairs(self, name: str) -> Iterator[tuple[Array, Array]]:
+        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        header = self.header(name, axes=2, kinds="iu")
+        if header.shape[0] != 2:
+            raise GraphError(
+                f"{self.source(name)}: {list(header.shape)}, allowed is [2, num_edges]"
+            )
+        self._check_size(name, 16 * header.shape[1], allowance=_PAIRS_ALLOWANCE, ratio=_PAIRS_RATIO)
+        length = header.shape[1]
+        rows = (self._slices(name, header, length, (), first) for first in (0, length))
+        yield from zip(*rows, strict=True)
+
+    def _whole(
+        self, name: str, axes: int | tuple[int, ...], kinds: str, allowance: int = _WHOLE_ALLOWANCE
+    ) -> Array:
+        header = self.header(name, axes=axes, kinds=kinds)
+        # Ids become int64 on their way; features keep their width.
+        itemsize = 8 if header.dtype.kind in "iu" else header.dtype.itemsize
+        needs = math.prod(header.shape) * itemsize
+        self._check_size(name, needs, allowance=allowance, ratio=_WHOLE_RATIO)
+        with self._archive.open(self._member(name)) as file:
+            _read_exactly(file, header.offset, self.source(name))
+            data = _read_exactly(file, header.num_bytes, self.source(name))
+            file.read(1)
+        return np.frombuffer(data, header.dtype).reshape(header.shape)
+
+    def _slices(
+        self,
+        name: str,
+        header: NpyHeader,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        first: int = 0,
+    ) -> Iterator[Array]:
+        row_bytes = header.dtype.itemsize * math.prod(row_shape)
+        source = self.source(name)
+        with self._archive.open(self._member(name)) as file:
+            for part in row_slices(first * row_bytes + header.offset, 1, self._slice_bytes):
+                _read_exactly(file, part.stop - part.start, source)
+            for part in row_slices(num_rows, row_bytes, self._slice_bytes):
+                length = part.stop - part.start
+                data = _read_exactly(file, length * row_bytes, source)
+                yield np.frombuffer(data, header.dtype).reshape(length, *row_shape)
+            if (first + num_rows) * row_bytes == header.num_bytes:
+                file.read(1)  # at the end the checksum is compared
+
+    def _check_size(self, name: str, needs: int, *, allowance: int, ratio: int) -> None:
+        self._archive.check_size(
+            self._member(name), allowance=allowance, ratio=ratio, needs=needs, advice=_ADVICE
+        )
+
+    def _member(self, name: str) -> str:
+        if name not in self:
+            raise GraphError(
+                f"{self.path}: has no array {name!r}, only {', '.join(self.names) or 'none'}"
+            )
+        return f"{name}.npy"
+
+
+def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
+    data = file.read(num_bytes)
+    if len(data) != num_bytes:
+        raise GraphError(f"{source}: ends before its last element")
+    return data
+
+
+class ArrayFolder:
+    """The arrays of a folder of .npy files, with the interface of ``NpzReader``.
+
+    Arrays are mapped, so any of them may exceed memory. Errors are GraphErrors that name the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> ArrayFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        try:
+            return sorted(file.stem for file in self.path.iterdir() if file.suffix == ".npy")
+        except OSError as error:
+            raise GraphError(f"{self.path}: {error.strerror}") from None
+
+    def __contains__(self, name: str) -> bool:
+        # A link that leads nowhere is no array that is left out.
+        return os.path.lexists(self.path / f"{name}.npy")
+
+    def source(self, name: str) -> str:
+        """The name of an array in errors."""
+        return f"{self.path}/{name}.npy"
+
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
+        """Return shape and type of an array, checked as in ``map_npy``."""
+        array = map_npy(self.path / f"{name}.npy")
+        check_array(array, axes=axes, kinds=kinds, source=self.source(name))
+        return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
+
+    def vector(self, name: str, kinds: str = "iu") -> Array:
+        """Map the array ``name``, which must have one axis."""
+        return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
+
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
+        """Map labels, ``[num_vertices]`` or a row of them for each vertex."""
+        self.header(name, axes=(1, 2), kinds=kinds)
+        return map_npy(self.path / f"{name}.npy")
+
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
+        """Yield the matrix ``name`` in slices of its rows."""
+        array = map_npy(self.path / f"{name}.npy", axes=2, kinds=kinds)
+        for part in row_slices(len(array), array[:1].nbytes):
+            yield array[part]
+
+    def pairs(self, name: str) -> Iterator[tuple[Array, Array]]:
+        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        array = map_npy(self.path / f"{name}.npy", axes=2, kinds="iu")
+        if len(array) != 2:
+            raise GraphError(f"{self.source(name)}: {list(array.shape)}, allowed is [2, num_edges]")
+        for part in row_slices(array.shape[1], 2 * array.itemsize, SLICE_BYTES):
+            yield array[0, part], array[1, part]
+
+
+def open_arrays(path: Path) -> ArrayFolder | NpzReader:
+    """Open a folder of .npy files, or an archive of them, as a context manager.
+
+    Raises:
+        GraphError: ``path`` is neither.
+    """
+    if path.is_dir():
+        return ArrayFolder(path)
+    if path.suffix != ".npz":
+        raise GraphError(f"{path}: allowed are a folder of .npy files and a .npz file")
+    return NpzReader(path)

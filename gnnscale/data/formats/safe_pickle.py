@@ -1,0 +1,250 @@
+"""Pickles as plain data: a separate interpreter, which cannot run code.
+
+Python's unpickler calls what a file names, and NumPy's and SciPy's classes trust the state that a
+file gives them. Here ``pickletools`` parses the file, a few operations move plain objects, and the
+names of ``pickle_objects`` stand for checked records. Everything else is refused.
+"""
+
+import pickletools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gnnscale.core import Array, GraphError, shown
+from gnnscale.core.artifact import files
+from gnnscale.core.artifact import npy as arrays
+from gnnscale.data.formats import safe_pickle_types as pickle_objects
+from gnnscale.data.formats.safe_pickle_types import PickleError
+from gnnscale.data.validation import quoted
+
+#: Dictionaries take keys that hash in a known time; integers beyond this share few hash values.
+_MAX_KEY = 2**60
+
+
+def load_pickle(path: Path) -> Any:
+    """Return the plain data in a pickled file; see ``parse_pickle``."""
+    return parse_pickle(files.read_file(path), source=path)
+
+
+def parse_pickle(data: bytes, *, source: object) -> Any:
+    """Return the plain data that a pickle holds.
+
+    These are None, numbers, str, bytes, lists, tuples and dictionaries of these; records of arrays
+    and sparse matrices, for ``array_of`` and ``sparse_fields``. A list may hold itself.
+
+    Raises:
+        GraphError: it is damaged, or holds anything else.
+    """
+    with warnings.catch_warnings():
+        # The decoder of text warns of escapes that mean nothing; no pickler writes them.
+        warnings.filterwarnings("error", "invalid .*escape")
+        return _run(data, source)
+
+
+def _run(data: bytes, source: object) -> Any:
+    machine = _Machine(len(data))
+    operations = pickletools.genops(data)
+    position = 0
+    while True:
+        try:
+            opcode, argument, found = next(operations)
+        except Exception as error:  # damaged bytes make the decoders raise anything
+            reason = str(error) or type(error).__name__
+            raise _refused(source, f"damaged: {reason}", position) from None
+        position = found or 0
+        try:
+            if opcode.name == "STOP":
+                return machine.result()
+            action = _ACTIONS.get(opcode.name)
+            if action is None:
+                raise PickleError(f"refused: operation {opcode.name} is none of plain data")
+            action(machine, argument)
+        except PickleError as error:
+            raise _refused(source, str(error), position) from None
+
+
+def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
+    """Return the array of a record; raise GraphError if it has another form or is missing."""
+    if not isinstance(value, pickle_objects.ArrayRecord) or value.array is None:
+        raise GraphError(f"{source}: holds {quoted(value)}, not an array")
+    arrays.check_array(value.array, axes=axes, kinds=kinds, source=source)
+    return value.array
+
+
+def sparse_fields(value: object, *, source: object) -> dict[Any, Any]:
+    """Return the attributes of a CSR matrix; raise GraphError if ``value`` is not one."""
+    if not isinstance(value, pickle_objects.SparseRecord):
+        raise GraphError(f"{source}: holds {quoted(value)}, not a sparse matrix")
+    return value.fields
+
+
+def _refused(source: object, reason: str, position: int) -> GraphError:
+    return GraphError(f"{source}: cannot be read as plain data, byte {position}: {reason}")
+
+
+class _Machine:
+    """A stack, marks in it, and a memo, as the pickle format describes them."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+        # Two bytes in the file is the least that something remembered takes.
+        self._max_memo = num_bytes // 2
+        # An array's bytes are counted when decoded and again when converted.
+        self._budget = pickle_objects.Budget(2 * num_bytes)
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        if len(self.stack) <= (self._marks[-1] if self._marks else 0):
+            raise PickleError("it takes from an empty stack")
+        return self.stack.pop()
+
+    def result(self) -> Any:
+        value = self.pop()
+        if self.stack:
+            raise PickleError(f"it leaves {len(self.stack) + 1} objects, a pickle holds one")
+        return value
+
+    def top(self, kind: type[Any] | tuple[type[Any], ...]) -> Any:
+        value = self.pop()
+        self.push(value)
+        if not isinstance(value, kind):
+            raise PickleError(f"it changes {quoted(value)}")
+        return value
+
+    def mark(self) -> None:
+        self._marks.append(len(self.stack))
+
+    def pop_mark(self) -> list[Any]:
+        if not self._marks:
+            raise PickleError("it goes back to a mark that is not there")
+        start = self._marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def pop_many(self, count: int) -> tuple[Any, ...]:
+        return tuple(self.pop() for _ in range(count))[::-1]
+
+    def remember(self, place: int | None) -> None:
+        place = len(self._memo) if place is None else place
+        if len(self._memo) > self._max_memo:
+            raise PickleError("it remembers more than it holds")
+        self._memo[place] = self.top(object)
+
+    def recall(self, place: int) -> None:
+        if place not in self._memo:
+            raise PickleError(f"it recalls {quoted(place)}, which was not remembered")
+        self.push(self._memo[place])
+
+    def set_items(self, values: list[Any]) -> None:
+        target = self.top(dict)
+        if len(values) % 2:
+            raise PickleError("a key without a value")
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            if not (type(key) in (str, bytes) or (type(key) is int and abs(key) < _MAX_KEY)):
+                raise PickleError(f"refused: {quoted(key)} is the key of a dictionary")
+            target[key] = value
+
+    def name(self, name: str) -> None:
+        """Push what stands for a name, or refuse it."""
+        # Python 3's modules, which Python 2 named otherwise.
+        for old, new in (("__builtin__.", "builtins."), ("copy_reg.", "copyreg.")):
+            if name.startswith(old):
+                name = new + name.removeprefix(old)
+        if name not in pickle_objects.KNOWN:
+            raise PickleError(f"refused: it names {shown(name)}")
+        self.push(pickle_objects.Global(name))
+
+    def stack_name(self) -> None:
+        module, name = self.pop_many(2)
+        if type(module) is not str or type(name) is not str:
+            raise PickleError("a name that is no text")
+        self.name(f"{module}.{name}")
+
+    def call(self) -> None:
+        function, arguments = self.pop_many(2)
+        if (
+            not isinstance(function, pickle_objects.Global)
+            or function.name not in pickle_objects.CALLS
+        ):
+            raise PickleError(f"refused: it calls {quoted(function)}")
+        if not isinstance(arguments, tuple):
+            raise PickleError(f"refused: arguments are {quoted(arguments)}")
+        self.push(pickle_objects.CALLS[function.name](self._budget, *arguments))
+
+    def build(self) -> None:
+        state = self.pop()
+        target = self.pop()
+        if not hasattr(type(target), "build"):
+            raise PickleError(f"refused: it gives a state to {quoted(target)}")
+        target.build(state, self._budget)
+        self.push(target)
+
+
+def _append(machine: _Machine, argument: object) -> None:
+    value = machine.pop()
+    machine.top(list).append(value)
+
+
+def _appends(machine: _Machine, argument: object) -> None:
+    values = machine.pop_mark()
+    machine.top(list).extend(values)
+
+
+def _dict(machine: _Machine, argument: object) -> None:
+    values = machine.pop_mark()
+    machine.push({})
+    machine.set_items(values)
+
+
+def _make(kind: Callable[[Any], Any]) -> Callable[[_Machine, Any], None]:
+    """Return the action that collects what lies above the mark."""
+    return lambda machine, argument: machine.push(kind(machine.pop_mark()))
+
+
+def _constant(make: Callable[[], Any]) -> Callable[[_Machine, Any], None]:
+    return lambda machine, argument: machine.push(make())
+
+
+def _argument(*names: str) -> dict[str, Callable[[_Machine, Any], None]]:
+    return dict.fromkeys(names, _Machine.push)
+
+
+_ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
+    **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
+    **_argument("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
+    **_argument("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
+    **_argument("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    **_argument("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    "NONE": _constant(lambda: None),
+    "NEWTRUE": _constant(lambda: True),
+    "NEWFALSE": _constant(lambda: False),
+    "EMPTY_LIST": _constant(list),
+    "EMPTY_TUPLE": _constant(tuple),
+    "EMPTY_DICT": _constant(dict),
+    "LIST": _make(list),
+    "TUPLE": _make(tuple),
+    "DICT": _dict,
+    "TUPLE1": lambda machine, argument: machine.push(machine.pop_many(1)),
+    "TUPLE2": lambda machine, argument: machine.push(machine.pop_many(2)),
+    "TUPLE3": lambda machine, argument: machine.push(machine.pop_many(3)),
+    "APPEND": _append,
+    "APPENDS": _appends,
+    "SETITEM": lambda machine, argument: machine.set_items(list(machine.pop_many(2))),
+    "SETITEMS": lambda machine, argument: machine.set_items(machine.pop_mark()),
+    "MARK": lambda machine, argument: machine.mark(),
+    "POP": lambda machine, argument: machine.pop(),
+    "POP_MARK": lambda machine, argument: machine.pop_mark(),
+    "DUP": lambda machine, argument: machine.stack.append(machine.top(object)),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.remember),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
+    "GLOBAL": lambda machine, argument: machine.name(argument.replace(" ", ".", 1)),
+    "STACK_GLOBAL": lambda machine, argument: machine.stack_name(),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, argument: machine.call()),
+    "BUILD": lambda machine, argument: machine.build(),
+}

@@ -1,0 +1,216 @@
+"""Names that a pickle of plain data may contain: NumPy's arrays and types, SciPy's CSR matrices.
+
+None of the named functions runs. A name stands for a function here that checks every argument,
+and makes a checked record or one of Python's plain objects.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import Array
+from gnnscale.data.validation import quoted
+
+_NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
+_MAX_AXES = 4
+
+
+class PickleError(ValueError):
+    """A pickle is damaged, or holds more than plain data. The message says why."""
+
+
+@dataclass(frozen=True)
+class Global:
+    """A name that a pickle contains: inert."""
+
+    name: str
+
+
+class Budget:
+    """Bytes that may still be made of the pickle's content, since one string may be used often."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._left = num_bytes
+
+    def spend(self, num_bytes: int) -> None:
+        """Take from the budget, or raise PickleError."""
+        self._left -= num_bytes
+        if self._left < 0:
+            raise PickleError("its arrays have more bytes than the file")
+
+
+class DtypeRecord:
+    """A type of numbers; ``dtype`` once its byte order is known."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.dtype: np.dtype[Any] | None = None
+
+    def build(self, state: object, budget: Budget) -> None:
+        """Take the state: version, byte order, no subarray, no names, no fields, sizes, flags."""
+        if not (isinstance(state, tuple) and len(state) in (8, 9)):
+            raise PickleError("a dtype with a state of another form")
+        version, order, *rest = state
+        if type(version) is not int or version not in (3, 4) or _text(order) not in ("<", ">", "|"):
+            raise PickleError(f"a dtype of byte order {quoted(order)}, version {quoted(version)}")
+        if not _plain(rest[:3]) or not _numbers(rest[3:6], (-1, -1, 0)) or not _plain(rest[6:]):
+            raise PickleError("a dtype with fields or flags, read are plain numbers")
+        self.dtype = np.dtype(f"{_text(order)}{self.code}")
+
+
+class ArrayRecord:
+    """An array; ``array`` once its content is known."""
+
+    def __init__(self) -> None:
+        self.array: Array | None = None
+
+    def build(self, state: object, budget: Budget) -> None:
+        """Take the state: version, shape, type, whether in Fortran order, bytes."""
+        if not (isinstance(state, tuple) and len(state) == 5):
+            raise PickleError("an array with a state of another form")
+        version, shape, dtype, fortran, content = state
+        if type(version) is not int or version != 1 or not isinstance(fortran, int):
+            raise PickleError("an array with a state of another version")
+        self.fill(content, dtype, shape, "F" if fortran else "C", budget)
+
+    def fill(
+        self, content: object, dtype: object, shape: object, order: object, budget: Budget
+    ) -> None:
+        """Take the elements, after comparing everything that describes them."""
+        if self.array is not None:
+            raise PickleError("an array is filled twice")
+        if not isinstance(dtype, DtypeRecord) or dtype.dtype is None:
+            raise PickleError("an array without a type of numbers")
+        if not (
+            isinstance(shape, tuple)
+            and len(shape) <= _MAX_AXES
+            and all(type(size) is int and 0 <= size < 2**47 for size in shape)
+        ):
+            raise PickleError("an array whose shape is no tuple of up to 4 sizes")
+        if isinstance(content, str):  # Python 2's strings are bytes
+            content = _latin1(content, budget)
+        if not isinstance(content, bytes | bytearray):
+            raise PickleError(f"an array of {dtype.dtype} without its bytes")
+        if len(content) != math.prod(shape) * dtype.dtype.itemsize:
+            raise PickleError(f"an array of {dtype.dtype}{list(shape)} with {len(content)} bytes")
+        budget.spend(len(content))
+        flat = np.frombuffer(content, dtype.dtype).astype(dtype.dtype.newbyteorder("="))
+        self.array = flat.reshape(shape, order="F" if order == "F" else "C")
+
+
+class SparseRecord:
+    """A CSR matrix; ``fields`` are its attributes, not yet checked."""
+
+    def __init__(self) -> None:
+        self.fields: dict[Any, Any] = {}
+
+    def build(self, state: object, budget: Budget) -> None:
+        """Take the attributes."""
+        if not isinstance(state, dict):
+            raise PickleError("a sparse matrix with a state of another form")
+        self.fields = state
+
+
+def _make_dtype(budget: Budget, *args: object) -> DtypeRecord:
+    code = _text(args[0]) if args else ""
+    if (
+        len(args) > 3
+        or not _NUMBER.fullmatch(code)
+        or not all(isinstance(a, int) for a in args[1:])
+    ):
+        raise PickleError(f"a dtype of {quoted(code)}, read are plain numbers")
+    return DtypeRecord(code)
+
+
+def _reconstruct(budget: Budget, *args: object) -> ArrayRecord:
+    """NumPy's function of that name makes an empty array, which BUILD then fills."""
+    if len(args) != 3 or args[0] != Global("numpy.ndarray"):
+        raise PickleError("an array of another class")
+    return ArrayRecord()
+
+
+def _from_buffer(budget: Budget, *args: object) -> ArrayRecord:
+    """NumPy's function of that name, for protocol 5."""
+    if len(args) != 4 or _text(args[3]) not in ("C", "F"):
+        raise PickleError("an array with arguments of another form")
+    record = ArrayRecord()
+    record.fill(args[0], args[1], args[2], _text(args[3]), budget)
+    return record
+
+
+def _new_sparse(budget: Budget, *args: object) -> SparseRecord:
+    if args:
+        raise PickleError("a sparse matrix with arguments")
+    return SparseRecord()
+
+
+def _reconstructor(budget: Budget, *args: object) -> SparseRecord:
+    """How protocols 0 and 1 make an object of a class."""
+    if args not in [(Global(name), Global("builtins.object"), None) for name in _SPARSE]:
+        raise PickleError("an object of another class than csr_matrix")
+    return SparseRecord()
+
+
+def _default_dict(budget: Budget, *args: object) -> dict[Any, Any]:
+    if args not in ((), (Global("builtins.list"),)):
+        raise PickleError("a defaultdict of other things than lists")
+    return {}
+
+
+def _encode(budget: Budget, *args: object) -> bytes:
+    """How protocols 0 to 2 hold bytes."""
+    if len(args) != 2 or not isinstance(args[0], str) or args[1] != "latin1":
+        raise PickleError("bytes in another encoding than latin1")
+    return _latin1(args[0], budget)
+
+
+def _empty_bytes(budget: Budget, *args: object) -> bytes:
+    if args:
+        raise PickleError("bytes with arguments")
+    return b""
+
+
+def _latin1(text: str, budget: Budget) -> bytes:
+    budget.spend(len(text))
+    try:
+        return text.encode("latin1")
+    except UnicodeEncodeError:
+        raise PickleError("text in place of bytes") from None
+
+
+def _text(value: object) -> str:
+    """Return a short word, which Python 2 and 3 pickle as different types, or nothing."""
+    if isinstance(value, bytes) and len(value) <= 8:
+        value = value.decode("latin1")
+    return value if isinstance(value, str) and len(value) <= 8 else ""
+
+
+def _plain(values: list[Any]) -> bool:
+    return all(value is None for value in values)
+
+
+def _numbers(values: list[Any], expected: tuple[int, ...]) -> bool:
+    return all(type(value) is int for value in values) and tuple(values) == expected
+
+
+_SPARSE = ("scipy.sparse.csr.csr_matrix", "scipy.sparse._csr.csr_matrix")
+_ARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
+_BUFFER = ("numpy.core.numeric", "numpy._core.numeric")
+
+#: What each name that may be called stands for.
+CALLS: dict[str, Callable[..., Any]] = {
+    "numpy.dtype": _make_dtype,
+    **{f"{module}._reconstruct": _reconstruct for module in _ARRAY},
+    **{f"{module}._frombuffer": _from_buffer for module in _BUFFER},
+    **dict.fromkeys(_SPARSE, _new_sparse),
+    "copyreg._reconstructor": _reconstructor,
+    "collections.defaultdict": _default_dict,
+    "_codecs.encode": _encode,
+    "builtins.bytes": _empty_bytes,
+}
+#: All names that a pickle may mention.
+KNOWN = frozenset(CALLS) | {"numpy.ndarray", "builtins.list", "builtins.object"}

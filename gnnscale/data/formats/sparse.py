@@ -1,0 +1,129 @@
+"""Compressed sparse rows from files: checked before use, expanded in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnscale.core import Array, Float64Array, GraphError, Int64Array
+from gnnscale.core.artifact.npy import check_array, row_slices
+from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.validation import check_num_features, quoted
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_SLICE_EDGES = 4 << 20
+#: A dense form of up to 1 GiB is always made; a larger one needs a byte of the file for 1,024 of
+#: its own, and a stored value for 4,096.
+_DENSE_BYTES = 1 << 30
+_DENSE_RATIO = 1024
+
+
+def check_csr(indptr: Array, num_indices: int, source: object) -> None:
+    """Raise GraphError unless ``indptr`` are offsets into ``num_indices`` entries."""
+    if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
+        raise GraphError(f"{source}: indptr is {indptr.dtype}{list(indptr.shape)}, not offsets")
+    if indptr[0] != 0 or indptr[-1] != num_indices:
+        raise GraphError(
+            f"{source}: indptr goes from {indptr[0]} to {indptr[-1]}, expected from 0 to "
+            f"{num_indices}, the number of indices"
+        )
+    # Compared, not subtracted: a difference of unsigned numbers is never negative.
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        place = int(falls.argmax())
+        raise GraphError(
+            f"{source}: indptr[{place + 1}] is {indptr[place + 1]}, below indptr[{place}] = "
+            f"{indptr[place]}; expected offsets that rise from 0 to {num_indices}"
+        )
+
+
+def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
+    """Return ``indptr`` and ``indices`` of a square matrix as SciPy saves it, without its values.
+
+    Raises:
+        GraphError: they are no offsets or no whole numbers, or the archive declares another format
+            than CSR, or a matrix that is not square.
+    """
+    indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
+    check_csr(indptr, len(indices), npz.path)
+    if "format" in npz and not npz.text("format").endswith(b"csr"):
+        raise GraphError(f"{npz.source('format')}: the matrix is not in the format csr")
+    if f"{prefix}shape" in npz:
+        shape = npz.vector(f"{prefix}shape").tolist()
+        if shape != [len(indptr) - 1] * 2:
+            raise GraphError(
+                f"{npz.source(f'{prefix}shape')}: {shape[:4]}, needed is {[len(indptr) - 1] * 2}"
+            )
+    return indptr.astype(np.int64, copy=False), indices
+
+
+def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield ``(row, column)`` of the entries of a sparse matrix, in slices."""
+    for first in range(0, len(indices), _SLICE_EDGES):
+        columns = indices[first : first + _SLICE_EDGES]
+        rows = np.searchsorted(indptr, np.arange(first, first + len(columns)), side="right") - 1
+        yield rows, columns
+
+
+def sparse_matrix(
+    data: Array, indices: Array, indptr: Array, *, num_columns: Any, num_bytes: int, source: object
+) -> scipy.sparse.csr_matrix:
+    """Return features as a matrix whose every part was checked; repeated entries are added up.
+
+    ``data`` and ``indices`` are ``[num_stored]``, ``indptr`` ``[num_rows + 1]``. ``num_columns`` is
+    the file's, hence any value. ``num_bytes`` of the file limit the dense form.
+    """
+    import scipy.sparse  # takes a while, and a run whose store exists needs none
+
+    for array, kinds in ((data, "biuf"), (indices, "iu"), (indptr, "iu")):
+        check_array(array, axes=1, kinds=kinds, source=f"{source}: a part of a sparse matrix")
+    check_csr(indptr, len(indices), source)
+    if type(num_columns) is not int:
+        raise GraphError(f"{source}: number of features is {quoted(num_columns)}")
+    check_num_features(num_columns, source)
+    if len(data) != len(indices):
+        raise GraphError(f"{source}: {len(data)} values at {len(indices)} places")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < num_columns:
+        worst = indices.min() if indices.min() < 0 else indices.max()
+        raise GraphError(f"{source}: not a sparse matrix, column {worst} of {num_columns} is named")
+    values = data.astype(np.float64)  # exact for what any published file has
+    parts = (values, indices.astype(np.int32), indptr.astype(np.int64))
+    matrix = scipy.sparse.csr_matrix(parts, shape=(len(indptr) - 1, num_columns))
+    matrix.sum_duplicates()
+    matrix.data = _narrowed(matrix.data, data.dtype)
+    _check_density(matrix, num_bytes, source)
+    return matrix
+
+
+def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: object) -> None:
+    """Raise GraphError if few stored values would become a vast dense matrix."""
+    num_rows, num_columns = matrix.shape
+    dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
+    allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)
+    if dense_bytes > allowed:
+        raise GraphError(
+            f"{source}: {matrix.nnz} values in a matrix of {num_rows} x {num_columns} would take "
+            f"{dense_bytes} bytes, allowed are {allowed} for so few"
+        )
+
+
+def holds_bytes(values: Array) -> bool:
+    """Whether every value is a whole number from 0 to 255, so that uint8 holds it."""
+    return bool(((values >= 0) & (values <= 255) & (values == np.floor(values))).all())
+
+
+def _narrowed(values: Float64Array, published: np.dtype[Any]) -> Array:
+    """Return values in the narrowest of uint8, float32 and float64 that is sure to hold them."""
+    if holds_bytes(values):
+        return values.astype(np.uint8)
+    return values.astype(np.float32) if published == np.float32 else values
+
+
+def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[Array]:
+    """Yield the rows of a sparse matrix as dense slices."""
+    for part in row_slices(matrix.shape[0], matrix.shape[1] * matrix.dtype.itemsize):
+        yield matrix[part].toarray()

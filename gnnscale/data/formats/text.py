@@ -1,0 +1,254 @@
+"""Comma- or space-separated numbers in streams, parsed by Arrow block by block."""
+
+import codecs
+import gzip
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from gnnscale.core import Array, GraphError, one_line, shown
+from gnnscale.core.artifact.files import file_bytes, readable
+from gnnscale.graph.store_format import MAX_FEATURES
+
+_BLOCK_BYTES = 16 << 20
+_BLANKS = " \t"
+#: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
+_HEAD_BYTES = 4 << 20
+#: What text in a .gz may have beyond its size times a ratio.
+_TEXT_ALLOWANCE = 64 << 20
+#: What a table in memory may have, likewise.
+_TABLE_ALLOWANCE, _TABLE_RATIO = 256 << 20, 20
+
+
+def csv_columns(
+    file: Path | IO[bytes],  # a path, decompressed if it ends in .gz, or an open binary file
+    types: Sequence[str],  # NumPy type of each column; columns after these are left out
+    *,
+    source: object,  # named in errors
+    delimiter: str = ",",  # one character; after a blank or a tab, any run of both separates too
+    skip_lines: int = 0,  # lines at the start that are not data
+    ratio: int = 20,  # max bytes from one byte of a .gz, beyond 64 MiB
+    block_bytes: int = _BLOCK_BYTES,  # text that is in memory at a time
+) -> Iterator[list[Array]]:
+    """Yield the columns of a text file without a header, block by block, with bounded memory.
+
+    Raises:
+        GraphError: the file is missing or damaged, or a value is not of its type; names the line.
+    """
+    names: list[str] = []
+    with opened_text(file, source, ratio) as stream:
+        for line, block in line_blocks(stream, skip_lines, source, block_bytes):
+            if not names:
+                names = _names(line, block, types, delimiter, source)
+            yield _parsed(line, block, names, types, delimiter, source)
+    if not names:
+        raise GraphError(f"{source}: empty, it has no line of {len(types)} numbers")
+
+
+def csv_table(
+    file: Path,
+    types: Sequence[str],
+    *,
+    source: object,
+    max_rows: int | None = None,
+    allowance: int = _TABLE_ALLOWANCE,
+) -> Array:
+    """Return a whole text file without a header as one array ``[rows, len(types)]``, of one type.
+
+    More than ``max_rows`` are refused, and more than ``allowance`` bytes beyond a multiple of the
+    file's size. Other arguments as for ``csv_columns``.
+    """
+    limit = allowance + _TABLE_RATIO * file_bytes(file)
+    blocks: list[Array] = []
+    num_rows = 0
+    for columns in csv_columns(file, types, source=source):
+        num_rows += len(columns[0])
+        if max_rows is not None and num_rows > max_rows:
+            raise GraphError(f"{source}: over {max_rows} rows, which is all that there can be")
+        if num_rows * len(types) * columns[0].itemsize > limit:
+            raise GraphError(f"{source}: a table of over {limit} bytes from a smaller file")
+        blocks.append(np.stack(columns, axis=1))
+    return np.concatenate(blocks)
+
+
+def head_lines(file: Path, *, source: object) -> list[str]:
+    """Return the whole lines in the first 4 MiB of a text file, decompressed if it ends in .gz."""
+    with opened_text(file, source, ratio=20) as stream, readable(source):
+        data: bytes = stream.read(_HEAD_BYTES)
+    whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
+    if not data:
+        raise GraphError(f"{source}: empty")
+    if not whole:
+        raise GraphError(f"{source}: line 1 is longer than {_HEAD_BYTES} bytes")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise GraphError(f"{source}: is UTF-16; save the file as UTF-8")
+    lines = whole.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    refuse_lone_cr(lines[0], 1, source)
+    return [line.removesuffix("\r") for line in lines]
+
+
+def refuse_lone_cr(line: str, number: int, source: object) -> None:
+    """Raise GraphError if line ``number`` has a CR before its end, as old Macintoshes end lines."""
+    if "\r" in line.removesuffix("\r"):
+        raise GraphError(
+            f"{source}: line {number} has a CR without LF, and lines that end in CR alone are not "
+            "read; save the file with LF, or with CR LF"
+        )
+
+
+def num_columns(file: Path, *, source: object) -> int:
+    """Return the number of comma-separated values on the first line."""
+    return head_lines(file, source=source)[0].count(",") + 1
+
+
+@contextmanager
+def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
+    """Open a text file for reading bytes; the arguments are those of ``csv_columns``."""
+    if not isinstance(file, Path):
+        yield file
+        return
+    size = file_bytes(file)
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise GraphError(f"{source}: cannot be read ({error.strerror})") from None
+    with stream:
+        if file.suffix != ".gz":
+            yield stream
+            return
+        with gzip.GzipFile(fileobj=stream) as unpacked:
+            yield _Limited(unpacked, _TEXT_ALLOWANCE + ratio * size, source)
+
+
+class _Limited:
+    """A stream that refuses to give more than ``limit`` bytes."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int, source: object) -> None:
+        self._stream = stream
+        self._limit = self._left = limit
+        self._source = source
+
+    def read(self, num_bytes: int) -> bytes:
+        data = self._stream.read(num_bytes)
+        self._left -= len(data)
+        if self._left < 0:
+            raise GraphError(
+                f"{self._source}: unpacks to over {self._limit} bytes, too many for its size; "
+                "text that is not compressed has no such limit"
+            )
+        return data
+
+
+def line_blocks(
+    stream: Any, skip_lines: int, source: object, block_bytes: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of about ``block_bytes`` of whole lines, and the number of each first line.
+
+    Lines count from 1; the first ``skip_lines`` are left out.
+    """
+    line, rest = 1, b""
+    while True:
+        with readable(source):
+            data = stream.read(block_bytes)
+        cut = data.rfind(b"\n") + 1
+        if data and not cut:
+            rest += data
+            if len(rest) > _HEAD_BYTES:
+                raise GraphError(f"{source}: line {line} is longer than {_HEAD_BYTES} bytes")
+            continue
+        block, rest = rest + data[:cut], data[cut:]
+        while skip_lines and block:
+            skip_lines -= 1
+            block = block[block.find(b"\n") + 1 or len(block) :]
+            line += 1
+        if block.strip():
+            yield line, block
+        line += block.count(b"\n")
+        if not data:
+            return
+
+
+def _names(
+    line: int, block: bytes, types: Sequence[str], delimiter: str, source: object
+) -> list[str]:
+    text = block.lstrip(b"\r\n")
+    line += block[: len(block) - len(text)].count(b"\n")
+    first = text[: text.find(b"\n") + 1 or len(text)]
+    refuse_lone_cr(first.removesuffix(b"\n").decode("utf-8", "replace"), line, source)
+    count = first.count(delimiter.encode()) + 1
+    if delimiter in _BLANKS:
+        count = max(count, len(first.split()))
+    if not len(types) <= count <= MAX_FEATURES:
+        raise GraphError(
+            f"{source}: line {line} has {count} columns and cannot be read as "
+            f"{'/'.join(sorted(set(types)))}; allowed are {len(types)} to {MAX_FEATURES}"
+        )
+    return [f"f{column}" for column in range(count)]
+
+
+def _first_fields(text: bytes, count: int) -> bytes:
+    """Return the first ``count`` fields of each line, which runs of blanks and tabs separate."""
+    field = rb"[ \t]*([^ \t\r\n]+)"
+    found = rb"\t".join(rb"\%d" % number for number in range(1, count + 1))
+    return re.sub(rb"(?m)^" + rb"[ \t]".join([field] * count) + rb"(?=\s|\Z).*$", found, text)
+
+
+def _parsed(
+    line: int, block: bytes, names: list[str], types: Sequence[str], delimiter: str, source: object
+) -> list[Array]:
+    import pyarrow  # takes a while, and a run whose store exists needs none
+    from pyarrow import csv
+
+    used = names[: len(types)]
+    kinds = {name: pyarrow.from_numpy_dtype(kind) for name, kind in zip(used, types, strict=True)}
+    # An empty cell is an error, not a zero; NaN is for the checks to judge.
+    convert = csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
+
+    def strict(text: bytes, mark: str, columns: list[str]) -> list[Array]:
+        table = csv.read_csv(
+            io.BytesIO(text),
+            read_options=csv.ReadOptions(block_size=len(text) + 1, column_names=columns),
+            parse_options=csv.ParseOptions(delimiter=mark),
+            convert_options=convert,
+        )
+        return [column.to_numpy() for column in table.columns]
+
+    def parse(text: bytes) -> list[Array]:
+        if delimiter not in _BLANKS:
+            return strict(text, delimiter, names)
+        try:
+            return strict(text, delimiter, names)
+        except Exception:  # of Arrow, which takes one character for a delimiter
+            return strict(_first_fields(text, len(types)), "\t", used)
+
+    try:
+        return parse(block)
+    except Exception as error:  # a foreign parser, whose messages can be as long as the file
+        start, stop = bad_line(block, parse)
+        number = line + block.count(b"\n", 0, start)
+        text = shown(block[start:stop].decode("utf-8", "replace"))
+        raise GraphError(
+            f"{source}: line {number} is '{text}' and cannot be read as "
+            f"{'/'.join(sorted(set(types)))} ({one_line(error, 200)})"
+        ) from None
+
+
+def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
+    """Return start and end of the first line that cannot be parsed, by bisection."""
+    start, stop = 0, len(block)
+    while True:
+        middle = (start + stop) // 2
+        cut = block.find(b"\n", middle, stop - 1) + 1 or block.rfind(b"\n", start, middle) + 1
+        if not cut:
+            return start, stop
+        try:
+            if block[start:cut].strip():
+                parse(block[start:cut])
+            start = cut
+        except Exception:  # as above
+            stop = cut

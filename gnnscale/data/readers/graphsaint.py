@@ -1,0 +1,107 @@
+"""GraphSAINT (Zeng et al., 2020): Reddit, Yelp, Amazon, Flickr and PPI in the authors' files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array
+from gnnscale.core.artifact import header
+from gnnscale.core.artifact import npy as arrays
+from gnnscale.core.artifact.files import read_file, total_bytes
+from gnnscale.data import base
+from gnnscale.data import validation as checks
+from gnnscale.data.formats import sparse
+from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.graph import store_format as graph_store
+
+_FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSaint(base.Dataset):
+    """A folder with ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
+
+    Classes that are lists of zeros and ones are multi-label, judged by micro-F1.
+    """
+
+    def raw_files(self) -> list[Path]:
+        """Return the four files."""
+        if not self.raw_path().is_dir():
+            raise GraphError(f"{self.raw_path()}: not a folder with {', '.join(_FILES)}")
+        return [self.raw_file(name) for name in _FILES]
+
+    def read(self, writer: StoreWriter) -> None:
+        """Push the graph; row ``i`` of the adjacency matrix lists the in-neighbours of ``i``."""
+        files = self.raw_files()
+        adjacency, feature_file, class_file, role_file = files
+        with NpzReader(adjacency) as npz:
+            indptr, indices = sparse.read_adjacency(npz)
+        num_vertices = len(indptr) - 1
+        checks.check_num_vertices(num_vertices, total_bytes(files), adjacency)
+        writer.set_num_vertices(num_vertices, source=adjacency)
+        for dst, src in sparse.csr_edges(indptr, indices):
+            writer.add_edges(src, dst, source=adjacency)
+        features = arrays.map_npy(feature_file, axes=2, kinds="biuf")
+        checks.check_num_features(features.shape[1], feature_file)
+        writer.write_features(
+            (features[part] for part in arrays.row_slices(len(features), features[:1].nbytes)),
+            num_features=features.shape[1],
+            dtype="float16" if features.dtype == np.float16 else "float32",
+            source=feature_file,
+        )
+        labels = _read_classes(class_file, num_vertices)
+        metric = "micro_f1" if labels.ndim == 2 else "accuracy"
+        writer.set_labels(labels, metric=metric, source=class_file)
+        writer.set_split(*_read_role(role_file), source=role_file)
+
+
+def _read_role(path: Path) -> list[Int64Array]:
+    """Return the vertices to train on, to validate and to test with."""
+    role = header.parse_json(read_file(path), source=path)
+    missing = [part for part in ("tr", "va", "te") if part not in role]
+    if missing:
+        raise GraphError(f"{path}: has no list {missing[0]!r}")
+    return [
+        checks.whole_numbers(role[part], path, f"ids of {part!r}") for part in ("tr", "va", "te")
+    ]
+
+
+def _read_classes(path: Path, num_vertices: int) -> Array:
+    classes = header.parse_json(read_file(path), source=path)
+    ids = checks.vertex_keys(classes, source=path)
+    if not np.array_equal(np.sort(ids), np.arange(num_vertices)):
+        raise GraphError(f"{path}: ids must be 0 to {num_vertices - 1}, each once")
+    rows = list(classes.values())
+    values: Array
+    if isinstance(rows[0], list):
+        values = _multi_label(classes, path)
+    else:
+        values = checks.whole_numbers(rows, path, "classes")
+    labels = np.empty_like(values)
+    labels[ids] = values
+    return labels
+
+
+def _multi_label(classes: dict[str, Any], path: Path) -> UInt8Array:
+    """Return lists of zeros and ones, all of one length, as rows."""
+    width = len(next(iter(classes.values())))
+    if not 1 <= width <= graph_store.MAX_FEATURES:
+        raise GraphError(f"{path}: {width} classes, allowed are 1 to {graph_store.MAX_FEATURES}")
+    rows = bytearray()
+    for vertex, row in classes.items():
+        if not isinstance(row, list) or len(row) != width:
+            raise GraphError(
+                f"{path}: class of vertex {vertex} is {checks.quoted(row)}, the first has a list "
+                f"of {width} zeros and ones"
+            )
+        wrong = [value for value in row if type(value) not in (int, float) or value not in (0, 1)]
+        if wrong:
+            raise GraphError(
+                f"{path}: class of vertex {vertex} has {checks.quoted(wrong[0])}, "
+                "allowed are 0 and 1"
+            )
+        rows += bytes(map(int, row))
+    return np.frombuffer(rows, np.uint8).reshape(-1, width)

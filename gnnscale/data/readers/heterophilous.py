@@ -1,0 +1,90 @@
+"""The .npz files of Platonov et al., "A critical look at evaluation under heterophily" (2023)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array
+from gnnscale.core.artifact.files import file_bytes
+from gnnscale.core.artifact.npy import row_slices
+from gnnscale.data import base
+from gnnscale.data import validation as checks
+from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.storage import remote
+from gnnscale.data.storage import writer as store
+
+_ADDRESS = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
+_SHA256 = {"tolokers": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heterophilous(base.Dataset):
+    """File ``<name>.npz``: ``edges``, ``node_features``, ``node_labels`` and ``*_masks``.
+
+    Two classes are judged by ROC AUC, more by accuracy, as in the paper.
+
+    Attributes:
+        mask: which of the ten published splits.
+    """
+
+    mask: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mask < 0:
+            raise ConfigError(f"dataset.mask={self.mask}: allowed are 0 and up")
+
+    def published(self) -> remote.Published:
+        """Return the authors' file."""
+        file = remote.RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
+        return remote.Published(name=f"heterophilous-{self.name}", licence="MIT", files=(file,))
+
+    def raw_files(self) -> list[Path]:
+        """Return the archive."""
+        return [self.raw_file(f"{self.name}.npz")]
+
+    def read(self, writer: store.StoreWriter) -> None:
+        """Push the graph; each row of ``edges`` is an undirected edge."""
+        (path,) = self.raw_files()
+        with NpzReader(path) as npz:
+            labels, features, edges = _read_graph(npz)
+            split = [self._read_part(npz, part, len(labels)) for part in ("train", "val", "test")]
+        checks.check_num_vertices(len(labels), file_bytes(path), path)
+        writer.set_num_vertices(len(labels), source=path)
+        writer.add_edges(edges[:, 0], edges[:, 1], source=path)
+        writer.write_features(
+            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
+            num_features=features.shape[1],
+            dtype="float32",
+            source=path,
+        )
+        metric = "roc_auc" if checks.count_classes(labels, path) == 2 else "accuracy"
+        writer.set_labels(labels, metric=metric, source=path)
+        writer.set_split(*split, source=path)
+
+    def _read_part(self, npz: NpzReader, part: str, num_vertices: int) -> Int64Array:
+        masks = npz.matrix(f"{part}_masks", kinds="b")
+        if masks.shape[1] != num_vertices:
+            raise GraphError(
+                f"{npz.path}: {part}_masks are {list(masks.shape)}, "
+                f"masks are not [splits, {num_vertices}]"
+            )
+        if self.mask >= len(masks):
+            raise ConfigError(
+                f"dataset.mask={self.mask}: {npz.path} has the splits 0 to {len(masks) - 1}"
+            )
+        return np.flatnonzero(masks[self.mask])
+
+
+def _read_graph(npz: NpzReader) -> tuple[Array, Array, Array]:
+    labels, features = npz.vector("node_labels"), npz.matrix("node_features")
+    edges = npz.matrix("edges", kinds="iu")
+    if edges.shape[1] != 2:
+        raise GraphError(f"{npz.source('edges')}: {list(edges.shape)}, allowed is [edges, 2]")
+    if len(features) != len(labels):
+        raise GraphError(
+            f"{npz.path}: {len(features)} feature rows for {len(labels)} vertices with a label"
+        )
+    checks.check_num_features(features.shape[1], npz.source("node_features"))
+    return labels, features, edges

@@ -1,0 +1,99 @@
+"""SNAP edge lists (Leskovec & Krevl, 2014): text, one edge a line, ids with gaps."""
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gnnscale.core import Array, GraphError, Int64Array
+from gnnscale.data.formats.text import csv_columns, head_lines, refuse_lone_cr
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.structure_only import Structure
+
+_LOG = logging.getLogger(__name__)
+#: What comments of SNAP and of KONECT begin with.
+_COMMENT = ("#", "%")
+_COMMA = re.compile(r"\s*[+-]?\d+\s*,")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snap(Structure):
+    """File ``<name>.txt`` or ``<name>.txt.gz``; comments at its start, by # or %, are skipped.
+
+    Runs of blanks and tabs separate the ids, or a comma. Ids keep their order but lose their gaps:
+    vertex ``i`` is the ``i``-th smallest id. The file is read twice, first for the ids.
+    """
+
+    def read_edges(self, writer: StoreWriter) -> None:
+        """Push the edges; a line ``a b`` is an edge from a to b."""
+        (file,) = self.raw_files()
+        self._log_columns(file)
+        ids = _distinct(_read(file), file)
+        writer.set_num_vertices(len(ids), source=file)
+        # Without gaps, an id is its own place.
+        contiguous = ids[-1] == len(ids) - 1
+        for ends in _read(file):
+            src, dst = ends if contiguous else (np.searchsorted(ids, end) for end in ends)
+            writer.add_edges(src, dst, source=file)
+
+    def raw_files(self) -> list[Path]:
+        """Return the edge list."""
+        path = self.raw_path()
+        if path.is_file():
+            return [path]
+        for file in (path / f"{self.name}.txt", path / f"{self.name}.txt.gz"):
+            if file.exists():
+                return [file]
+        raise GraphError(f"{path}: has neither {self.name}.txt nor {self.name}.txt.gz")
+
+    def _log_columns(self, file: Path) -> None:
+        edge, delimiter, _ = _first_edge(file)
+        if len(edge.split("," if delimiter == "," else None)) > 2:
+            _LOG.info("%s: columns after the first two are not read", file)
+
+
+def _read(file: Path) -> Iterator[list[Array]]:
+    _, delimiter, num_comments = _first_edge(file)
+    return csv_columns(
+        file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments
+    )
+
+
+def _first_edge(file: Path) -> tuple[str, str, int]:
+    """Return the first line that is no comment, its delimiter, and its place."""
+    lines = head_lines(file, source=file)
+    if lines and lines[0].startswith("%%MatrixMarket"):
+        raise GraphError(
+            f"{file}: a Matrix Market file, whose first row counts entries; scipy.io.mmread reads "
+            "it, and gnnscale.from_arrays((m.row, m.col), features) takes what that returns"
+        )
+    num_comments = next(
+        (number for number, line in enumerate(lines) if not line.startswith(_COMMENT)), len(lines)
+    )
+    if num_comments == len(lines):
+        raise GraphError(f"{file}: has no edges")
+    for number, line in enumerate(lines[: num_comments + 1], 1):
+        refuse_lone_cr(line, number, file)
+    edge = lines[num_comments]
+    delimiter = " " if " " in edge.strip() and "\t" not in edge.strip() else "\t"
+    return edge, "," if _COMMA.match(edge) else delimiter, num_comments
+
+
+def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
+    """Return the ids that occur, sorted.
+
+    New ids wait until they are as many as the known ones, so that merging costs little in total.
+    """
+    known = np.empty(0, np.int64)
+    waiting: list[Array] = []
+    for ends in edges:
+        waiting.append(np.unique(np.concatenate(ends)))
+        if sum(map(len, waiting)) > max(len(known), 1 << 22):
+            known, waiting = np.unique(np.concatenate([known, *waiting])), []
+    known = np.unique(np.concatenate([known, *waiting]))
+    if known[0] < 0:
+        raise GraphError(f"{file}: vertex id {known[0]} is negative")
+    return known

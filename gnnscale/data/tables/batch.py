@@ -1,0 +1,228 @@
+"""Some rows of a table, as Arrow arrays, and their place in the file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, one_line, shown
+from gnnscale.core.artifact.files import file_bytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows of a file."""
+
+    file: Path  #: the file
+    row: int  #: number of the first row; the first of the file is 1
+    columns: Mapping[str, Any]  #: Arrow arrays of one length, by name
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def place(self, index: int) -> str:
+        """Return the name of row ``index`` of the batch in errors."""
+        return f"{self.file}: row {self.row + index}"
+
+
+class RowPlaces:
+    """Places of the rows of a table, of which batches are added in order."""
+
+    def __init__(self) -> None:
+        #: The first row of each batch, and the batch's file and its first row there.
+        self._firsts = [0]
+        self._places: list[tuple[Path, int]] = []
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows so far."""
+        return self._firsts[-1]
+
+    @property
+    def first_file(self) -> Path:
+        """The first file."""
+        return self._places[0][0]
+
+    def add(self, batch: Batch) -> None:
+        """Take the rows of the next batch."""
+        self._firsts.append(self._firsts[-1] + len(batch))
+        self._places.append((batch.file, batch.row))
+
+    def place(self, index: int) -> str:
+        """Return the name of row ``index`` of the table in errors."""
+        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        file, row = self._places[number]
+        return f"{file}: row {row + index - self._firsts[number]}"
+
+
+ENDINGS = (".parquet", ".csv", ".csv.gz")
+
+
+def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
+    """Return the files of a table in ``folder``, all of one kind.
+
+    ``table`` is ``vertices`` or ``edges``, the default name and the option for another ``name``.
+
+    Raises:
+        GraphError: there is none, or more than one candidate; names the candidates.
+    """
+    if name is not None:
+        path = folder / name
+        if not path.exists():
+            raise GraphError(f"dataset.{table}={shown(name)}: {path} is missing")
+    else:
+        found = [folder / name for name in usual_names(table) if (folder / name).exists()]
+        if len(found) != 1:
+            endings = ", ".join(ENDINGS)
+            what = " and ".join(path.name for path in found) or f"no {table} with {endings}"
+            which = "remove all but one, or name" if found else "name"
+            raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
+        (path,) = found
+    files = _in_folder(path) if path.is_dir() else [path]
+    for file in files:
+        if not file_bytes(file):
+            raise GraphError(f"{file}: empty")
+    return files
+
+
+def usual_names(table: str) -> list[str]:
+    """Return the default names of a table: a folder, or a file."""
+    return [table, *(f"{table}{ending}" for ending in ENDINGS)]
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether the file is Parquet; all others are CSV, whatever their names."""
+    return file.name.endswith(".parquet")
+
+
+def _in_folder(path: Path) -> list[Path]:
+    # What writers leave beside their files, such as _SUCCESS and .part-0.crc, is no table.
+    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
+    tables = [file for file in files if file.name.endswith(ENDINGS)]
+    if not tables:
+        raise GraphError(f"{path}: has no file that ends in {', '.join(ENDINGS)}")
+    if len({is_parquet(file) for file in tables}) > 1:
+        raise GraphError(f"{path}: has both Parquet and CSV files, one kind is allowed")
+    return tables
+
+
+#: Of an id, a label or a word of the split, in UTF-8.
+MAX_TEXT_BYTES = 1 << 16
+
+
+def plain(array: Any) -> Any:
+    """Return the array without a dictionary, and texts as large_string."""
+    import pyarrow
+    from pyarrow import compute
+
+    if pyarrow.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    from pyarrow import types
+
+    # pyarrow 15 reads string_view, and has no function that tells it.
+    return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
+
+
+def is_binary(kind: Any) -> bool:
+    """Whether an Arrow type is one of bytes, as CSV has if it is not UTF-8."""
+    from pyarrow import types
+
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def with_texts(batch: Batch) -> Batch:
+    """Return the batch with its texts as large_string arrays without a dictionary.
+
+    Raises:
+        GraphError: a text is longer than ``MAX_TEXT_BYTES``, or not UTF-8, which neither Parquet
+            nor Arrow checks; names the row.
+    """
+    columns = dict(batch.columns)
+    for column, array in batch.columns.items():
+        array = plain(array)
+        if not is_text(array.type):
+            continue
+        columns[column] = array
+        lengths = np.diff(text_buffers(array)[0])
+        if lengths.max(initial=0) > MAX_TEXT_BYTES:
+            index = int(lengths.argmax())
+            raise GraphError(
+                f"{batch.place(index)}: {shown(column)} has {lengths[index]} bytes, allowed are "
+                f"{MAX_TEXT_BYTES}"
+            )
+        if not _is_valid(array):
+            index = next(i for i in range(len(array)) if not _is_valid(array.slice(i, 1)))
+            raise GraphError(f"{batch.place(index)}: {shown(column)} is not UTF-8")
+    return Batch(batch.file, batch.row, columns)
+
+
+def _is_valid(array: Any) -> bool:
+    import pyarrow
+
+    try:
+        array.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        return False
+    return True
+
+
+def first_null(array: Any) -> int | None:
+    """Return the place of the first null, or None."""
+    if not array.null_count:
+        return None
+    return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
+
+
+def refuse_nulls(batch: Batch, column: str) -> None:
+    """Raise GraphError if the column has a null; names the row."""
+    index = first_null(batch.columns[column])
+    if index is not None:
+        raise GraphError(f"{batch.place(index)}: {shown(column)} is empty")
+
+
+def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
+    """Return a column of numbers or booleans as floating point, nulls as NaN.
+
+    Raises:
+        GraphError: the column holds something else.
+    """
+    import pyarrow
+    from pyarrow import compute
+
+    array = plain(batch.columns[column])
+    if not _is_number(array.type):
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, needed are "
+            "numbers"
+        )
+    try:
+        array = compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
+    except pyarrow.ArrowInvalid as error:
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))}: {one_line(error, 200)}"
+        ) from None
+    values: Array = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
+
+
+def text_buffers(array: Any) -> tuple[Int64Array, UInt8Array]:
+    """Return offsets from 0 on, and bytes, of a large_string array without nulls."""
+    _, offsets, data = array.buffers()
+    whole = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    first, last = int(whole[0]), int(whole[-1])
+    return (whole - first if first else whole), text[first:last]

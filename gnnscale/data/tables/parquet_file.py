@@ -1,0 +1,222 @@
+"""Parquet, decoded batch by batch, pages as they are needed."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnscale.core import GraphError, shown
+from gnnscale.core.artifact.files import file_bytes, readable
+from gnnscale.data.tables.batch import Batch, with_texts
+from gnnscale.data.tables.parquet_pages import Chunk, read_footer, read_pages
+
+#: What is read of each column at a time.
+_BUFFER_BYTES = 1 << 20
+#: Row groups whose pages are looked at before their rows are decoded.
+_GROUPS = 16
+#: What the pages that are decompressed at a time may take, and all lists of a row group, beyond a
+#: multiple of their bytes in the file.
+_PAGE_ALLOWANCE, _LIST_ALLOWANCE, _RATIO = 128 << 20, 256 << 20, 100
+#: Bytes of a value by its physical type; other types say so themselves, or have none.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+
+
+class ParquetFile:
+    """One file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        file_bytes(path)
+        # Before pyarrow, which takes 700 bytes for a column that is left out in three.
+        with readable(path), path.open("rb") as stream:
+            self._footer = read_footer(stream, str(path))
+        with self._open() as file, readable(path):
+            self._schema = file.schema_arrow
+            metadata = file.metadata
+            self._metadata = metadata
+            self._group_rows = [
+                metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
+            ]
+            self.names: list[str] = list(self._schema.names)
+            # Reading them can fail, too: types and names come from the file.
+            self._types = {field.name: field.type for field in self._schema}
+            self.index_columns = _index_columns(self._schema.metadata)
+        shape = [metadata.num_columns] * len(self._group_rows)
+        if [len(group) for group in self._footer] != shape:
+            raise GraphError(f"{path}: its footer is damaged")
+        if not self.num_rows():
+            raise GraphError(f"{path}: empty, it has no row")
+
+    def num_rows(self) -> int:
+        """Return how many rows there are."""
+        return sum(self._group_rows)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of row groups; each can be read separately."""
+        return len(self._group_rows)
+
+    def types(self) -> dict[str, Any]:
+        """Return the Arrow type of each column."""
+        return dict(self._types)
+
+    def batches(
+        self, columns: Sequence[str], batch_rows: int, batch_bytes: int, groups: range | None = None
+    ) -> Iterator[Batch]:
+        """Yield columns, up to ``batch_rows`` rows at a time, fewer if texts are long.
+
+        Args:
+            columns: names.
+            batch_rows: max rows of a batch.
+            batch_bytes: about the max bytes of texts in a batch; one row is read whatever it takes.
+            groups: numbers of the row groups that are read; None for all.
+
+        Raises:
+            GraphError: the file is damaged, would take much more memory than its size, or a text is
+                not UTF-8 or too long.
+        """
+        groups = range(self.num_groups) if groups is None else groups
+        row = 1 + sum(self._group_rows[: groups.start])
+        end = row + sum(self._group_rows[groups.start : groups.stop])
+        with self._open(metadata=self._metadata) as file:
+            for first in range(groups.start, groups.stop, _GROUPS):
+                some = range(first, min(first + _GROUPS, groups.stop))
+                rows = min(
+                    self._safe_rows(group, columns, batch_rows, batch_bytes) for group in some
+                )
+                for batch in self._decoded(file, columns, rows, some, row):
+                    yield batch
+                    row += len(batch)
+        if row != end:
+            raise GraphError(f"{self.path}: row {row - 1} is the last, its end says {end - 1}")
+
+    def _decoded(
+        self, file: Any, columns: Sequence[str], batch_rows: int, groups: range, row: int
+    ) -> Iterator[Batch]:
+        """Yield the rows of some groups, the first of which is row ``row`` of the file."""
+        with readable(self.path):
+            # A field that is a structure would be left out silently if one of its parts is.
+            for part in file.iter_batches(
+                batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
+            ):
+                if len(part):
+                    columns_of = {name: part.column(name) for name in columns}
+                    yield with_texts(Batch(self.path, row, columns_of))
+                row += len(part)
+
+    def _safe_rows(
+        self, group: int, columns: Sequence[str], batch_rows: int, batch_bytes: int
+    ) -> int:
+        """Return how many rows of a group are decoded at once; GraphError if it is too large.
+
+        A value of a few bits may be any entry of a dictionary, so the longest entry limits the
+        rows. It is read only if the size of the dictionary alone does not decide.
+        """
+        chunks = self._chunks(group, columns)
+        self._check_sizes(group, chunks)
+        texts = [chunk for chunk in chunks if not chunk.nested and _is_long(chunk)]
+        sizes = {chunk.path: chunk.value_bytes(batch_bytes) for chunk in texts}
+        wanted = min(batch_rows, self._group_rows[group])
+        if wanted * sum(sizes.values()) > batch_bytes:
+            for chunk in texts:
+                if chunk.width is None and chunk.begins_with_dictionary:
+                    longest = self._longest_entry(group, chunk.path)
+                    sizes[chunk.path] = chunk.value_bytes(batch_bytes, longest)
+        return max(min(batch_rows, batch_bytes // max(sum(sizes.values()), 1)), 1)
+
+    def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
+        source = f"{self.path}: row group {group}"
+        found = []
+        schema = self._metadata.schema
+        with readable(self.path), self.path.open("rb") as stream:
+            for index, place in enumerate(self._footer[group]):
+                column = schema.column(index)
+                path = column.path
+                if not any(path == name or path.startswith(f"{name}.") for name in columns):
+                    continue
+                pages = read_pages(
+                    stream,
+                    place.start,
+                    place.num_bytes,
+                    place.num_values,
+                    f"{source}, column {shown(repr(path))}",
+                )
+                fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
+                found.append(
+                    Chunk(
+                        path=path,
+                        num_rows=self._group_rows[group],
+                        nested=column.max_repetition_level > 0,
+                        width=column.length if fixed else _WIDTHS.get(column.physical_type),
+                        pages=pages,
+                    )
+                )
+        return found
+
+    def _check_sizes(self, group: int, chunks: Sequence[Chunk]) -> None:
+        """Refuse a row group that takes much more memory than its bytes in the file justify."""
+        source = f"{self.path}: row group {group}"
+        for chunk in chunks:
+            if not chunk.nested and chunk.num_values != chunk.num_rows:
+                raise GraphError(
+                    f"{source}: column {shown(repr(chunk.path))} has {chunk.num_values} values in "
+                    f"{chunk.num_rows} rows"
+                )
+            entry = chunk.value_bytes(_LIST_ALLOWANCE)
+            if chunk.nested and chunk.num_values * entry > _LIST_ALLOWANCE + _RATIO * chunk.packed:
+                raise GraphError(
+                    f"{source}: column {shown(repr(chunk.path))} has {chunk.num_values} values in "
+                    f"lists, too many for its {chunk.packed} bytes; write fewer rows a group"
+                )
+        needed = sum(chunk.page_bytes for chunk in chunks)
+        allowed = _PAGE_ALLOWANCE + _RATIO * sum(chunk.packed for chunk in chunks)
+        if needed > allowed:
+            raise GraphError(
+                f"{source}: its pages unpack to {needed} bytes at a time, allowed are {allowed}; "
+                "write smaller pages, or do not compress them"
+            )
+
+    def _longest_entry(self, group: int, path: str) -> int | None:
+        """Return the bytes of the longest entry of a dictionary; None if unknown."""
+        from pyarrow import compute, types
+
+        with (
+            self._open(read_dictionary=[path], metadata=self._metadata) as file,
+            readable(self.path),
+        ):
+            # The entries are there once, however many rows name them.
+            for part in file.iter_batches(row_groups=[group], columns=[path], use_threads=False):
+                array = part.column(0)
+                if not types.is_dictionary(array.type):  # a part of a structure
+                    return None
+                if len(array.dictionary):
+                    return int(compute.max(compute.binary_length(array.dictionary)).as_py() or 0)
+        return None
+
+    def _open(self, **options: Any) -> Any:
+        from pyarrow import parquet  # takes a while, and a run whose store exists needs none
+
+        with readable(self.path):
+            # Not mapped: mapped pages count as memory of this process. Pages, not whole chunks of
+            # columns, are in memory.
+            return parquet.ParquetFile(
+                str(self.path),
+                pre_buffer=False,
+                buffer_size=_BUFFER_BYTES,
+                memory_map=False,
+                **options,
+            )
+
+
+def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
+    """Return the columns that are the index of a data frame, as pandas says in the file."""
+    try:
+        found = json.loads((metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _is_long(chunk: Chunk) -> bool:
+    """Whether values can be longer than numbers are."""
+    return chunk.width is None or chunk.width > max(_WIDTHS.values())

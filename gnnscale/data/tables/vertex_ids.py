@@ -1,0 +1,352 @@
+"""The user's vertex ids and names of classes: of a table, and beside the arrays of a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnscale import ops
+from gnnscale.core import Array, GraphError, Int64Array, shown
+from gnnscale.core.artifact.files import file_bytes
+from gnnscale.core.artifact.header import file_sha256
+from gnnscale.core.artifact.npy import map_npy, write_array
+from gnnscale.data.tables.batch import Batch, RowPlaces, is_text, plain, refuse_nulls, text_buffers
+from gnnscale.data.tables.parquet_file import ParquetFile
+from gnnscale.graph import Graph
+from gnnscale.graph.store_format import GRAPH_STORE, ID_FILES, MAX_CLASSES, read_meta
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+#: Whole numbers, texts, or what the column holds.
+ID_TYPES = ("auto", "integer", "string")
+#: What texts of ids may take, beyond a multiple of the bytes of their files.
+_ALLOWANCE, _RATIO = 256 << 20, 100
+
+
+def max_id_bytes(file_bytes: int) -> int:
+    """Return the max memory of ids that are texts from files of ``file_bytes``."""
+    return _ALLOWANCE + _RATIO * file_bytes
+
+
+def csv_id_type(id_type: str, guessed: Any) -> Any:
+    """Return the Arrow type of ids of CSV; ``guessed`` is what the first rows suggest."""
+    import pyarrow
+
+    whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
+    return pyarrow.int64() if whole else pyarrow.string()
+
+
+def _uniform(batch: Batch, column: str, id_type: str) -> Any:
+    """Return ids as an Arrow array of int64, uint64 or large_string without nulls."""
+    import pyarrow
+    from pyarrow import compute
+
+    refuse_nulls(batch, column)
+    array = plain(batch.columns[column])
+    whole = pyarrow.types.is_integer(array.type)
+    if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, ids are whole "
+            f"numbers{'' if id_type == 'integer' else ' or strings'} (dataset.id_type={id_type})"
+        )
+    if whole and id_type == "string":
+        return compute.cast(array, pyarrow.large_string())
+    if not whole or array.type == pyarrow.uint64():
+        return array
+    return compute.cast(array, pyarrow.int64())
+
+
+class IdColumn:
+    """Gathers the ids of all vertices, batch by batch; texts take at most ``max_bytes``."""
+
+    def __init__(self, column: str, id_type: str, max_bytes: int) -> None:
+        self.column = column
+        self.id_type = id_type
+        self._max_bytes = self._left = max_bytes
+        self._arrays: list[Any] = []
+        self._places = RowPlaces()
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices so far."""
+        return self._places.num_rows
+
+    def add(self, batch: Batch) -> None:
+        """Take the ids of a batch.
+
+        Raises:
+            GraphError: one is missing, they are neither whole numbers nor texts, or texts take too
+                much memory.
+        """
+        array = _uniform(batch, self.column, self.id_type)
+        self._left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
+        if self._left < 0:
+            raise GraphError(
+                f"{batch.file}: texts of column {shown(repr(self.column))} take over "
+                f"{self._max_bytes} bytes, too many for the size of the table; one that is not "
+                "compressed has no such limit"
+            )
+        if self._arrays and self._arrays[0].type != array.type:
+            raise GraphError(
+                f"{batch.file}: column {shown(repr(self.column))} holds {shown(array.type)}, and "
+                f"{self._places.first_file} has {shown(self._arrays[0].type)}; set "
+                "dataset.id_type=string"
+            )
+        self._arrays.append(array)
+        self._places.add(batch)
+
+    def place(self, vertex: int) -> str:
+        """Return the name of the row of a vertex in errors."""
+        return self._places.place(vertex)
+
+    def array(self) -> Any:
+        """Return the ids as an Arrow array of int64, uint64 or large_string; releases them."""
+        import pyarrow
+
+        arrays, self._arrays = self._arrays, []
+        return pyarrow.concat_arrays(arrays)
+
+    def map(self) -> IdMap:
+        """Return the vertex of each id; no batch may follow.
+
+        Raises:
+            GraphError: an id repeats; names both rows.
+        """
+        array = self.array()
+        found = IdMap(self, array)
+        if found.repeated is not None:
+            first, second = found.repeated
+            raise GraphError(
+                f"{self.place(second)}: {shown(self.column)} {shown(repr(array[second].as_py()))} "
+                f"is that of another vertex too ({self.place(first)})"
+            )
+        return found
+
+
+class IdMap:
+    """The vertex of each id."""
+
+    def __init__(self, column: IdColumn, array: Any) -> None:
+        self._column = column
+        self.type = array.type
+        self._size = len(array)
+        self._table: ops.IntegerIds | ops.TextIds | None = None
+        self.array: Any = array
+        self.repeated: tuple[int, int] | None = None
+        if is_text(array.type):
+            self._table = ops.TextIds(*text_buffers(array))
+        else:
+            numbers = self._bits(array)
+            if _counts_up(numbers):
+                #: all ids as an Arrow array of int64, uint64 or large_string; None if they are the
+                #: numbers of the vertices, or have been dropped
+                self.array = None
+                return
+            self._table = ops.IntegerIds(numbers)
+        #: two vertices with the same id, None if there are none
+        self.repeated = self._table.repeated
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the look-up table."""
+        return 0 if self._table is None else self._table.num_bytes
+
+    def find(self, batch: Batch, column: str) -> Array:
+        """Return the vertices that a column names, int32 or int64.
+
+        Raises:
+            GraphError: an id belongs to no vertex; names the row and the id.
+        """
+        array = _uniform(batch, column, self._column.id_type)
+        if is_text(array.type) != is_text(self.type):
+            raise GraphError(
+                f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, the ids of "
+                f"the vertices are {shown(self.type)}; set dataset.id_type=string"
+            )
+        vertices, unknown = self._found(array)
+        if unknown >= 0:
+            id_ = shown(repr(array[unknown].as_py()))
+            raise GraphError(
+                f"{batch.place(unknown)}: {shown(column)} is {id_}, which is the "
+                f"{shown(self._column.column)} of none of the {self._size} vertices"
+            )
+        return vertices
+
+    def _found(self, array: Any) -> tuple[Array, int]:
+        if isinstance(self._table, ops.TextIds):
+            return self._table.find(*text_buffers(array), num_threads=1)
+        numbers = self._bits(array)
+        if array.type != self.type and numbers.size and numbers.min() < 0:
+            # Of a signed and an unsigned type: the sign bit means another number in each.
+            return numbers, int((numbers < 0).argmax())
+        if self._table is not None:
+            return self._table.find(numbers, num_threads=1)
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= self._size):
+            return numbers, int(((numbers < 0) | (numbers >= self._size)).argmax())
+        return numbers, -1
+
+    @staticmethod
+    def _bits(array: Any) -> Int64Array:
+        numbers: Array = array.to_numpy()
+        return numbers.view(np.int64)
+
+
+def _counts_up(numbers: Int64Array) -> bool:
+    """Whether the ids are 0, 1, 2 and so on, compared in slices."""
+    step = 1 << 20
+    for first in range(0, len(numbers), step):
+        part = numbers[first : first + step]
+        if not np.array_equal(part, np.arange(first, first + len(part))):
+            return False
+    return True
+
+
+_BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
+
+
+def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
+    """Write the ids, an Arrow array of int64, uint64 or large_string without nulls, into a store.
+
+    Returns the entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    if pyarrow.types.is_integer(ids.type):
+        path = folder / ID_FILES[0]
+        numbers = ids.to_numpy()
+        write_array(path, numbers)
+    else:
+        path = folder / ID_FILES[1]
+        parquet.write_table(pyarrow.table({"id": ids}), path)
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def read_ids(graph: Graph) -> pyarrow.Array | None:
+    """Return the user's id of every vertex of a graph.
+
+    It is an Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None if
+    the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
+
+    Raises:
+        GraphError: the file of the ids is missing, has another size than ``meta.json`` says, or
+            does not hold one id for each vertex.
+    """
+    if graph.path is None:
+        return None
+    entry = _ids_entry(graph.path)
+    if entry is None:
+        return None
+    import pyarrow
+
+    path = graph.path / entry.file
+    if path.name == ID_FILES[0]:
+        ids = pyarrow.array(map_npy(path, axes=1, kinds="iu"))
+    else:
+        ids = _read_texts(path, graph.num_vertices)
+    if len(ids) != graph.num_vertices:
+        raise GraphError(f"{path}: {len(ids)} ids, the graph has {graph.num_vertices} vertices")
+    return ids
+
+
+def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
+    """Return the texts of a file of ids, of bounded total length."""
+    import pyarrow
+
+    file = ParquetFile(path)
+    if file.names != ["id"] or file.num_rows() != num_vertices:
+        raise GraphError(
+            f"{path}: {file.num_rows()} rows of {shown(file.names)}, needed are {num_vertices} of "
+            "'id'"
+        )
+    texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
+    for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
+        texts.add(batch)
+    ids = texts.array()
+    if ids.type != pyarrow.large_string():
+        raise GraphError(f"{path}: ids are {shown(ids.type)}, needed are texts")
+    return ids
+
+
+def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
+    """Return the names of the classes, in the order of their numbers; None if they have no names.
+
+    Args:
+        graph: whose labels they are.
+        edges: whether they are classes of edges.
+
+    Raises:
+        GraphError: ``meta.json`` holds something else.
+    """
+    if graph.path is None:
+        return None
+    entry = "edge_classes" if edges else "classes"
+    names = read_meta(graph.path).entries.get(entry)
+    if names is None:
+        return None
+    count = graph.edge_labels.num_classes if edges and graph.edge_labels else graph.num_classes
+    if not (
+        isinstance(names, list)
+        and len(names) == count <= MAX_CLASSES
+        and all(isinstance(name, str) and _is_utf8(name) for name in names)
+    ):
+        raise GraphError(
+            f"{graph.path / 'meta.json'}: {entry} are not the names of {count} classes"
+        )
+    return names
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether a text has no lone surrogates, which JSON can contain."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_ids_file(store: Path) -> str | None:
+    """Return what is wrong with the checksum of a store's file of ids, or None.
+
+    Raises:
+        GraphError: as ``read_ids``.
+    """
+    entry = _ids_entry(store)
+    if entry is None:
+        return None
+    found = file_sha256(store / entry.file)
+    if found == entry.sha256:
+        return None
+    return f"{store / entry.file}: SHA-256 is {found}, expected {shown(entry.sha256)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _IdFile:
+    """The entry ``ids`` of ``meta.json``."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithIds:
+    ids: _IdFile | None = None
+
+
+def _ids_entry(store: Path) -> _IdFile | None:
+    """Return the entry of the ids in ``meta.json``, once the file has the size that it says."""
+    entry = GRAPH_STORE.record(_WithIds, read_meta(store).entries, store).ids
+    if entry is None:
+        return None
+    if entry.file not in ID_FILES:
+        raise GRAPH_STORE.refused(store, f"ids.file is {shown(entry.file)}, no file of ids")
+    path = store / entry.file
+    if (size := file_bytes(path)) != entry.bytes:
+        raise GraphError(f"{path}: {size} bytes, meta.json says {entry.bytes} (truncated?)")
+    return entry

@@ -1,0 +1,35 @@
+"""Feature stores: where rows of features lie, and how they are read.
+
+What needs torch is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnscale.core.lazy import lazy_names
+from gnnscale.features.options import (
+    DegreeFeaturesConfig,
+    DiskFeaturesConfig,
+    FeatureStoreConfig,
+    HostFeaturesConfig,
+    LearnedFeaturesConfig,
+    MadeFeaturesConfig,
+    PreaggregatedFeaturesConfig,
+    ProjectionFeaturesConfig,
+    SharedFeaturesConfig,
+)
+
+if TYPE_CHECKING:
+    from gnnscale.features.base import Aggregation, FeatureStore, check_store
+    from gnnscale.features.disk import DiskRows
+    from gnnscale.features.host import HostFeatures, PreaggregatedFeatures, read_from_disk
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "gnnscale.features.disk": "DiskRows",
+        "gnnscale.features.host": "HostFeatures PreaggregatedFeatures read_from_disk",
+        "gnnscale.features.base": "Aggregation FeatureStore check_store",
+    },
+)

@@ -1,0 +1,174 @@
+"""The protocol of feature stores: rows, and rows aggregated over a block, with their traffic."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.core import Array, Float32Array, errors, stages
+from gnnscale.graph import Graph
+from gnnscale.sampling import Block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """A layer's aggregation with the coefficients of one block.
+
+    ``a[i] = dst_scale[i] * sum_e weights[e] * h[indices[e]]``, and then either
+    ``a[i] + self_scale[i] * h[i]`` (``self_term="add"``) or ``h[i] ‖ a[i]`` (``"concat"``).
+    """
+
+    self_term: Literal["add", "concat"]  #: what becomes of a destination's own row
+    weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
+    dst_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
+    self_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
+
+    def width(self, num_features: int) -> int:
+        """Return the width of an aggregated row, of rows of ``num_features``."""
+        return num_features * (2 if self.self_term == "concat" else 1)
+
+
+def write_aggregated(
+    rows: ops.Rows,
+    block: Block,
+    aggregation: Aggregation,
+    *,
+    out: torch.Tensor,
+    ids: Array | None,
+    num_threads: int,
+    own_rows: ops.Rows | None = None,
+) -> None:
+    """Aggregate ``rows`` over ``block``.
+
+    Args:
+        rows: ``[n, f]`` in any storage type.
+        out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` if the own row is concatenated; float32 or
+            bfloat16.
+        ids: ``[num_src]`` the row of each source; None if local ids are rows.
+        num_threads: threads to use; the result does not depend on it.
+        own_rows: ``[n, f]`` rows that destinations add; None for ``rows``.
+    """
+    adds_own = aggregation.self_term == "add"
+    width = out.shape[1] if adds_own else out.shape[1] // 2
+    if not adds_own:
+        own = np.arange(block.num_dst, dtype=np.int32) if ids is None else ids[: block.num_dst]
+        ops.gather(rows, own, out=out[:, :width], num_threads=num_threads)
+    per_edge = ids is not None and block.edge_vertices is not None
+    ops.aggregate(
+        rows,
+        block.indptr,
+        block.indices,
+        ids=block.edge_vertices if per_edge else ids,
+        ids_per_edge=per_edge,
+        weights=aggregation.weights,
+        dst_scale=aggregation.dst_scale,
+        self_rows=(rows if own_rows is None else own_rows) if adds_own else None,
+        self_ids=ids if adds_own else None,
+        self_scale=aggregation.self_scale,
+        num_self=block.num_dst if adds_own else 0,
+        out=out[:, out.shape[1] - width :],
+        num_threads=num_threads,
+    )
+
+
+class FeatureStore(ABC):
+    """A row of features for every vertex. A cache is a store that wraps a store.
+
+    It may be called from several threads at once.
+    """
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """Number of rows, one for each vertex of the graph."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Features of a row, f^0."""
+
+    @property
+    def columns(self) -> tuple[int, int] | None:
+        """``(first, last + 1)`` of the graph's features that a row has; None for all of them."""
+        return None
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored, f^0·S_feat of eq. 7."""
+
+    @property
+    def reads_per_edge(self) -> bool:
+        """Whether ``aggregate`` reads a row for each edge, however often a source stands there.
+
+        Others read the rows of the block's sources, which then had better be distinct.
+        """
+        return False
+
+    @abstractmethod
+    def gather(
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, stages.Traffic]:
+        """Return the rows of ``vertices``.
+
+        Args:
+            vertices: ``[n]`` int32 or int64 vertex ids.
+            dtype: float32 or bfloat16.
+            num_threads: threads to use; the result does not depend on it.
+
+        Returns:
+            ``[n, width]``, and what reading them moved.
+        """
+
+    def aggregate(
+        self,
+        vertices: Array,
+        block: Block,
+        aggregation: Aggregation,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> tuple[torch.Tensor, stages.Traffic]:
+        """Return the rows of ``vertices``, aggregated over ``block``.
+
+        A store that cannot aggregate while it reads gathers first; the values are the same.
+
+        Args:
+            vertices: ``[num_src]`` vertex ids of the block's sources.
+            dtype: float32 or bfloat16.
+            num_threads: threads to use; the result does not depend on it.
+
+        Returns:
+            ``[num_dst, aggregation.width(width)]``, and what reading moved.
+        """
+        rows, traffic = self.gather(vertices, dtype=torch.float32, num_threads=num_threads)
+        out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
+        local = Block(
+            indptr=block.indptr,
+            indices=block.indices,
+            num_src=block.num_src,
+            importance=block.importance,
+        )
+        write_aggregated(rows, local, aggregation, out=out, ids=None, num_threads=num_threads)
+        return out, traffic
+
+
+def check_store(store: FeatureStore, graph: Graph) -> None:
+    """Refuse a store whose rows are not those of the graph.
+
+    Raises:
+        GraphError: it has another number of rows, or rows of another width; or the graph has no
+            features.
+    """
+    graph.check_features()
+    first, end = store.columns or (0, graph.num_features)
+    inside = 0 <= first < end <= graph.num_features
+    if not inside or (store.num_rows, store.width) != (graph.num_vertices, end - first):
+        raise errors.GraphError(
+            f"{graph.name}: its feature store ({type(store).__name__}) has {store.num_rows:,} rows "
+            f"of {store.width:,} features, the graph has {graph.num_vertices:,} vertices with "
+            f"{graph.num_features:,}"
+        )

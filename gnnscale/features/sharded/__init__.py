@@ -1,0 +1,1 @@
+"""Feature rows that are sharded among machines."""

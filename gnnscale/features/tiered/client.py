@@ -1,0 +1,214 @@
+"""The rows of a pool that the workers of a machine share, as one of them sees them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import partial
+
+import numpy as np
+
+from gnnscale.core import Array
+from gnnscale.distributed.channel import Channel, Kind, Message
+from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.process_group import PeerLostError, blame
+from gnnscale.features.tiered.buffer import read_rows
+from gnnscale.features.tiered.server import PoolServer
+from gnnscale.features.tiered.source import RowSource, SourceReads
+from gnnscale.features.tiered.store import ReadyRows
+
+#: Seconds in which the reason arrives why nothing can be sent.
+_LAST_WORD_S = 2.0
+
+
+class PoolClient:
+    """Asks a machine's ``PoolServer`` for the rows of steps, and finds them in the pool."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        rows: Array,
+        source: RowSource,
+        *,
+        lead: int,
+        reads: bool = False,
+        server: PoolServer | None = None,
+    ) -> None:
+        """Read ``rows``, the slots of the pool.
+
+        Args:
+            channel: to the server.
+            source: what this worker reads of by itself: rows that no step expects.
+            lead: steps that are to be expected ahead of the one that is read.
+            reads: whether it also reads what its steps miss, as the server says.
+            server: of this very process, which it ends; None if it is another's.
+        """
+        self.lead = lead  #: steps that are to be expected ahead of the one that is read
+        self.source = source  #: has all rows
+        self._channel = channel
+        self._rows = rows
+        self._server = server
+        self._expected: deque[Array] = deque()
+        self._arrived: deque[Message] = deque()
+        self._reads = reads
+        self._reading: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._failure: str | None = None
+        self._error: Exception | None = None  #: why this worker could not read
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._receive, name="pool-ready", daemon=True)
+        self._thread.start()
+        self._finishing = threading.Thread(target=self._finish, name="pool-done", daemon=True)
+        if reads:
+            self._finishing.start()
+
+    def expect(self, vertices: Array | None) -> None:
+        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
+
+        ``ready`` recognises the step by this very array.
+
+        Raises:
+            PeerLostError: no more rows arrive.
+        """
+        if vertices is None:
+            self._send(Kind.NOTHING)
+            return
+        with self._changed:
+            self._expected.append(vertices)
+        self._send(Kind.EXPECT, vertices)
+
+    def end(self) -> None:
+        """Say that no further step follows: the last ones are read ahead as those before them."""
+        self._send(Kind.END)
+
+    def ready(self, vertices: Array) -> ReadyRows:
+        """Wait for the rows of ``vertices``, which ``served`` is to give back.
+
+        Unless the next step expects this very array, it is a rehearsal's.
+
+        Raises:
+            PeerLostError: the process that reads them is gone.
+            OSError: they could not be read; in the process that reads them.
+        """
+        with self._changed:
+            expected = bool(self._expected) and self._expected[0] is vertices
+        start = time.perf_counter()
+        if not expected:
+            rows = self.source.rehearse(vertices)
+            return ReadyRows(
+                rows=rows,
+                slots=np.arange(len(vertices), dtype=np.int32),
+                num_missing=None,
+                waited_s=time.perf_counter() - start,
+                reads=self.source.take_reads(),
+            )
+        # A process whose threads read the rows of all workers waits for nobody else.
+        alone = self._server is not None and not self._reads
+        with nullcontext() if alone else OWN.waits(), self._changed:
+            self._changed.wait_for(lambda: self._arrived or self._failure is not None)
+            if not self._arrived:
+                raise self._lost()
+            message = self._arrived.popleft()
+        missing, num_bytes, num_requests = message.numbers
+        reads = SourceReads(num_bytes=num_bytes, num_requests=num_requests)
+        if self._reads:
+            reads = self.source.take_reads()
+        return ReadyRows(
+            rows=self._rows,
+            slots=message.array,
+            num_missing=missing,
+            waited_s=time.perf_counter() - start,
+            reads=reads,
+        )
+
+    def served(self, ready: ReadyRows) -> None:
+        """Give back the slots that a step leaves."""
+        if ready.num_missing is None:
+            return
+        with self._changed:
+            self._expected.popleft()
+        self._send(Kind.SERVED)
+
+    def read(self, vertices: Array, rows: Array) -> None:
+        """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored."""
+        read_rows(self.source, vertices, rows)
+        self.source.take_reads()
+
+    def close(self) -> None:
+        """Leave; the worker that reads for the others ends that, and they have left by then."""
+        with suppress(OSError):
+            self._channel.send(Kind.LEAVE)
+        if self._server is not None:
+            self._server.close()
+        self._channel.hang_up()
+        self._thread.join()
+        self.source.close()
+        if self._reads:
+            self._reading.put(None)
+            self._finishing.join()
+        self._channel.close()
+
+    def _send(self, kind: Kind, array: Array | None = None) -> None:
+        if self._failure is not None:
+            raise self._lost()
+        try:
+            self._channel.send(kind, array=array)
+        except OSError:
+            raise self._lost() from None
+
+    def _receive(self) -> None:
+        """Take what the server says, as it says it: it waits for no worker."""
+        while (message := self._channel.receive()) is not None:
+            match message.kind:
+                case Kind.READY:
+                    with self._changed:
+                        self._arrived.append(message)
+                        self._changed.notify_all()
+                case Kind.READ | Kind.SKIP:
+                    self._guarded(partial(self._start, message))
+                case _:
+                    break
+        with self._changed:
+            self._failure = "it has ended" if message is None else message.values
+            self._changed.notify_all()
+
+    def _start(self, message: Message) -> None:
+        """Begin to read what this worker's next step misses."""
+        if message.kind == Kind.SKIP:
+            self.source.skip()
+        else:
+            self._reading.put(self.source.start(message.rows[0], self._rows, message.rows[1]))
+
+    def _finish(self) -> None:
+        """Say of one step after the other that its rows are there."""
+
+        def finish(ticket: int) -> None:
+            self.source.finish(ticket)
+            with suppress(OSError):  # the server has ended, and says why
+                self._channel.send(Kind.DONE)
+
+        while (ticket := self._reading.get()) is not None:
+            self._guarded(partial(finish, ticket))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do ``work``; if it cannot be done, the server learns that this worker is gone."""
+        try:
+            work()
+        except (OSError, RuntimeError, ValueError, MemoryError) as error:
+            self._error = self._error or error
+            blame(error)
+            self._channel.hang_up()
+
+    def _lost(self) -> BaseException:
+        """Return why no more rows arrive."""
+        self._thread.join(_LAST_WORD_S)
+        if self._error is not None:
+            return self._error
+        if self._server is not None and self._server.failure is not None:
+            return self._server.failure
+        return PeerLostError(
+            OWN.verdict or f"lost the process that reads rows for this machine ({self._failure})"
+        )

@@ -1,0 +1,12 @@
+"""Memory of the host that processes and their GPUs read and write (PyTorch-Direct, section 4)."""
+
+from gnnscale.features.unified.device import UnifiedDevice, unified_device
+from gnnscale.features.unified.gpu_side import CudaSide, GpuSide, HostSide
+from gnnscale.features.unified.placement import Output, Placement, place
+from gnnscale.features.unified.segment import SharedSegment
+from gnnscale.features.unified.tensor import (
+    UnifiedTensor,
+    is_unified,
+    mem_advise,
+    set_propagated_to_cuda,
+)

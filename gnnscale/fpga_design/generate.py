@@ -1,0 +1,218 @@
+"""Generate_Design: from algorithm, model and board to a design (HitGNN, section IV)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gnnscale.backend.fpga import lowering
+from gnnscale.backend.fpga.csim import build
+from gnnscale.backend.fpga.layout import ChipLimits
+from gnnscale.core import ConfigError
+from gnnscale.fpga_design import package as files
+from gnnscale.fpga_design.design import FORMAT, GenerateConfig, GeneratedDesign, Taken
+from gnnscale.fpga_design.dse import Exploration, Goal, Point, explore, goal_of
+from gnnscale.fpga_design.estimate import Estimate, compare_with_csim, estimate
+from gnnscale.fpga_design.package import Vectors, make_vectors
+from gnnscale.fpga_design.resources import total
+from gnnscale.graph import Graph
+from gnnscale.nn import GNN
+from gnnscale.planner.fpga_board import Board
+from gnnscale.planner.graphs import PUBLISHED
+from gnnscale.planner.simulator.hitgnn import local_share
+from gnnscale.planner.simulator.workload import Task, measured_task, published_task
+from gnnscale.sampling import NeighborSampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """A design, ready to be written."""
+
+    design: GeneratedDesign
+    exploration: Exploration
+    estimate: Estimate
+    vectors: Vectors
+    header: Path | None  #: functions of the user's layers
+    memory_bytes: int  #: of the card
+    link_bandwidth: float  #: bytes per second that are reckoned with
+    cards: int
+
+    def write(
+        self, directory: Path, *, groups: Mapping[str, str], options: Mapping[str, Any]
+    ) -> None:
+        """Write the design's directory.
+
+        Args:
+            groups: the choice of each group of the host's configuration, such as ``model: sage``.
+            options: of these groups, and others.
+        """
+        layer = self.header is not None
+        texts = {
+            "gnnscale_design.hpp": files.constants(self.design),
+            "connectivity.cfg": files.connectivity(self.design),
+            "design.mk": files.make_constants(self.design, header=layer),
+            "design.tcl": files.tcl_constants(self.design, self.vectors.depths, header=layer),
+            "train.yaml": files.host_configuration(
+                self.design,
+                groups=groups,
+                options=options,
+                cards=self.cards,
+                memory_bytes=self.memory_bytes,
+                link_bandwidth=self.link_bandwidth,
+            ),
+        }
+        binaries = {f"vectors/{name}": data for name, data in self.vectors.files().items()}
+        if self.header is not None:
+            binaries["layer.hpp"] = self.header.read_bytes()
+        files.write_files(directory, build.sources(), texts, binaries)
+
+
+def generate(config: GenerateConfig) -> Generated:
+    """Choose a design, and prepare its files; nothing is written.
+
+    Raises:
+        ConfigError: no design fits the board; or the kernels do not have the model; or there is no
+            compiler for a design whose library does not ship.
+        GraphError: the graph store is not usable.
+    """
+    graph = None if config.dataset is None else config.dataset.open()
+    header = _checked_model(config, graph)
+    task = _task(config)
+    assert isinstance(config.sampler, NeighborSampling)
+    local = local_share(
+        config.system, task.degrees, config.sampler.fanouts, config.batch_size, config.cards
+    )
+    goal = goal_of(
+        [(task, local)],
+        batch_size=config.batch_size,
+        link_bandwidth=config.link_share * config.board.link_bandwidth,
+    )
+    exploration = explore(config.board, goal, config.mode)
+    return _generated(config, goal, exploration, graph, header)
+
+
+def _checked_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
+    """Check that the kernels compute the model; return the header of its layers, if it has one."""
+    num_features, num_classes = _widths(config, graph)
+    if graph is not None and config.model.graph_read(graph).num_edge_features:
+        raise ConfigError(
+            f"model: {config.model.name} reads features of edges, which the kernels do not; "
+            "model.edge_features=false leaves them out"
+        )
+    torch.manual_seed(config.seed)
+    built = config.model.build(num_features=num_features, num_classes=num_classes)
+    if not isinstance(built, GNN):
+        raise ConfigError(
+            f"model={config.model.name}: the kernels compute layers, and no module of torch; "
+            "allowed are gcn, sage, gin, and layers with a kernel_header"
+        )
+    ChipLimits(n=1).check(lowering.lower(built, aggregated=False))
+    return lowering.kernel_header(built)
+
+
+def _widths(config: GenerateConfig, graph: Graph | None) -> tuple[int, int]:
+    if graph is not None:
+        graph.check_features()
+        return graph.num_features, graph.num_classes
+    published = PUBLISHED[config.graph]
+    return published.num_features, published.num_classes
+
+
+def _task(config: GenerateConfig) -> Task:
+    if not isinstance(config.sampler, NeighborSampling):
+        raise ConfigError("sampler: a design is explored for neighbour sampling alone")
+    if config.dataset is None:
+        return published_task(
+            config.graph,
+            PUBLISHED[config.graph],
+            config.model,
+            config.sampler,
+            batch_size=config.batch_size,
+        )
+    return measured_task(
+        config.dataset,
+        config.model,
+        config.sampler,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        cores=1,
+        here=False,
+    )
+
+
+def _generated(
+    config: GenerateConfig,
+    goal: Goal,
+    exploration: Exploration,
+    graph: Graph | None,
+    header: Path | None,
+) -> Generated:
+    board, point = config.board, exploration.best
+    row_words = point.row_words or ChipLimits.row_words
+    library = build.library(
+        build.Design(
+            n=point.n,
+            m=point.m,
+            row_words=row_words,
+            compute_units=len(point.dies),
+            clock_hz=board.clock_hz,
+            header=header,
+        )
+    )
+    num_features, num_classes = _widths(config, graph)
+    widths = {"num_features": num_features, "num_classes": num_classes}
+    vectors = make_vectors(
+        config.model,
+        limits=ChipLimits(n=point.n, row_words=row_words),
+        library=library,
+        **widths,
+    )
+    compared = compare_with_csim(
+        point,
+        board,
+        config.model,
+        config.sampler,
+        graph=graph,
+        library=library,
+        seed=config.seed,
+        **widths,
+    )
+    estimated = estimate(board, goal, point, compared)
+    return Generated(
+        design=_record(board, exploration.mode, point, row_words, estimated),
+        exploration=exploration,
+        estimate=estimated,
+        vectors=vectors,
+        header=header,
+        memory_bytes=board.memory_bytes,
+        link_bandwidth=goal.link_bandwidth,
+        cards=config.cards,
+    )
+
+
+def _record(
+    board: Board, mode: str, point: Point, row_words: int, estimated: Estimate
+) -> GeneratedDesign:
+    dies = [die for die in board.dies if die.name in point.dies]
+    return GeneratedDesign(
+        format=FORMAT,
+        version=metadata.version("gnnscale"),
+        sources=build.digest_of_sources(),
+        board=board.name,
+        part=board.part,
+        platform=board.platform,
+        mode=mode,
+        n=point.n,
+        m=point.m,
+        row_words=row_words,
+        clock_hz=board.clock_hz,
+        dies=tuple(die.name for die in dies),
+        banks=tuple(die.bank for die in dies),
+        resources=Taken(**vars(total(estimated.processes.values()))),
+        estimated_cycles=estimated.cycles,
+    )

@@ -1,0 +1,6 @@
+"""What a design of the FPGA kernels takes of a die: a model, process by process."""
+
+from gnnscale.fpga_design.resources.design import VITIS_HLS, DesignSize, Tool
+from gnnscale.fpga_design.resources.die import Fit, fit
+from gnnscale.fpga_design.resources.processes import Processes
+from gnnscale.planner.fpga_board import Die, Resources, total

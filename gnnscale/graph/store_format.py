@@ -1,0 +1,486 @@
+"""The files of a graph store: what each must hold, checked before anything is taken from it."""
+
+import math
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from gnnscale.core import Array, BoolArray, GraphError, Int64Array, IntArray, UInt32Array, shown
+from gnnscale.core.artifact import artifact_type as kind
+from gnnscale.core.artifact import files, header
+from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
+from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
+
+METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
+SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
+ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
+#: What the store of a part has beside them.
+DEGREES = "degrees"
+#: And that of a part which has rows alone, beside the whole topology: whose each vertex is.
+OWNER = "owner"
+#: What the store of a graph whose edges have weights has beside them.
+WEIGHTS = "edge_weights"
+#: And of one whose edges have features: the row of each edge, and the rows.
+EDGE_ROWS, EDGE_FEATURES = "edge_rows", "edge_features"
+#: And of one whose edges have features or labels: both ends of each row; the labels, and a split.
+EDGE_ENDS, EDGE_LABELS = "edge_ends", "edge_labels"
+EDGE_SPLITS = ("edge_train_rows", "edge_valid_rows", "edge_test_rows")
+EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES, EDGE_ENDS, EDGE_LABELS, *EDGE_SPLITS)
+#: A row's number has 32 bits.
+MAX_EDGE_ROWS = 1 << 32
+#: More classes than that no model here can tell apart; longer rows fit no layer.
+MAX_CLASSES = 1 << 20
+MAX_FEATURES = 1 << 16
+GRAPH_STORE = kind.Kind(
+    name="graph store",
+    header="meta.json",
+    version=5,
+    folder="graphs",
+    option="dataset.store",
+    command="gnnscale prepare",
+    files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
+    rf"(ids|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
+    max_bytes=4 << 20,
+)
+_SLICE_ENTRIES = 1 << 20
+#: Bytes of labels, and of the numbers of their vertices, that are looked at in one go.
+_LABEL_BYTES = 1 << 22
+
+
+def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
+    """Return int32 if it can hold every vertex id, else int64."""
+    return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
+
+
+def has_label(labels: Array) -> BoolArray:
+    """Return ``[n]``, whether each row of ``labels``, in the form of a Graph's, is known.
+
+    Unknown are the class -1, and regression targets that are all NaN: one known target of several
+    is a label, as losses and metrics leave out single ones. Zeros and ones are known.
+    """
+    if labels.dtype.kind == "f":
+        known: BoolArray = ~np.isnan(labels)
+        return known if labels.ndim == 1 else np.asarray(known.any(axis=1))
+    if labels.ndim == 2:
+        return np.ones(len(labels), np.bool_)
+    return np.asarray(labels >= 0)
+
+
+def refuse_unlabelled(
+    labels: Array, ids: Array, *, source: object, of: str, part: str = "", cure: str = ""
+) -> None:
+    """Raise GraphError, with the first vertex or edge that has no label and the number of all such.
+
+    Args:
+        labels: of all vertices or edges, in the form of a Graph's.
+        ids: ``[n]``, those that need a label.
+        source: name of the graph or file that a message begins with.
+        of: ``vertex`` or ``edge``.
+        part: name of the part of a split that ``ids`` are, unless ``source`` says it.
+        cure: end of the message.
+
+    Raises:
+        GraphError: one of ``ids`` has no label.
+    """
+    first, count = None, 0
+    row_bytes = ids[:1].nbytes + labels[:1].nbytes
+    for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
+        labelled = has_label(labels[ids[rows]])
+        count += len(labelled) - np.count_nonzero(labelled)
+        if first is None and not labelled.all():
+            first = int(ids[rows][labelled.argmin()])
+    if first is not None:
+        of_part = f" of {part}" if part else ""
+        raise GraphError(
+            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{cure}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartEntry:
+    """Which part of a graph a store holds."""
+
+    index: Annotated[int, Meta(ge=0)]
+    num_parts: Annotated[int, Meta(le=1 << 15)]
+    of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]  #: content of the whole graph's store
+    #: content of the partition, if the store has the part's rows of features beside the topology of
+    #: the whole; None if it has the part's neighbourhoods
+    rows_of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")] | None = None
+
+    def __post_init__(self) -> None:
+        if self.index >= self.num_parts:
+            raise ValueError(f"index is {self.index}, allowed are 0 to {self.num_parts - 1}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeLabelEntry:
+    """What the labels of edges are."""
+
+    num_classes: Annotated[int, Meta(ge=1, le=MAX_CLASSES)]  #: 1 for regression
+    metric: Literal["accuracy", "roc_auc", "rmse"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreMeta:
+    """What ``meta.json`` of a store says, every entry of the type and in the range it must have."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    num_vertices: Annotated[int, Meta(ge=1, le=1 << 40)]
+    num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]  #: directed edges
+    num_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)]  #: 0 without features
+    num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or targets; 0 without labels
+    feature_dtype: Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
+    metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
+    #: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, for what edges have of
+    #: ``EDGE_ARRAYS``
+    arrays: dict[str, ArrayEntry]
+    part: PartEntry | None = None  #: None for a whole graph
+    edge_labels: EdgeLabelEntry | None = None  #: None if edges have no labels
+    #: what the generator of the graph allows, None if not known
+    attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
+    entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
+
+    def __post_init__(self) -> None:
+        if not self.name.isprintable():
+            raise ValueError(f"name is {shown(repr(self.name))}, allowed is a printable text")
+
+    @property
+    def content(self) -> str:
+        """Hex digest of shapes, types and checksums, which differs if the data do."""
+        return self._digest(self.arrays)
+
+    @property
+    def graph_content(self) -> str:
+        """The content of the graph: that of the whole, if the store has the rows of a part."""
+        return self.part.of if self.part is not None and self.part.rows_of else self.content
+
+    @property
+    def shared_content(self) -> str:
+        """As ``content``, of what all parts have alike that a graph is divided into by rows."""
+        return self._digest({name for name in self.arrays if name != "features"})
+
+    @property
+    def divides_rows(self) -> bool:
+        """Whether it is the store of a part that has rows alone, beside the whole topology."""
+        return self.part is not None and self.part.rows_of is not None
+
+    def _digest(self, names: Collection[str]) -> str:
+        known = sorted((name, self.arrays[name]) for name in names)
+        entries: list[tuple[object, ...]] = [
+            (name, each.shape, each.dtype, each.crc32) for name, each in known
+        ]
+        if self.feature_dtype in MAX_QUANTIZED:  # bytes, which say neither
+            entries.append((self.feature_dtype, self.num_features))
+        return header.digest(entries)
+
+
+def read_meta(path: Path) -> StoreMeta:
+    """Read and check ``meta.json`` of the store at ``path``.
+
+    Raises:
+        GraphError: it is missing, of another version, or an entry is not what it must be.
+    """
+    entries = GRAPH_STORE.read_header(path)
+    known = {key: value for key, value in entries.items() if key != "entries"}
+    meta = GRAPH_STORE.record(StoreMeta, known, path)
+    return replace(meta, entries=entries)
+
+
+def write_meta(
+    folder: Path, arrays: Mapping[str, ArrayEntry], *, name: str, **entries: object
+) -> None:
+    """Write ``meta.json`` of a store into ``folder``, which has the arrays.
+
+    ``entries`` are other fields of ``StoreMeta`` that do not follow from the arrays, and what else
+    is to be recorded; those that are None are left out. ``num_features`` is needed if rows are of
+    int8 or int4.
+    """
+    sizes = {
+        "num_vertices": arrays["indptr"].shape[0] - 1,
+        "num_edges": arrays["indices"].shape[0],
+        "num_features": arrays["features"].shape[1],
+    }
+    more = {key: value for key, value in entries.items() if value is not None}
+    GRAPH_STORE.write_header(folder, {"name": name, **sizes, **more, "arrays": arrays})
+
+
+#: What a store says of its vertices, its features and its labels, beside the arrays.
+_NOTES = {"ids": "vertices", "columns": "features", "scaling": "features", "classes": "labels"}
+_NOTES |= dict.fromkeys(("edge_columns", "edge_scaling"), "edge_features")
+_NOTES |= {"edge_classes": "edge_labels"}
+#: Files of the users' ids: whole numbers, and texts. A store has one of them, or neither.
+ID_FILES = ("ids.npy", "ids.parquet")
+
+
+def kept_notes(path: Path, unchanged: Collection[str]) -> tuple[dict[str, Any], list[Path]]:
+    """Return what the store at ``path`` says that is true of a copy too, and the files of it.
+
+    Args:
+        unchanged: which of ``vertices``, ``features``, ``labels``, ``edge_features`` and
+            ``edge_labels`` the copy has as they are.
+
+    Raises:
+        GraphError: ``meta.json`` cannot be read.
+    """
+    entries = read_meta(path).entries
+    kept = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
+    ids = kept.get("ids")
+    name = ids.get("file") if isinstance(ids, dict) else None
+    return kept, [path / name] if name in ID_FILES else []
+
+
+def write_store(
+    path: Path, arrays: Mapping[str, Array], *, copied: Sequence[Path] = (), **entries: Any
+) -> None:
+    """Write a graph that is in memory as a store, and check it before it appears at ``path``.
+
+    ``arrays`` are all of ``ARRAYS``, and what edges have of ``EDGE_ARRAYS``, in the types of a
+    store; ``entries`` are those of ``write_meta``, and ``copied`` files that they name.
+
+    Raises:
+        GraphError: ``path`` holds something, or cannot be written; or a store must not hold that.
+    """
+    path = Path(os.path.abspath(path))
+    with files.new_folder(path) as folder:
+        if folder is None:
+            raise GraphError(f"{path}: exists already; name another directory, or remove it")
+        written = {name: write_array(folder / f"{name}.npy", each) for name, each in arrays.items()}
+        for file in copied:
+            with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+        write_meta(folder, written, **entries)
+        try:
+            _check_written(folder)
+        except GraphError as error:
+            raise GraphError(str(error).replace(str(folder), str(path))) from None
+
+
+def _check_written(folder: Path) -> None:
+    """Open what was written, and look at the neighbours too."""
+    meta = read_meta(folder)
+    arrays = map_arrays(folder, meta)
+    _check_range(f"{folder}: neighbour", arrays["indices"], meta.num_vertices - 1)
+    if EDGE_ROWS in arrays:
+        what = f"{folder}: row of edge features"
+        _check_range(what, arrays[EDGE_ROWS], len(arrays[EDGE_FEATURES]) - 1)
+    if EDGE_ENDS in arrays:
+        _check_range(f"{folder}: end of an edge", arrays[EDGE_ENDS], meta.num_vertices - 1)
+
+
+def _check_range(what: str, ids: Array, last: int) -> None:
+    for part in row_slices(len(ids), ids[:1].nbytes):
+        low, high = ids[part].min(), ids[part].max()
+        if low < 0 or high > last:
+            raise GraphError(
+                f"{what} {low if low < 0 else high} is out of range, allowed are 0 to {last}"
+            )
+
+
+def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
+    """Map all arrays of a store read-only, and check all but ``indices``, features and edges' data.
+
+    Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` and
+    ``edge_rows`` are checked when they are read; ``gnnscale doctor`` looks at everything.
+
+    Raises:
+        GraphError: a file is missing, truncated, or holds not what it must.
+    """
+    arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
+    check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
+    if arrays["labels"].dtype.kind == "f":
+        _check_targets(path / "labels.npy", arrays["labels"])
+    else:
+        _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
+    _check_splits(path, arrays)
+    if DEGREES in arrays:
+        _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
+    if EDGE_FEATURES in arrays:
+        _check_edge_features(path, arrays, meta.num_edges)
+    if EDGE_LABELS in arrays:
+        _check_edge_labels(path, arrays, meta)
+    return arrays
+
+
+def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
+    """Return type and shape that each array must have; a split's length is free."""
+    rows, ids = meta.num_vertices, vertex_dtype(meta.num_vertices)
+    forms: dict[str, kind.Form] = {
+        "indptr": (np.dtype(np.int64), (rows + 1,)),
+        "indices": (ids, (meta.num_edges,)),
+        "features": (
+            FEATURE_DTYPES[meta.feature_dtype],
+            (rows, row_length(meta.feature_dtype, meta.num_features)),
+        ),
+        "labels": _label_form(meta),
+        **dict.fromkeys(SPLIT_ARRAYS, (ids, (None,))),
+    }
+    if meta.divides_rows:
+        forms[OWNER] = np.dtype(np.int16), (rows,)
+        forms["features"] = FEATURE_DTYPES[meta.feature_dtype], (None, meta.num_features)
+    elif meta.part is not None:
+        forms[DEGREES] = np.dtype(np.uint32), (rows,)
+    if WEIGHTS in meta.arrays:
+        forms[WEIGHTS] = np.dtype(np.float32), (meta.num_edges,)
+    if EDGE_ROWS in meta.arrays or EDGE_FEATURES in meta.arrays:
+        forms[EDGE_ROWS] = np.dtype(np.uint32), (meta.num_edges,)
+        forms[EDGE_FEATURES] = np.dtype(np.float32), (None, None)
+    if meta.edge_labels is not None or EDGE_ENDS in meta.arrays:
+        forms[EDGE_ENDS] = ids, (None, 2)
+    if meta.edge_labels is not None:
+        value = np.float32 if meta.edge_labels.metric == "rmse" else np.int64
+        forms[EDGE_LABELS] = np.dtype(value), (None,)
+        labels = meta.arrays.get(EDGE_LABELS)
+        count = labels.shape[0] if labels is not None and labels.shape else 0
+        forms |= dict.fromkeys(EDGE_SPLITS, (vertex_dtype(count), (None,)))
+    return forms
+
+
+def _label_form(meta: StoreMeta) -> kind.Form:
+    labels = meta.arrays.get("labels")
+    rows, columns = meta.num_vertices, meta.num_classes
+    matrix = labels is not None and len(labels.shape) == 2
+    if columns and meta.metric == "rmse":
+        return np.dtype(np.float32), (rows, columns) if matrix or columns > 1 else (rows,)
+    if columns and matrix:
+        return np.dtype(np.uint8), (rows, columns)
+    return np.dtype(np.int64), (rows,)
+
+
+def _slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
+    """Yield the rows of ``array`` and the first one's number, in slices of bounded memory."""
+    step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
+    for first in range(0, len(array), step):
+        yield first, array[first : first + step + overlap]
+
+
+def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
+    """Raise GraphError unless ``indptr`` rises from 0 to ``num_edges``; names ``file``."""
+    if indptr[0] != 0 or indptr[-1] != num_edges:
+        raise GraphError(
+            f"{file}: goes from {indptr[0]} to {indptr[-1]}, "
+            f"allowed is from 0 to {num_edges}, the number of edges"
+        )
+    for first, part in _slices(indptr, overlap=1):
+        falls = part[1:] < part[:-1]
+        if falls.any():
+            vertex = int(falls.argmax())
+            raise GraphError(
+                f"{file}: falls from {part[vertex]} to {part[vertex + 1]} "
+                f"after vertex {first + vertex}"
+            )
+
+
+def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None:
+    """Refuse degrees that differ from the lengths of the lists that are there."""
+    for first, part in _slices(degrees):
+        lengths = np.diff(indptr[first : first + len(part) + 1])
+        wrong = (lengths > 0) & (lengths != part)
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise GraphError(
+                f"{file}: vertex {first + place} has degree {part[place]}, "
+                f"and {lengths[place]} neighbours"
+            )
+
+
+def _check_edge_features(path: Path, arrays: Mapping[str, Array], num_edges: int) -> None:
+    file = path / f"{EDGE_FEATURES}.npy"
+    rows, width = arrays[EDGE_FEATURES].shape
+    if not 1 <= width <= MAX_FEATURES:
+        raise GraphError(f"{file}: {width} features an edge, allowed are 1 to {MAX_FEATURES}")
+    least = min(num_edges, 1)
+    if not least <= rows <= MAX_EDGE_ROWS:
+        raise GraphError(
+            f"{file}: {rows} rows for {num_edges} edges, allowed are {least} to {MAX_EDGE_ROWS}"
+        )
+    # A row of zeros may follow those of the published edges.
+    if EDGE_ENDS in arrays and rows - len(arrays[EDGE_ENDS]) not in (0, 1):
+        raise GraphError(f"{file}: {rows} rows, edge_ends.npy has {len(arrays[EDGE_ENDS])}")
+
+
+def _check_edge_labels(path: Path, arrays: Mapping[str, Array], meta: StoreMeta) -> None:
+    file, labels = path / f"{EDGE_LABELS}.npy", arrays[EDGE_LABELS]
+    if len(labels) != len(arrays[EDGE_ENDS]):
+        raise GraphError(
+            f"{file}: {len(labels)} labels, edge_ends.npy has {len(arrays[EDGE_ENDS])} rows"
+        )
+    assert meta.edge_labels is not None
+    if labels.dtype.kind == "f":
+        _check_targets(file, labels, "edge")
+    else:
+        _check_labels(file, labels, meta.edge_labels.num_classes, "edge")
+    _check_splits(path, arrays, EDGE_SPLITS, EDGE_LABELS, "edge")
+
+
+def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "vertex") -> None:
+    low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
+    for first, part in _slices(labels):
+        if part.min() < low or part.max() > high:
+            place = tuple(np.argwhere((part < low) | (part > high))[0])
+            raise GraphError(
+                f"{file}: label {part[place]} of {of} {first + place[0]} is out of range, "
+                f"allowed are {low} to {high}"
+            )
+
+
+def _check_targets(file: Path, labels: NDArray[np.floating], of: str = "vertex") -> None:
+    for first, part in _slices(labels):
+        if np.isinf(part).any():
+            place = tuple(np.argwhere(np.isinf(part))[0])
+            raise GraphError(
+                f"{file}: label {part[place]} of {of} {first + place[0]}, allowed are finite "
+                "numbers, and NaN if unknown"
+            )
+
+
+def _check_splits(
+    path: Path,
+    arrays: Mapping[str, Array],
+    names: tuple[str, ...] = SPLIT_ARRAYS,
+    labels: str = "labels",
+    of: str = "vertex",
+) -> None:
+    """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex, or edge.
+
+    All three may be empty: the graph has no split then. Every worker does this, in bounded memory.
+    """
+    if not any(len(arrays[name]) for name in names):
+        return
+    count = len(arrays[labels])
+    for name in names:
+        file, ids = path / f"{name}.npy", arrays[name]
+        if not len(ids):
+            raise GraphError(f"{file}: the split is empty")
+        if any((part[1:] <= part[:-1]).any() for _, part in _slices(ids, overlap=1)):
+            raise GraphError(f"{file}: the ids do not rise")
+        if ids[0] < 0 or ids[-1] >= count:
+            bad = ids[0] if ids[0] < 0 else ids[-1]
+            raise GraphError(
+                f"{file}: {of} id {bad} is out of range, the graph has {count} "
+                f"{'vertices' if of == 'vertex' else 'rows of edges'}"
+            )
+        if name != names[-1]:
+            refuse_unlabelled(arrays[labels], ids, source=file, of=of)
+    parts = {path / f"{name}.npy": arrays[name] for name in names}
+    for first in range(0, count, _SLICE_ENTRIES):
+        _check_disjoint(parts, first, min(first + _SLICE_ENTRIES, count), of)
+
+
+def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
+    """Refuse a vertex or edge of [first, last) in two parts; the ids of each part rise."""
+    seen = np.zeros(last - first, np.bool_)
+    for file, ids in parts.items():
+        # Of the same type: NumPy would copy all ids for another one.
+        begin, end = np.searchsorted(ids, np.array([first, last], ids.dtype))
+        places = ids[begin:end] - first
+        if seen[places].any():
+            found = first + places[seen[places].argmax()]
+            raise GraphError(f"{file}: {of} {found} is in an earlier part of the split too")
+        seen[places] = True

@@ -1,0 +1,335 @@
+"""Trained models as modules of DGL."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from torch import Tensor
+
+from gnnscale.inference.export.module_export import (
+    NORM_MODULES,
+    POOLING,
+    WEIGHTS_OF_GRAPH,
+    Peer,
+    Weight,
+    architecture,
+    last_bias,
+    last_of,
+    literal,
+    per_head,
+    renamed,
+    transposed,
+    zero,
+)
+from gnnscale.nn import ModelConfig, options
+
+
+def with_bias(*names: str, sign: int) -> Weight:
+    """Take the last of biases that there is, with ``sign`` times what our layer adds at the end.
+
+    DGL's ``GATv2Conv`` adds nothing at the end. The bias of sources is in every message, of which
+    attention takes a mean; in scores, which add both ends' biases, that of destinations undoes it.
+    """
+
+    def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
+        added, own = layer["bias"], last_of(*names)(layer, heads)
+        # If heads are averaged, each has the same.
+        return own + sign * (added if len(added) == len(own) else added.repeat(heads))
+
+    return make
+
+
+_OF_PERCEPTRON = {
+    "apply_func.0.weight": renamed("first.weight"),
+    "apply_func.0.bias": renamed("first.bias"),
+    "apply_func.2.weight": renamed("second.weight"),
+    "apply_func.2.bias": renamed("second.bias"),
+    "eps": zero,
+}
+
+LAYERS: Mapping[str, Mapping[str, Weight]] = {
+    "GCN": {"weight": transposed("linear.weight"), "bias": renamed("linear.bias")},
+    "GraphSAGE": {
+        "fc_self.weight": renamed("linear.weight", "first"),
+        "fc_self.bias": renamed("linear.bias"),
+        "fc_neigh.weight": renamed("linear.weight", "second"),
+    },
+    POOLING: {
+        "fc_pool.weight": renamed("pool.weight"),
+        "fc_pool.bias": renamed("pool.bias"),
+        "fc_self.weight": renamed("linear.weight", "first"),
+        "fc_self.bias": renamed("linear.bias"),
+        "fc_neigh.weight": renamed("linear.weight", "second"),
+    },
+    "GAT": {
+        "fc.weight": renamed("linear.weight"),
+        "attn_l": per_head("attention_src"),
+        "attn_r": per_head("attention_dst"),
+        "bias": per_head("bias", repeats=True),
+    },
+    "GATv2": {
+        "fc_src.weight": renamed("linear.weight"),
+        "fc_src.bias": with_bias("linear.bias", sign=1),
+        "fc_dst.weight": last_of("linear.weight", "linear_dst.weight"),
+        "fc_dst.bias": with_bias("linear.bias", "linear_dst.bias", sign=-1),
+        "attn": per_head("attention"),
+    },
+    "GIN": _OF_PERCEPTRON,
+}
+
+#: DGL's attention has other messages if edges have features: these are in them.
+OF_EDGES: Mapping[str, Mapping[str, Weight]] = {
+    "GIN": {"lin.weight": renamed("edge_linear.weight"), "lin.bias": renamed("edge_linear.bias")}
+}
+
+MODELS: Mapping[str, Mapping[str, Weight]] = {
+    "SGC": {"fc.weight": renamed("layers.0.linear.weight"), "fc.bias": last_bias},
+    "APPNP": {
+        f"{theirs}.{key}": renamed(f"encoder.{ours}.{key}")
+        for theirs, ours in (("lin1", "first"), ("lin2", "second"))
+        for key in ("weight", "bias")
+    },
+}
+
+_BOTH_WAYS = "where every edge has its reverse, "
+
+NOTES = {
+    "GCN": f"{_BOTH_WAYS}GraphConv(a, b), whose norm is both, gives the same without edge_weight",
+    "APPNP": f"{_BOTH_WAYS}APPNPConv(k, alpha) gives the same as the hops",
+    "GATv2": "biases of a layer are those of its two projections; shared weights become two",
+}
+
+_MODEL = """\
+import dgl
+import torch
+from dgl.nn import {layer}
+from safetensors.torch import load_file
+from torch import nn
+
+
+{before}class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [
+{convs}
+            ]
+        )
+        self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
+{output}
+    def forward(self, graph, h):
+{prepare}\
+        rows = []
+        for conv, norm in zip(self.convs, self.norms):
+{hidden}
+            rows.append(h)
+        return {last}
+
+
+model = {name}()
+model.load_state_dict(load_file({file}))
+logits = model.eval()(graph, graph.ndata["feat"])
+"""
+
+_WITH_LOOPS = "        graph = dgl.add_self_loop(graph)\n"
+#: In-degrees of both ends divide the message of an edge.
+_WEIGHT = (
+    f"{_WITH_LOOPS}        src, dst = graph.edges()\n"
+    "        degrees = graph.in_degrees().float()\n"
+    "        weight = (degrees[src] * degrees[dst]).rsqrt()\n"
+)
+#: In place of in-degrees, sums of the weights of in-edges; a loop has weight 1.
+_BOTH_SUMS = (
+    "        graph = dgl.add_self_loop(graph, fill_data=1.0)\n"
+    "        src, dst = graph.edges()\n"
+    '        weight = graph.edata["weight"]\n'
+    "        sums = dgl.ops.copy_e_sum(graph, weight)\n"
+    "        weight = weight * (sums[src] * sums[dst]).rsqrt()\n"
+)
+#: SAGEConv divides by in-degrees, and the sum of the weights is to divide.
+_MEAN = (
+    "        _, dst = graph.edges()\n"
+    '        weight = graph.edata["weight"]\n'
+    "        sums = dgl.ops.copy_e_sum(graph, weight).clamp(min=torch.finfo(weight.dtype).tiny)\n"
+    "        weight = weight / sums[dst] * graph.in_degrees()[dst]\n"
+)
+_GIN = "nn.Sequential(nn.Linear({a}, {hidden}), nn.ReLU(), nn.Linear({hidden}, {b}))"
+
+#: For each architecture: its layer, how it is built, what is done with the graph, and how the
+#: layer is called between layers and, if heads are averaged there, at the end.
+_PARTS: dict[str, tuple[str, ...]] = {
+    "GCN": (
+        *("GraphConv", 'GraphConv({a}, {b}, norm="none")', _WEIGHT),
+        "{conv}(graph, h, edge_weight=weight)",
+    ),
+    "GraphSAGE": ("SAGEConv", 'SAGEConv({a}, {b}, "mean")', "", "{conv}(graph, h)"),
+    POOLING: ("SAGEConv", 'SAGEConv({a}, {b}, "pool")', "", "{conv}(graph, h)"),
+    "GAT": (
+        *("GATConv", "GATConv({a}, {head}, {heads})", _WITH_LOOPS),
+        *("{conv}(graph, h).flatten(1)", "{conv}(graph, h).mean(1)"),
+    ),
+    "GATv2": (
+        *("GATv2Conv", "GATv2Conv({a}, {head}, {heads})", _WITH_LOOPS),
+        *("{conv}(graph, h).flatten(1)", "{conv}(graph, h).mean(1)"),
+    ),
+    "GIN": ("GINConv", f"GINConv({_GIN})", "", "{conv}(graph, h)"),
+}
+
+#: As ``_PARTS`` has them, if edges have weights.
+_WEIGHTED_PARTS: dict[str, tuple[str, ...]] = {
+    "GCN": (*_PARTS["GCN"][:2], _BOTH_SUMS, _PARTS["GCN"][3]),
+    "GraphSAGE": (*_PARTS["GraphSAGE"][:2], _MEAN, "{conv}(graph, h, edge_weight=weight)"),
+    "GIN": (*_PARTS["GIN"][:3], '{conv}(graph, h, edge_weight=graph.edata["weight"])'),
+}
+
+_GINE = (
+    *("GINEConv", f"Layer({{edge_width}}, {{a}}, {_GIN})", ""),
+    '{conv}(graph, h, graph.edata["feat"])',
+)
+
+#: DGL's layer takes features of edges that are as wide as rows.
+_LAYER = """\
+class Layer(GINEConv):
+    def __init__(self, num_edge_features, width, perceptron):
+        super().__init__(perceptron)
+        self.lin = nn.Linear(num_edge_features, width)
+
+    def forward(self, graph, h, edges):
+        return super().forward(graph, h, self.lin(edges))
+
+
+"""
+
+_SGC = """\
+import dgl
+from dgl.nn import SGConv
+from safetensors.torch import load_file
+
+model = SGConv({width}, {num_classes}, k={num_layers})
+model.load_state_dict(load_file({file}))
+logits = model.eval()(dgl.add_self_loop(graph), graph.ndata["feat"])
+"""
+
+#: SGConv divides by the weights of out-edges at sources.
+_WEIGHTED_SGC = f"""\
+import dgl
+from dgl.nn import GraphConv
+from safetensors.torch import load_file
+from torch import nn
+
+
+class SGC(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear({{width}}, {{num_classes}})
+        self.hop = GraphConv({{width}}, {{width}}, norm="none", weight=False, bias=False)
+
+    def forward(self, graph, h):
+{_BOTH_SUMS}\
+        for _ in range({{num_layers}}):
+            h = self.hop(graph, h, edge_weight=weight)
+        return self.fc(h)
+
+
+model = SGC()
+model.load_state_dict(load_file({{file}}))
+logits = model.eval()(graph, graph.ndata["feat"])
+"""
+
+_APPNP = f"""\
+import dgl
+from dgl.nn import GraphConv
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+
+
+class APPNP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin1 = nn.Linear({{width}}, {{hidden}})
+        self.lin2 = nn.Linear({{hidden}}, {{num_classes}})
+        width = {{num_classes}}
+        self.hop = GraphConv(width, width, norm="none", weight=False, bias=False)
+
+    def forward(self, graph, h):
+{_WEIGHT}\
+        h = functional.dropout(self.lin1(h).relu(), {{dropout}}, self.training)
+        z = first = self.lin2(h)
+        for _ in range({{num_layers}}):
+            z = (1 - {{alpha}}) * self.hop(graph, z, edge_weight=weight) + {{alpha}} * first
+        return z
+
+
+model = APPNP()
+model.load_state_dict(load_file({{file}}))
+logits = model.eval()(graph, graph.ndata["feat"])
+"""
+
+
+def _snippet(
+    config: ModelConfig,
+    widths: tuple[int, ...],
+    file: Path,
+    edge_width: int = 0,
+    weighted: bool = False,
+) -> str:
+    known = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
+    if not isinstance(config, options.LayeredModel):
+        appnp = _APPNP.replace(_WEIGHT, _BOTH_SUMS) if weighted else _APPNP
+        sgc = _WEIGHTED_SGC if weighted else _SGC
+        text = sgc if isinstance(config, options.SGC) else appnp
+        return text.format(**vars(config), **known)
+    known_parts = _PARTS | _WEIGHTED_PARTS if weighted else _PARTS
+    parts = _GINE if edge_width else known_parts[architecture(config)]
+    layer, conv, prepare, call = parts[:4]
+    joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
+    ends = (*widths[:-1], config.hidden) if joins else widths
+    convs: list[str] = []
+    for a, b in pairwise(ends):
+        averages = len(convs) + 1 == config.num_layers and not joins
+        sizes = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
+        convs.append(conv.format(**sizes, hidden=config.hidden, edge_width=edge_width))
+    output, last = "", parts[-1].format(conv="self.convs[-1]")
+    if joins:
+        width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
+        output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
+        joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
+        last = f"self.lin({joined})"
+    hidden = [f"            out = {call.format(conv='conv')}"]
+    if config.residual:
+        hidden.append("            out = out + h if rows else out")
+    hidden.append("            h = norm(out).relu()")
+    return _MODEL.format(
+        name=config.name,
+        layer=layer,
+        before=_LAYER if edge_width else "",
+        convs="\n".join(f"                {each}," for each in convs),
+        norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
+        num_norms=config.num_layers - 1 + joins,
+        output=output,
+        prepare=prepare,
+        hidden="\n".join(hidden),
+        last=last,
+        file=known["file"],
+    )
+
+
+def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
+    """Return what has no counterpart; DGL's own normalisation is another if edges have weights."""
+    return "" if weighted else NOTES.get(config.name, "")
+
+
+DGL = Peer(
+    name="dgl",
+    layers=LAYERS,
+    models=MODELS,
+    norm=lambda *_: "",
+    snippet=_snippet,
+    note=_note,
+    of_edges=OF_EDGES,
+    weighted={},
+    weights_note=(
+        f'graph.edata["weight"] is [num_edges] in the order of graph.edges(); {WEIGHTS_OF_GRAPH}'
+    ),
+)

@@ -1,0 +1,347 @@
+"""Trained models as modules of PyTorch Geometric."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from gnnscale.inference.export.module_export import (
+    NORM_MODULES,
+    POOLING,
+    WEIGHTS_OF_GRAPH,
+    Peer,
+    Weight,
+    architecture,
+    last_bias,
+    last_of,
+    literal,
+    per_head,
+    renamed,
+    zero,
+)
+from gnnscale.nn import ModelConfig, options
+
+LAYERS: Mapping[str, Mapping[str, Weight]] = {
+    "GCN": {"lin.weight": renamed("linear.weight"), "bias": renamed("linear.bias")},
+    "GraphSAGE": {
+        "lin_r.weight": renamed("linear.weight", "first"),
+        "lin_l.weight": renamed("linear.weight", "second"),
+        "lin_l.bias": renamed("linear.bias"),
+    },
+    "GAT": {
+        "lin.weight": renamed("linear.weight"),
+        "att_src": per_head("attention_src"),
+        "att_dst": per_head("attention_dst"),
+        "bias": renamed("bias"),
+    },
+    "GATv2": {
+        "lin_l.weight": renamed("linear.weight"),
+        "lin_l.bias": renamed("linear.bias"),
+        "lin_r.weight": last_of("linear.weight", "linear_dst.weight"),
+        "lin_r.bias": last_of("linear.bias", "linear_dst.bias"),
+        "att": per_head("attention"),
+        "bias": renamed("bias"),
+    },
+    POOLING: {
+        "lin.weight": renamed("pool.weight"),
+        "lin.bias": renamed("pool.bias"),
+        "lin_r.weight": renamed("linear.weight", "first"),
+        "lin_l.weight": renamed("linear.weight", "second"),
+        "lin_l.bias": renamed("linear.bias"),
+    },
+    "GIN": {
+        "nn.0.weight": renamed("first.weight"),
+        "nn.0.bias": renamed("first.bias"),
+        "nn.2.weight": renamed("second.weight"),
+        "nn.2.bias": renamed("second.bias"),
+        "eps": zero,
+    },
+}
+
+EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
+    "GAT": {
+        "lin_edge.weight": renamed("edge_linear.weight"),
+        "att_edge": per_head("attention_edge"),
+    },
+    "GATv2": {"lin_edge.weight": renamed("edge_linear.weight")},
+    "GIN": {
+        "lin.weight": renamed("edge_linear.weight"),
+        "lin.bias": renamed("edge_linear.bias"),
+    },
+}
+
+#: PyG's SAGEConv and GINConv take no weights: GraphConv and SimpleConv add up weighted messages.
+WEIGHTED: Mapping[str, Mapping[str, Weight]] = {
+    "GraphSAGE": {
+        "lin_root.weight": renamed("linear.weight", "first"),
+        "lin_rel.weight": renamed("linear.weight", "second"),
+        "lin_rel.bias": renamed("linear.bias"),
+    },
+    "GIN": {name: make for name, make in LAYERS["GIN"].items() if name != "eps"},
+}
+
+MODELS: Mapping[str, Mapping[str, Weight]] = {
+    "SGC": {"lin.weight": renamed("layers.0.linear.weight"), "lin.bias": last_bias},
+    "APPNP": {
+        f"{theirs}.{key}": renamed(f"encoder.{ours}.{key}")
+        for theirs, ours in (("lin1", "first"), ("lin2", "second"))
+        for key in ("weight", "bias")
+    },
+}
+
+NOTES = {
+    "GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours",
+}
+
+#: What a basic model is given for our norms.
+_NORMS = {
+    "none": "",
+    "batch": ', norm="batch_norm"',
+    "layer": ', norm="layer_norm", norm_kwargs={"mode": "node"}',
+}
+
+_BASIC = """\
+from safetensors.torch import load_file
+from torch_geometric.nn.models import {name}
+
+model = {name}({width}, {hidden}, {num_layers}, {num_classes}, dropout={dropout}{more})
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index{edges})
+"""
+
+_LAYERED = """\
+from safetensors.torch import load_file
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_geometric.nn import {layer}
+
+
+{before}class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [
+{convs}
+            ]
+        )
+        self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
+{output}
+    def forward(self, x, edge_index):
+{prepare}\
+        rows = []
+        for conv, norm in zip(self.convs, self.norms):
+{hidden}
+            rows.append(x)
+        return {last}
+
+
+model = {name}()
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index)
+"""
+
+#: For each architecture that is written as a module: its layer, and how it is built. Those with
+#: heads average them in the layer that ends the model.
+_CONVS = {
+    "GCN": ("GCNConv", "GCNConv({a}, {b})"),
+    "GraphSAGE": ("SAGEConv", "SAGEConv({a}, {b})"),
+    POOLING: ("SAGEConv", 'SAGEConv({a}, {b}, aggr="max", project=True)'),
+    "GAT": ("GATConv", "GATConv({a}, {head}, {heads}, concat={concat})"),
+    "GATv2": (
+        "GATv2Conv",
+        "GATv2Conv({a}, {head}, {heads}, concat={concat}, share_weights={shares})",
+    ),
+    "GIN": (
+        "GINConv",
+        "GINConv(nn.Sequential(nn.Linear({a}, {hidden}), nn.ReLU(), nn.Linear({hidden}, {b})))",
+    ),
+}
+
+#: As ``_CONVS``, of layers that are others if edges have weights.
+_WEIGHTED_CONVS = {
+    "GraphSAGE": ("GraphConv", "GraphConv({a}, {b})"),
+    "GIN": ("SimpleConv", _CONVS["GIN"][1].replace("GINConv", "Layer")),
+}
+
+#: Sums of these weights are means.
+_MEAN = """\
+        sums = edge_weight.new_zeros(len(x)).index_add(0, edge_index[1], edge_weight)
+        sums = sums.clamp(min=torch.finfo(sums.dtype).tiny)
+        edge_weight = edge_weight / sums[edge_index[1]]
+"""
+
+_WEIGHTED_GIN = """\
+class Layer(nn.Module):
+    def __init__(self, perceptron):
+        super().__init__()
+        self.sum, self.nn = SimpleConv("sum", combine_root="sum"), perceptron
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.nn(self.sum(x, edge_index, edge_weight))
+
+
+"""
+
+_SGC = """\
+from safetensors.torch import load_file
+from torch_geometric.nn import SGConv
+
+model = SGConv({width}, {num_classes}, K={num_layers})
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index)
+"""
+
+_APPNP = """\
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+from torch_geometric import nn as pyg
+
+
+class APPNP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin1 = nn.Linear({width}, {hidden})
+        self.lin2 = nn.Linear({hidden}, {num_classes})
+        self.propagation = pyg.APPNP(K={num_layers}, alpha={alpha})
+
+    def forward(self, x, edge_index):
+        x = functional.dropout(self.lin1(x).relu(), {dropout}, self.training)
+        return self.propagation(self.lin2(x), edge_index)
+
+
+model = APPNP()
+model.load_state_dict(load_file({file}))
+logits = model.eval()(x, edge_index)
+"""
+
+
+def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
+    """Whether one of PyG's basic models is the same, and no module has to be written."""
+    if weighted and architecture(config) in WEIGHTED:
+        return False
+    return config.name != "GIN" and not config.residual
+
+
+def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
+    """PyG's BatchNorm holds torch's."""
+    return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
+
+
+def _snippet(
+    config: ModelConfig,
+    widths: tuple[int, ...],
+    file: Path,
+    edge_width: int = 0,
+    weighted: bool = False,
+) -> str:
+    known = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
+    if not isinstance(config, options.LayeredModel):
+        text = _SGC if isinstance(config, options.SGC) else _APPNP
+        return _given(text.format(**vars(config), **known), 0, weighted)
+    if not _is_basic(config, weighted):
+        return _layered(config, widths, file, edge_width, weighted)
+    more = _NORMS[config.norm]
+    if isinstance(config, options.GAT):
+        more += f", heads={config.num_heads}"
+    if isinstance(config, options.GATv2):
+        more += f", v2=True, share_weights={config.share_weights}"
+    if architecture(config) == POOLING:
+        more += ', aggr="max", project=True'
+    if config.jumping != "none":
+        more += f', jk="{config.jumping}"'
+    if edge_width:
+        more += f", edge_dim={edge_width}"
+    edges = ", edge_attr=edge_attr" if edge_width else ""
+    return _BASIC.format(
+        name="GAT" if config.name == "GATv2" else config.name,
+        hidden=config.hidden,
+        num_layers=config.num_layers,
+        dropout=config.dropout,
+        more=more,
+        edges=", edge_weight=edge_weight" if weighted else edges,
+        **known,
+    )
+
+
+def _given(text: str, edge_width: int, weighted: bool) -> str:
+    """Return a program in which all that takes ``edge_index`` is given data of edges as well."""
+    name = "edge_attr" if edge_width else "edge_weight" if weighted else ""
+    return text.replace("edge_index)", f"edge_index, {name})") if name else text
+
+
+def _layered(
+    config: options.LayeredModel,
+    widths: tuple[int, ...],
+    file: Path,
+    edge_width: int,
+    weighted: bool,
+) -> str:
+    """Return a program with a module of PyG's layers."""
+    name = architecture(config)
+    layer, conv = (_CONVS | _WEIGHTED_CONVS if weighted else _CONVS)[name]
+    if edge_width:
+        layer, conv = (each.replace("GINConv", "GINEConv") for each in (layer, conv))
+        conv = f"{conv[:-1]}, edge_dim={edge_width})"
+    joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
+    ends = (*widths[:-1], config.hidden) if joins else widths
+    convs: list[str] = []
+    for a, b in pairwise(ends):
+        averages = len(convs) + 1 == config.num_layers and not joins
+        known = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
+        shares = getattr(config, "share_weights", False)
+        convs.append(conv.format(**known, concat=not averages, hidden=config.hidden, shares=shares))
+    output, last = "", "self.convs[-1](x, edge_index)"
+    if joins:
+        width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
+        output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
+        joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
+        last = f"self.lin({joined})"
+    hidden = ["            out = conv(x, edge_index)"]
+    if config.residual:
+        hidden.append("            out = out + x if rows else out")
+    dropout = f"{config.dropout}, self.training"
+    hidden.append(f"            x = functional.dropout(norm(out).relu(), {dropout})")
+    text = _LAYERED.format(
+        layer=layer,
+        before=_WEIGHTED_GIN if weighted and name == "GIN" else "",
+        name=config.name,
+        convs="\n".join(f"                {each}," for each in convs),
+        norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
+        num_norms=config.num_layers - 1 + joins,
+        output=output,
+        prepare=_MEAN if weighted and name == "GraphSAGE" else "",
+        hidden="\n".join(hidden),
+        last=last,
+        file=literal(file),
+    )
+    return _given(text, edge_width, weighted)
+
+
+def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
+    """Return what has no counterpart; for models that give vertices a loop, about those."""
+    if isinstance(config, options.GIN | options.GraphSAGE):
+        return "" if weighted else NOTES.get(config.name, "")
+    found, edges = "edge_index", "edge_index, num_nodes=len(x))[0]"
+    if weighted:
+        found, edges = "edge_index, edge_weight", "edge_index, edge_weight, num_nodes=len(x))"
+    if edge_width:
+        found = "edge_index, edge_attr"
+        edges = 'edge_index, edge_attr, fill_value="mean", num_nodes=len(x))'
+    return (
+        f"a graph with self loops of its own: add_self_loops=False in the model, and {found} = "
+        f"torch_geometric.utils.add_self_loops({edges}; PyG else replaces them"
+    )
+
+
+PYG = Peer(
+    name="pyg",
+    layers=LAYERS,
+    models=MODELS,
+    norm=_norm_prefix,
+    snippet=_snippet,
+    note=_note,
+    of_edges=EDGE_WEIGHTS,
+    weighted=WEIGHTED,
+    weights_note=f"edge_weight is [num_edges] in the order of edge_index; {WEIGHTS_OF_GRAPH}",
+)

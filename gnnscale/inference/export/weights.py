@@ -1,0 +1,177 @@
+"""The best weights of a run in a safetensors file, under our names or those of another library."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor
+
+from gnnscale.core import ConfigError, check_choice, shown, write_atomically
+from gnnscale.inference.export.dgl_modules import DGL
+from gnnscale.inference.export.module_export import literal, reads_weights
+from gnnscale.inference.export.pyg_modules import PYG
+from gnnscale.inference.load_run import load_run, load_trained
+from gnnscale.nn import GNN, ModelConfig, TrainableModel, user_module
+from gnnscale.nn import link_decoder as links
+from gnnscale.run.commands import FoundRun
+
+_PEERS = {peer.name: peer for peer in (PYG, DGL)}
+#: Names of weights: our own, those of PyTorch Geometric, those of DGL.
+FORMATS = ("safetensors", *_PEERS)
+
+#: Names of learned rows of vertices begin so; and what is said of them: they are inputs.
+_LEARNED = "vertex_rows."
+_ROWS_NOTE = (
+    "learned rows of vertices are not among the weights: gnnscale.load(DIR).graph.features has them"
+)
+
+_OWN = """\
+from gnnscale.nn import {name}
+from safetensors.torch import load_file
+
+model = {config}.build(num_features={width}, num_classes={num_classes}{edges})
+model.load_state_dict(load_file({file}))
+"""
+
+_USER_MODULE = """\
+from safetensors.torch import load_file
+
+module.load_state_dict(load_file({file}))  # a module as you built it for training
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(FoundRun):
+    """Weights to write.
+
+    Attributes:
+        format: one of ``FORMATS``, whose names the weights get.
+        out: the file, ``.safetensors``; None for ``model.safetensors`` in the run directory, or
+            ``model.pyg.safetensors``, ``model.dgl.safetensors``.
+        force: overwrite it if it exists.
+    """
+
+    format: str = "safetensors"
+    out: Path | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("format", self.format, FORMATS)
+
+    @property
+    def file(self) -> Path:
+        """The file that is written."""
+        middle = "" if self.format == "safetensors" else f".{self.format}"
+        return self.out or self.run / f"model{middle}.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    file: Path  #: the weights
+    snippet: str  #: a program that builds the model and loads them
+    note: str  #: what has no counterpart, in one line; empty for nothing
+
+
+def export(config: ExportConfig) -> Exported:
+    """Write the weights of a run's best epoch.
+
+    Raises:
+        ConfigError: the directory holds no run, the model has no counterpart in the library, or the
+            file exists or has another kind of name.
+        GraphError: the run's graph store is not usable.
+        OSError: the file cannot be written.
+    """
+    if config.file.suffix != ".safetensors":
+        raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
+    run = load_run(config.run, config.given)
+    _check_file(config)
+    trained = load_trained(config.run, run)
+    weighted = trained.is_weighted(run, config.run)
+    return export_model(config, run.model, trained.model, weighted=weighted)
+
+
+def export_model(
+    config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
+) -> Exported:
+    """Write the weights of a model that is there.
+
+    Args:
+        weighted: whether edges of the graph that it was trained on have weights.
+
+    Raises:
+        ConfigError: the model has no counterpart in the library, or the file exists or has another
+            kind of name.
+        OSError: the file cannot be written.
+    """
+    _check_file(config)
+    file = config.file
+    weights, snippet, note = _named(config, options, model, weighted)
+    weights = {
+        name: each.clone() for name, each in weights.items() if not name.startswith(_LEARNED)
+    }
+    if model.vertex_rows is not None:
+        note = "; ".join(filter(None, (note, _ROWS_NOTE)))
+    write_atomically(file, safetensors.torch.save(weights, {"format": "pt"}))
+    return Exported(file=file, snippet=snippet, note=note)
+
+
+def _check_file(config: ExportConfig) -> None:
+    file = config.file
+    if file.suffix != ".safetensors":
+        raise ConfigError(f"out={shown(file)}: the name must end in .safetensors")
+    # Of a link, force=true replaces the link, and not what it leads to.
+    if os.path.lexists(file) and not config.force:
+        raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
+    if not file.parent.is_dir():
+        raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
+
+
+def _named(
+    config: ExportConfig, options: ModelConfig, model: TrainableModel, weighted: bool
+) -> tuple[Mapping[str, Tensor], str, str]:
+    """Return weights under the names that are asked for, what loads them, and a note."""
+    peer, file = _PEERS.get(config.format), config.file
+    if peer is not None:
+        if not isinstance(model, GNN):
+            raise ConfigError(
+                f"format={config.format}: {options.name} is a module of your own, whose weights "
+                "have its own names; format=safetensors writes these"
+            )
+        weighted = weighted and reads_weights(options)
+        edge_width = _edge_width(model)
+        weights = peer.weights(options, model, weighted=weighted)
+        notes = [peer.weights_note if weighted else "", peer.note(options, edge_width, weighted)]
+        if isinstance(model, links.EdgeGNN):
+            notes += ["the network over both ends' rows is left out; format=safetensors has it"]
+        if options.drops_inputs:
+            notes.append(
+                f"input dropout, which only training needs: functional.dropout(x, "
+                f"{model.input_dropout}, model.training) before the model"
+            )
+        snippet = peer.snippet(options, model.widths, file, edge_width, weighted)
+        return weights, snippet, "; ".join(filter(None, notes))
+    if isinstance(model, user_module.UserModel):
+        return model.module.state_dict(), _USER_MODULE.format(file=literal(file)), ""
+    if not isinstance(model, GNN) or isinstance(model, links.PairGNN):
+        return model.state_dict(), "", "they load into the model of your program"
+    return model.state_dict(), _own_snippet(options, model.widths, file, _edge_width(model)), ""
+
+
+def _edge_width(model: TrainableModel) -> int:
+    """Return how many features of each edge layers read, 0 if none."""
+    return max(getattr(layer, "edge_dim", 0) for layer in model.layers)
+
+
+def _own_snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_width: int) -> str:
+    return _OWN.format(
+        name=config.name,
+        config=config,
+        width=widths[0],
+        num_classes=widths[-1],
+        edges=f", num_edge_features={edge_width}" if edge_width else "",
+        file=literal(file),
+    )

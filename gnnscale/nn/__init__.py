@@ -1,0 +1,26 @@
+"""Graph neural networks over mini-batch blocks. What needs torch is imported when used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnscale.core.lazy import lazy_names
+from gnnscale.nn.options import (
+    APPNP,
+    GAT,
+    GCN,
+    GIN,
+    SGC,
+    CustomModel,
+    GATv2,
+    GraphSAGE,
+    ModelConfig,
+)
+
+if TYPE_CHECKING:
+    from gnnscale.nn.base import Inputs, TrainableModel
+    from gnnscale.nn.gnn import GNN
+
+__getattr__ = lazy_names(
+    __name__, {"gnnscale.nn.gnn": "GNN", "gnnscale.nn.base": "Inputs TrainableModel"}
+)

@@ -1,0 +1,75 @@
+"""GIN over graphs whose edges have features: GINE (Hu et al. 2020, section 5.1)."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, edge_attr_of, linear
+from gnnscale.nn.cost import LayerCost
+from gnnscale.nn.functional import Activation, drawn_from, relu_dropout
+from gnnscale.nn.segment_ops import Segments, cut_block, take
+from gnnscale.sampling import Block
+
+#: Edges whose messages are held at once when no gradient needs them.
+_SLICE_EDGES = 1 << 16
+
+
+class GINELayer(GraphLayer):
+    """``h'_v = MLP(h_v + sum of relu(h_u + U e_uv + c))``; a sampled sum is rescaled.
+
+    This is ``GINEConv`` of PyG. If edges have weights as well, a message is multiplied with that of
+    its edge. The sum is not linear in the rows, so it is not taken while these are loaded.
+    """
+
+    uses_degrees = True
+    uses_edge_features = True
+
+    def __init__(self, num_in: int, num_hidden: int, num_out: int, *, edge_dim: int) -> None:
+        """Build a layer from ``num_in`` over ``num_hidden`` to ``num_out`` features.
+
+        Args:
+            edge_dim: features of an edge.
+        """
+        super().__init__()
+        self.first = nn.Linear(num_in, num_hidden)
+        self.second = nn.Linear(num_hidden, num_out)
+        self.edge_dim = edge_dim
+        self.edge_linear = nn.Linear(edge_dim, num_in)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the perceptron's products, and a message for each edge."""
+        cost = super().cost(width_in, width_out)
+        first, second, edges = cost.products
+        return replace(
+            cost,
+            products=(first, second),
+            message_width=width_in,
+            message_products=(edges,),
+            messages_per_edge=True,
+        )
+
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Return ``h``, activated."""
+        return h if act is None else relu_dropout(h, act)
+
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Sum the messages, and apply the two-layer perceptron."""
+        drawn = None if degrees is None else drawn_from(block, degrees)
+        size = block.num_edges if torch.is_grad_enabled() else _SLICE_EDGES
+        sums = [
+            self._sum(x, part, None if drawn is None else drawn[first:])
+            for first, part in cut_block(block, size)
+        ]
+        h = x[: block.num_dst] + (torch.cat(sums) if len(sums) > 1 else sums[0])
+        return linear(self.second, linear(self.first, h).relu())
+
+    def _sum(self, x: torch.Tensor, block: Block, drawn: Degrees) -> torch.Tensor:
+        """Return the sum of the messages of each destination, ``[num_dst, num_in]``."""
+        of_edges = linear(self.edge_linear, edge_attr_of(block).to(x.dtype))
+        messages = (take(x, block.indices) + of_edges).relu_()
+        if block.edge_weights is not None:
+            messages = messages * torch.from_numpy(block.edge_weights)[:, None].to(x.dtype)
+        return Segments(block, drawn).sum(messages)

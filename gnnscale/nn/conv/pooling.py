@@ -1,0 +1,54 @@
+"""GraphSAGE with the pooling aggregator (Hamilton et al. 2017, eq. 3)."""
+
+import torch
+from torch import nn
+
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, linear, say_unweighted
+from gnnscale.nn.cost import LayerCost
+from gnnscale.nn.functional import Activation, relu_dropout
+from gnnscale.nn.segment_ops import neighbor_max
+from gnnscale.sampling import Block
+
+
+class PoolingLayer(GraphLayer):
+    """``h'_v = W (h_v ‖ max of relu(W_pool h_u + b_pool)) + b`` over the sampled in-neighbours u.
+
+    The maximum is that of each feature; a vertex without neighbours gets zeros. Weights of edges
+    are not used.
+    """
+
+    uses_edge_weights: bool = False
+
+    def __init__(self, num_in: int, num_out: int) -> None:
+        """Build a layer from ``num_in`` to ``num_out`` features."""
+        super().__init__()
+        self.pool = nn.Linear(num_in, num_in)
+        self.linear = nn.Linear(2 * num_in, num_out)
+        for each in (self.pool, self.linear):
+            nn.init.xavier_uniform_(each.weight)
+            nn.init.zeros_(each.bias)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the messages of every source, and the product of every destination."""
+        return LayerCost(
+            width_in=width_in,
+            width_out=width_out,
+            products=((2 * width_in, width_out),),
+            message_width=width_in,
+            message_products=((width_in, width_in),),
+            host_makes_edge_rows=False,
+        )
+
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Return ``h``, activated."""
+        return h if act is None else relu_dropout(h, act)
+
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Pool, and multiply own and pooled rows with their weights in one product."""
+        if block.edge_weights is not None:
+            say_unweighted("model=sage model.aggregator=pool")
+        messages = linear(self.pool, x).relu()
+        pooled = neighbor_max(messages, block)
+        return linear(self.linear, torch.cat([x[: block.num_dst], pooled], dim=1))

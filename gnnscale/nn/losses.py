@@ -1,0 +1,302 @@
+"""Losses: what a run minimises, chosen by the configuration group ``loss``."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from gnnscale.core import Array, ConfigError, Float32Array, shown
+from gnnscale.core.config.untrusted import names
+from gnnscale.core.config.user_code import check_name, load_named
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from gnnscale.graph import Labelled
+
+#: From outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a scalar.
+#: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex may
+#: have several labels, or ``[n, width]`` float32 numbers, NaN for unknown ones.
+Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+
+#: What labels are, in the words of messages.
+_KINDS = {
+    "classes": "one label a vertex",
+    "multilabel": "several labels a vertex",
+    "regression": "numbers for labels",
+}
+
+
+def label_kind(labels: Array) -> str:
+    """Return what ``labels`` are: ``classes``, ``multilabel`` or ``regression``."""
+    if labels.dtype.kind == "f":
+        return "regression"
+    return "classes" if labels.ndim == 1 else "multilabel"
+
+
+def check_labels(option: str, graph: Labelled, kind: str) -> None:
+    """Refuse a graph whose labels are not of ``kind``, as ``label_kind`` returns it.
+
+    Raises:
+        ConfigError: they are not; the message begins with ``option``.
+    """
+    found = label_kind(graph.labels)
+    if found != kind:
+        raise ConfigError(f"{option}: needs {_KINDS[kind]}, and {graph.name} has {_KINDS[found]}")
+
+
+class _OnDevices:
+    """A tensor, and a copy of it on each device that asked for one."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._copies = {values.device: values}
+
+    def on(self, device: torch.device) -> Tensor:
+        if device not in self._copies:
+            self._copies[device] = next(iter(self._copies.values())).to(device)
+        return self._copies[device]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig(ABC):
+    """Base of the configuration group ``loss``."""
+
+    @abstractmethod
+    def build(self, graph: Labelled) -> Loss:
+        """Return the loss of a graph's training vertices.
+
+        It is a mean over the vertices that it is given, each of which counts by itself: so the
+        means of slices, weighted by their vertices, are the mean of the mini-batch.
+
+        Raises:
+            ConfigError: the graph's labels are not what the loss compares.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(LossConfig):
+    """Cross-entropy over the classes, for vertices with one label each.
+
+    Weights are scaled so that their mean over the training vertices is 1, and the loss is
+    ``sum_i w_i l_i / n`` over ``n`` vertices. PyTorch divides by the weights of the vertices at
+    hand instead, so that what a vertex counts would follow from how a mini-batch is split.
+
+    Attributes:
+        class_weights: what vertices of each class count, a list of a number per class; or
+            ``balanced``, the inverse of the class's part of the training vertices; None for all
+            alike.
+        label_smoothing: part of the target that goes to all classes alike; below 1.
+    """
+
+    class_weights: Any | None = None
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.class_weights not in (None, "balanced"):
+            _check_weights("loss.class_weights", self.class_weights, or_else="balanced or null")
+            if not any(self.class_weights):
+                raise ConfigError(
+                    f"loss.class_weights={list(self.class_weights)}: one must be above 0"
+                )
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(
+                f"loss.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
+            )
+
+    def build(self, graph: Labelled) -> Loss:
+        """Return the loss.
+
+        Raises:
+            ConfigError: the graph has other labels, or another number of classes than weights; or
+                no training vertex has a class with a weight above 0.
+        """
+        import torch
+        from torch.nn import functional
+
+        check_labels("loss=cross_entropy", graph, "classes")
+        smoothing = self.label_smoothing
+        if self.class_weights is None:
+
+            def plain(outputs: Tensor, targets: Tensor) -> Tensor:
+                return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
+
+            return plain
+        weights = _OnDevices(torch.from_numpy(self._weights(graph)))
+
+        def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+            total = functional.cross_entropy(
+                outputs,
+                targets,
+                weights.on(outputs.device),
+                reduction="sum",
+                label_smoothing=smoothing,
+            )
+            return total / len(targets)
+
+        return weighted
+
+    def _weights(self, graph: Labelled) -> Float32Array:
+        """Return ``[num_classes]`` weights whose mean over the training vertices is 1."""
+        labels = graph.labels[graph.split.train_idx]
+        counts = np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)
+        if self.class_weights == "balanced":
+            weights = np.divide(1.0, counts, where=counts > 0, out=np.zeros_like(counts))
+        else:
+            weights = np.array(self.class_weights, np.float64)
+            _check_length("loss.class_weights", weights, graph)
+        mean = float(weights @ counts) / max(float(counts.sum()), 1.0)
+        if not mean > 0:
+            raise ConfigError(
+                f"loss.class_weights={self.class_weights}: no training vertex of {graph.name} "
+                "has a class with a weight above 0"
+            )
+        scaled: Float32Array = (weights / mean).astype(np.float32)
+        return scaled
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryCrossEntropy(LossConfig):
+    """Binary cross-entropy of each class, for vertices with several labels.
+
+    Attributes:
+        pos_weight: what a label that is there counts, beside one that is not: a number, or a list
+            of a number per class; None for 1.
+    """
+
+    pos_weight: Any | None = None
+
+    def __post_init__(self) -> None:
+        weight = self.pos_weight
+        if weight is not None:
+            listed = [weight] if _is_number(weight) else weight
+            _check_weights("loss.pos_weight", listed, or_else="a number or null")
+
+    def build(self, graph: Labelled) -> Loss:
+        """Return the loss.
+
+        Raises:
+            ConfigError: the graph has other labels, or another number of classes than weights.
+        """
+        import torch
+        from torch.nn import functional
+
+        check_labels("loss=binary_cross_entropy", graph, "multilabel")
+        weights = None
+        if self.pos_weight is not None:
+            found = np.array(self.pos_weight, np.float32)
+            if found.ndim:
+                _check_length("loss.pos_weight", found, graph)
+            weights = _OnDevices(torch.from_numpy(found.reshape(-1)).expand(graph.num_classes))
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            weight = None if weights is None else weights.on(outputs.device)
+            return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weight)
+
+        return loss
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
+    """Refuse what is no list of finite numbers of at least 0."""
+    if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
+        raise ConfigError(f"{option}={shown(weights)}: must be a list of numbers, {or_else}")
+    for each in weights:
+        if not (_is_number(each) and math.isfinite(each) and each >= 0):
+            raise ConfigError(f"{option}: {shown(each)} is no number of at least 0")
+
+
+def _check_length(option: str, weights: Array, graph: Labelled) -> None:
+    if len(weights) != graph.num_classes:
+        raise ConfigError(
+            f"{option}: has {len(weights)} numbers, and {graph.name} has "
+            f"{graph.num_classes} classes"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomLoss(LossConfig):
+    """Your function, ``function(outputs, targets)``, which returns the mean loss.
+
+    Attributes:
+        function: its name, ``MODULE:NAME`` or ``FILE.py:NAME``. It gets outputs ``[n, width]``
+            float32 and targets: ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1, or
+            ``[n, width]`` float32 numbers; and returns a scalar tensor, the mean over the ``n``
+            vertices.
+    """
+
+    function: str = field(metadata=names("code"))
+
+    def __post_init__(self) -> None:
+        check_name(self.function, option="loss.function")
+
+    def build(self, graph: Labelled) -> Loss:
+        """Import the function.
+
+        Raises:
+            ConfigError: it cannot be imported, or returns something else than a scalar.
+        """
+        import torch
+
+        function = load_named(self.function, option="loss.function")
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            value = function(outputs, targets)
+            if not isinstance(value, torch.Tensor) or value.ndim:
+                found = list(value.shape) if isinstance(value, torch.Tensor) else shown(value)
+                raise ConfigError(
+                    f"loss.function={self.function}: returned {found}, must return a scalar "
+                    "tensor, the mean over the vertices"
+                )
+            return value
+
+        return loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanSquaredError(LossConfig):
+    """Mean squared error, for labels that are numbers; those that are not known do not count.
+
+    Of a vertex with several numbers, it is the mean over those that are known, so that every vertex
+    counts alike.
+    """
+
+    def build(self, graph: Labelled) -> Loss:
+        """Return the loss.
+
+        Raises:
+            ConfigError: the graph has other labels.
+        """
+        check_labels("loss=mean_squared_error", graph, "regression")
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            known = ~targets.isnan()
+            # Unknown numbers go first: 0 times NaN would be a gradient of NaN.
+            squares = (outputs - targets.nan_to_num()).square() * known
+            return (squares.sum(1) / known.sum(1).clamp(min=1)).mean()
+
+        return loss
+
+
+_OF_KIND: dict[str, type[LossConfig]] = {
+    "classes": CrossEntropy,
+    "multilabel": BinaryCrossEntropy,
+    "regression": MeanSquaredError,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoLoss(LossConfig):
+    """By the labels: cross-entropy, binary cross-entropy of each of several, or squared error."""
+
+    def build(self, graph: Labelled) -> Loss:
+        """Return the loss of the graph's kind of labels."""
+        return _OF_KIND[label_kind(graph.labels)]().build(graph)

@@ -1,0 +1,252 @@
+"""Sums, means and maxima over the edges of each destination, with gradients in a fixed order."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.core import Float32Array, Int32Array
+from gnnscale.nn import functional
+from gnnscale.nn.conv import linear as layer
+from gnnscale.nn.device_block import DeviceBlock, MessageSums
+from gnnscale.sampling import Block
+
+#: What ``Segments`` reduces by.
+REDUCTIONS = ("sum", "mean", "max")
+
+
+class Segments:
+    """The edges of a block, in segments: those of one destination lie beside each other.
+
+    Sums run in the order of the edges, forward and backward, for any number of threads.
+    """
+
+    def __init__(self, block: Block, degrees: layer.Degrees) -> None:
+        """Divide the edges of ``block``.
+
+        Args:
+            degrees: ``[at least num_dst]`` in-degrees in the whole graph; None if the block has
+                all neighbours.
+        """
+        self.num_dst = block.num_dst  #: number of destinations
+        counts = np.diff(block.indptr)
+        #: ``[num_edges]`` int64 destination of each edge, ascending
+        self.dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), counts))
+        self._block = block
+        self._degrees = degrees
+        self._counts = counts
+
+    def sum(self, messages: torch.Tensor) -> torch.Tensor:
+        """Return the sum of each destination's messages ``[num_edges, ...]``, ``[num_dst, ...]``.
+
+        The sum over sampled neighbours is multiplied with degree / number sampled, or each edge
+        counts by its importance, so that its expectation is the sum over all neighbours.
+        """
+        scale = None if self._degrees is None else functional.sum_scale(self._block, self._degrees)
+        return self._reduced(_Sum, messages, scale)
+
+    def mean(self, messages: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each destination's messages, zeros if there are none."""
+        count = self._counts
+        if self._block.importance is not None and self._degrees is not None:
+            # An unbiased estimate of the full sum, divided by the number of its terms.
+            count = self._degrees[: self.num_dst]
+        scale = np.float32(1) / np.maximum(count, 1).astype(np.float32)
+        return self._reduced(_Sum, messages, scale)
+
+    def max(self, messages: torch.Tensor) -> torch.Tensor:
+        """Return the maximum of each destination's messages, zeros if there are none.
+
+        Messages that share a maximum share its gradient.
+        """
+        return self._reduced(_Max, messages, self.dst)
+
+    def _reduced(self, function: Any, messages: torch.Tensor, how: Any) -> torch.Tensor:
+        flat = messages.flatten(1).contiguous()
+        out: torch.Tensor = function.apply(flat, self._block, how)
+        return out.view(self.num_dst, *messages.shape[1:])
+
+
+class _Sum(torch.autograd.Function):
+    """``out[i] = scale[i] * sum_e importance[e] * messages[e]``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, messages: torch.Tensor, block: Block, scale: Float32Array | None
+    ) -> torch.Tensor:
+        ctx.block, ctx.scale = block, scale
+        return ops.aggregate(
+            messages,
+            block.indptr,
+            np.arange(block.num_edges, dtype=np.int32),
+            weights=block.importance,
+            dst_scale=scale,
+            out=ops.empty((block.num_dst, messages.shape[1]), messages.dtype),
+            num_threads=torch.get_num_threads(),
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        block: Block = ctx.block
+        grad = grads[0] if ctx.scale is None else grads[0] * torch.from_numpy(ctx.scale)[:, None]
+        out = _rows(grad.contiguous(), _destinations(block))
+        if block.importance is not None:
+            out *= torch.from_numpy(block.importance)[:, None]
+        return out, None, None
+
+
+class _Max(torch.autograd.Function):
+    """``out[i] = max_e messages[e]``, 0 for a destination without edges."""
+
+    @staticmethod
+    def forward(ctx: Any, messages: torch.Tensor, block: Block, dst: torch.Tensor) -> torch.Tensor:
+        out = messages.new_full((block.num_dst, messages.shape[1]), -torch.inf)
+        out.scatter_reduce_(0, dst[:, None].expand_as(messages), messages, "amax")
+        out[torch.from_numpy(np.diff(block.indptr) == 0)] = 0
+        ctx.block = block
+        ctx.save_for_backward(messages, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        messages, largest = ctx.saved_tensors
+        block: Block = ctx.block
+        dst = _destinations(block)
+        chosen = (messages == _rows(largest, dst)).to(messages.dtype)
+        shared = _Sum.apply(chosen, _unweighted(block), None)  # type: ignore[no-untyped-call]
+        out = _rows(grads[0] / shared.clamp(min=1), dst)
+        return out.mul_(chosen), None, None
+
+
+class _NeighborMax(torch.autograd.Function):
+    """``out[i] = max_e x[indices[e]]``, 0 for a destination without edges."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, block: Block) -> torch.Tensor:
+        shape = (block.num_dst, x.shape[1])
+        counts = ops.empty(shape, torch.float32) if ctx.needs_input_grad[0] else None
+        out = ops.aggregate_max(
+            x,
+            block.indptr,
+            block.indices,
+            out=ops.empty(shape, x.dtype),
+            counts=counts,
+            num_threads=torch.get_num_threads(),
+        )
+        ctx.block = block
+        ctx.save_for_backward(x, out, counts)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        x, largest, counts = ctx.saved_tensors
+        block: Block = ctx.block
+        indptr, indices, _ = ops.transpose_block(block.indptr, block.indices, block.num_src)
+        out = ops.aggregate_max_backward(
+            x,
+            largest,
+            # Nobody reads those of destinations without edges, which are no numbers.
+            grads[0].contiguous() / counts,
+            indptr,
+            indices,
+            out=ops.empty(tuple(x.shape), x.dtype),
+            num_threads=torch.get_num_threads(),
+        )
+        return out, None
+
+
+class _Take(torch.autograd.Function):
+    """``out[n] = x[ids[n]]``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
+        ctx.ids, ctx.num_rows = ids, len(x)
+        return _rows(x, ids)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        grad = grads[0].contiguous()
+        indptr, indices, _ = ops.transpose_block(np.arange(len(grad) + 1), ctx.ids, ctx.num_rows)
+        out = ops.aggregate(
+            grad,
+            indptr,
+            indices,
+            out=ops.empty((ctx.num_rows, grad.shape[1]), grad.dtype),
+            num_threads=torch.get_num_threads(),
+        )
+        return out, None
+
+
+def message_sums(block: Block, degrees: layer.Degrees) -> MessageSums:
+    """Return the reductions of the messages of a block's edges, on its device."""
+    if isinstance(block, DeviceBlock):
+        return block.sums(degrees)  # type: ignore[arg-type]
+    return Segments(block, degrees)
+
+
+def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
+    """Return the maxima ``[num_dst, f]`` of neighbours' rows, zeros without any, with gradient.
+
+    Edges that share a maximum share its gradient. On the host no row of an edge is made.
+
+    Args:
+        x: ``[num_src, f]`` float32 or bfloat16.
+    """
+    if isinstance(block, DeviceBlock):
+        sums = block.sums(None)
+        return sums.max(take(x.float(), block.sources())).to(x.dtype)  # type: ignore[arg-type]
+    out: torch.Tensor = _NeighborMax.apply(x.contiguous(), block)  # type: ignore[no-untyped-call]
+    return out
+
+
+def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
+    """Return rows ``ids`` ``[n]`` of ``x`` ``[num_rows, ...]``, with gradient.
+
+    A row that is taken several times sums its gradients in the order of ``ids``, on the host;
+    ``ids`` of a block on a device are a tensor of that device.
+    """
+    if isinstance(ids, torch.Tensor):
+        return x.index_select(0, ids)
+    out: torch.Tensor = _Take.apply(x.flatten(1).contiguous(), ids)  # type: ignore[no-untyped-call]
+    return out.view(len(ids), *x.shape[1:])
+
+
+def _rows(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
+    out = ops.empty((len(ids), x.shape[1]), x.dtype)
+    return ops.gather(x, ids, out=out, num_threads=torch.get_num_threads())
+
+
+def _destinations(block: Block) -> Int32Array:
+    return np.repeat(np.arange(block.num_dst, dtype=np.int32), np.diff(block.indptr))
+
+
+def _unweighted(block: Block) -> Block:
+    return Block(indptr=block.indptr, indices=block.indices, num_src=block.num_src)
+
+
+def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
+    """Cut a block into runs of destinations with about ``num_edges``; yield the first of each."""
+    if block.num_edges <= num_edges:
+        yield 0, block
+        return
+    cuts = np.flatnonzero(np.diff(block.indptr[:-1] // num_edges)) + 1
+    for first, end in zip([0, *cuts], [*cuts, block.num_dst], strict=True):
+        indptr = block.indptr[first : end + 1]
+        edges = slice(indptr[0], indptr[-1])
+        importance, weights, attr = (
+            None if each is None else each[edges]
+            for each in (block.importance, block.edge_weights, block.edge_attr)
+        )
+        yield (
+            first,
+            Block(
+                indptr=indptr - indptr[0],
+                indices=block.indices[edges],
+                num_src=block.num_src,
+                importance=importance,
+                edge_weights=weights,
+                edge_attr=attr,
+            ),
+        )

@@ -1,0 +1,284 @@
+"""Measures of a partition: sizes of its parts, their balance, and the edges between them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnscale import ops
+from gnnscale.core import Array, Int16Array, Int64Array, UInt8Array, errors, hardware, track
+from gnnscale.graph import Graph
+from gnnscale.ops import naming_graph
+from gnnscale.partition.base import UNREACHED, Parts
+from gnnscale.sampling.seed_order import labelled_vertices
+
+_SLICE_EDGES = 1 << 20
+#: What ``halo_sizes`` may hold to know which part has seen which vertex.
+MAX_SEEN_BYTES = 512 << 20
+
+
+def cut_matrix(
+    graph: Graph,
+    owner: Int16Array,
+    num_parts: int,
+    advance: Callable[[int], None] = lambda num_edges: None,
+) -> Int64Array:
+    """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
+
+    Edges at vertices whose ``owner`` is below 0 are not counted. ``advance`` is called with the
+    number of edges read since the last call.
+
+    Raises:
+        GraphError: an id in the graph is out of range.
+    """
+    with naming_graph(graph.path or graph.name):
+        counts = ops.count_cut(
+            graph.indptr, graph.indices, owner, num_parts, num_threads=hardware.usable_cores()
+        )
+    advance(graph.num_edges)
+    return counts
+
+
+def halo_sizes(
+    graph: Graph,
+    owner: Int16Array,
+    num_parts: int,
+    advance: Callable[[int], None] = lambda num_edges: None,
+    *,
+    max_bytes: int = MAX_SEEN_BYTES,
+) -> tuple[Int64Array, int]:
+    """Count the vertices outside a part that send messages into it: its halo of one hop.
+
+    Args:
+        graph: the graph.
+        owner: ``[num_vertices]``, below 0 if no part has a vertex.
+        num_parts: K.
+        advance: called with the number of edges read since the last call.
+        max_bytes: memory to use; the edges are read once per ``max_bytes`` of ``K * num_vertices``.
+
+    Returns:
+        ``[K]`` sizes of the halos; and how many vertices any part has, its halo included.
+
+    Raises:
+        GraphError: an id in the graph is out of range.
+    """
+    sizes = np.zeros(num_parts, np.int64)
+    anywhere = owner >= 0
+    step = -(-num_parts // num_passes(graph, num_parts, max_bytes))
+    for first in range(0, num_parts, step):
+        last = min(first + step, num_parts)
+        seen = np.zeros((last - first, graph.num_vertices), np.bool_)
+        for sources, destinations in _edge_slices(graph):
+            part = owner[destinations]
+            outside = (part >= first) & (part < last) & (part != owner[sources])
+            seen[part[outside] - first, sources[outside]] = True
+            advance(len(sources))
+        sizes[first:last] = np.count_nonzero(seen, axis=1)
+        anywhere |= seen.any(axis=0)
+    return sizes, int(np.count_nonzero(anywhere))
+
+
+def num_passes(graph: Graph, num_parts: int, max_bytes: int = MAX_SEEN_BYTES) -> int:
+    """Return how often ``halo_sizes`` reads the edges."""
+    step = max(1, min(num_parts, max_bytes // max(1, graph.num_vertices)))
+    return -(-num_parts // step)
+
+
+def _edge_slices(graph: Graph) -> Iterator[tuple[Array, Int64Array]]:
+    for first in range(0, graph.num_edges, _SLICE_EDGES):
+        sources = np.asarray(graph.indices[first : first + _SLICE_EDGES])
+        last = first + len(sources)
+        if sources.min() < 0 or sources.max() >= graph.num_vertices:
+            bad = sources[(sources < 0) | (sources >= graph.num_vertices)][0]
+            raise errors.GraphError(
+                f"{graph.name}: neighbour {bad} is out of range, the graph has "
+                f"{graph.num_vertices} vertices"
+            )
+        begin = int(np.searchsorted(graph.indptr, first, side="right")) - 1
+        end = int(np.searchsorted(graph.indptr, last, side="left"))
+        bounds = np.clip(graph.indptr[begin : end + 1], first, last)
+        yield sources, np.repeat(np.arange(begin, end), np.diff(bounds))
+
+
+_SLICE_VERTICES = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartFigures:
+    """One part."""
+
+    num_vertices: int  #: vertices that it has, replicas of other parts' included
+    num_inner: int | None  #: vertices that it owns; None if every part has the whole topology
+    num_train: int | None  #: training vertices that it owns; likewise
+    num_edges: int  #: in-edges that it has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What making a partition took."""
+
+    seconds: float  #: of the partitioner alone
+    #: the most memory that the process and a child of it held meanwhile; None if the system does
+    #: not tell
+    peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """The forecast for making a partition."""
+
+    seconds: float  #: of the partitioner alone
+    peak_rss_bytes: int | None  #: what the process held already, and what the partitioner would add
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFigures:
+    """A partition in figures. A balance is the max over parts over their mean, 1 at best."""
+
+    algorithm: str  #: the partitioner's name
+    seconds: float  #: see ``Measured``
+    peak_rss_bytes: int | None  #: see ``Measured``
+    #: share of the edges whose ends belong to different parts; edges at vertices that no part has
+    #: do not count. None if every part has the whole topology, or no edge counts
+    edge_cut_fraction: float | None
+    vertex_balance: float | None  #: of ``num_inner``; None if every part has the whole topology
+    edge_balance: float | None  #: of ``num_edges``; None if there are none
+    train_balance: float | None  #: of ``num_train``; None if every part has the whole topology
+    #: vertices of all parts over vertices that any part has (PaGraph, section 5.5)
+    replication_factor: float
+    parts: tuple[PartFigures, ...]  #: K parts
+    #: K rows of K counts, of row i and column j the edges from a source of part i to a destination
+    #: of part j; None if every part has the whole topology
+    cut: tuple[tuple[int, ...], ...] | None
+    predicted: Predicted  #: what making it was thought to take
+    notes: tuple[str, ...]  #: a line each
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts, K."""
+        return len(self.parts)
+
+
+def examine(
+    graph: Graph,
+    parts: Parts,
+    *,
+    algorithm: str,
+    measured: Measured,
+    predicted: Predicted,
+    notes: Sequence[str] = (),
+) -> PartitionFigures:
+    """Measure how ``parts`` divide ``graph``, in at least two passes over its edges.
+
+    ``notes`` come after those of the parts.
+
+    Raises:
+        GraphError: an id in the graph is out of range.
+    """
+    inner = train = cut = None
+    if parts.owner is not None:
+        inner = _counts(parts.owner, parts.num_parts)
+        train = _counts(parts.owner[labelled_vertices(graph, "train")], parts.num_parts)
+        with track("counting edges between parts", graph.num_edges, "edges") as advance:
+            cut = cut_matrix(graph, parts.owner, parts.num_parts, advance)
+    num_vertices, num_edges, anywhere = _sizes(graph, parts, inner)
+    return PartitionFigures(
+        algorithm=algorithm,
+        seconds=measured.seconds,
+        peak_rss_bytes=measured.peak_rss_bytes,
+        edge_cut_fraction=None if cut is None else _cut_fraction(cut),
+        vertex_balance=_balance(inner),
+        edge_balance=_balance(num_edges),
+        train_balance=_balance(train),
+        replication_factor=sum(num_vertices) / max(anywhere, 1),
+        parts=tuple(
+            PartFigures(
+                num_vertices=num_vertices[part],
+                num_inner=None if inner is None else inner[part],
+                num_train=None if train is None else train[part],
+                num_edges=num_edges[part],
+            )
+            for part in range(parts.num_parts)
+        ),
+        cut=None if cut is None else tuple(map(tuple, cut.tolist())),
+        predicted=predicted,
+        notes=(*parts.notes, *_idle_note(train), *notes),
+    )
+
+
+def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
+    """Name the parts without training vertices; their devices help the others."""
+    idle = [str(part) for part, count in enumerate(train or ()) if not count]
+    if len(idle) == 1:
+        return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
+    rest = "have no training vertex; their devices train those of other parts"
+    return (f"parts {', '.join(idle)} {rest}",) if idle else ()
+
+
+def examine_bytes(graph: Graph, num_parts: int) -> int:
+    """Return the max memory of ``examine``, the mapped topology included."""
+    seen = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
+    return graph.topology_bytes + seen + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
+
+
+def _sizes(
+    graph: Graph, parts: Parts, inner: Sequence[int] | None
+) -> tuple[list[int], list[int], int]:
+    """Vertices and in-edges of each part, and how many vertices any part has."""
+    if parts.owner is None or inner is None:
+        everything = [graph.num_vertices] * parts.num_parts, [graph.num_edges] * parts.num_parts
+        return *everything, graph.num_vertices
+    if parts.hops is not None:
+        return _reached(graph, parts.hops, parts.num_hops)
+    passes = num_passes(graph, parts.num_parts)
+    with track("counting vertices at the borders", passes * graph.num_edges, "edges") as advance:
+        halo, anywhere = halo_sizes(graph, parts.owner, parts.num_parts, advance)
+    num_edges = np.zeros(parts.num_parts, np.int64)
+    for rows in _slices(graph.num_vertices):
+        owner, degrees = parts.owner[rows], _degrees(graph, rows)
+        owned = owner >= 0
+        # Weights are summed as float64, which is exact below 2^53.
+        sums = np.bincount(owner[owned], degrees[owned], parts.num_parts)
+        num_edges += sums.astype(np.int64)
+    return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), anywhere
+
+
+def _reached(graph: Graph, hops: UInt8Array, num_hops: int) -> tuple[list[int], list[int], int]:
+    """The same for parts with ``hops``."""
+    num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
+    anywhere = 0
+    for rows in _slices(graph.num_vertices):
+        degrees, any_part = _degrees(graph, rows), np.zeros(rows.stop - rows.start, np.bool_)
+        for part, far in enumerate(hops[:, rows]):
+            reached = far != UNREACHED
+            any_part |= reached
+            num_vertices[part] += np.count_nonzero(reached)
+            num_edges[part] += degrees[far < num_hops].sum()
+        anywhere += int(np.count_nonzero(any_part))
+    return num_vertices.tolist(), num_edges.tolist(), anywhere
+
+
+def _slices(num_vertices: int) -> list[slice]:
+    starts = range(0, num_vertices, _SLICE_VERTICES)
+    return [slice(first, min(first + _SLICE_VERTICES, num_vertices)) for first in starts]
+
+
+def _degrees(graph: Graph, rows: slice) -> Int64Array:
+    return np.diff(graph.indptr[rows.start : rows.stop + 1])
+
+
+def _counts(owner: Int16Array, num_parts: int) -> list[int]:
+    counts: list[int] = np.bincount(owner[owner >= 0], minlength=num_parts).tolist()
+    return counts
+
+
+def _cut_fraction(cut: Int64Array) -> float | None:
+    total = int(cut.sum())
+    return (total - int(np.trace(cut))) / total if total else None
+
+
+def _balance(values: Sequence[Any] | None) -> float | None:
+    if values is None or not sum(values):
+        return None
+    return float(max(values) * len(values) / sum(values))

@@ -1,0 +1,410 @@
+"""Probes: short runs of the stages' own code, with what each of them asks of the host."""
+
+import mmap
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gnnscale import ops
+from gnnscale.core import Float32Array, Float64Array
+from gnnscale.data import from_arrays
+from gnnscale.features import HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.graph.dtypes import FEATURE_DTYPES
+from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
+from gnnscale.nn.optim.dense import PlainAdam
+from gnnscale.ops.products import multiply, weight_gradient
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model.workload import (
+    KnownSlices,
+    Workload,
+    other_data,
+    unmeasured_workload,
+)
+from gnnscale.sampling import MiniBatch, NeighborSampler
+
+_SEED = 0
+#: Which of the stages that are timed synchronises.
+_SYNC = 2
+#: How many times as many edges a vertex of the dense graph has.
+_DENSITY = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepProbe:
+    """A model and its mini-batches."""
+
+    model: options.LayeredModel  #: the architecture
+    num_features: int  #: f^0
+    num_classes: int  #: f^L
+    fanouts: tuple[int, ...]  #: from the seeds outwards
+    num_seeds: int  #: |V^L|
+    host_aggregates: bool = True  #: whether the first layer is aggregated while it is loaded
+    dense: bool = False  #: whether it is trained on the dense one of ``probe_graphs``
+    stored: str = "float32"  #: the type of features in memory, one of ``FEATURE_DTYPES``
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of features."""
+        return self.num_features * FEATURE_DTYPES[self.stored].itemsize
+
+
+def _probe(
+    cls: type[options.LayeredModel],
+    widths: tuple[int, int, int],
+    fanouts: tuple[int, ...],
+    num_seeds: int,
+    *,
+    host_aggregates: bool = True,
+    dense: bool = False,
+    stored: str = "float32",
+) -> StepProbe:
+    return StepProbe(
+        model=cls(hidden=widths[1], num_layers=len(fanouts)),
+        num_features=widths[0],
+        num_classes=widths[2],
+        fanouts=fanouts,
+        num_seeds=num_seeds,
+        host_aggregates=host_aggregates,
+        dense=dense,
+        stored=stored,
+    )
+
+
+#: Chosen so that each rate decides the time of some of them.
+#: The last ones have the mini-batches of a trainer: 1,024 seeds, whose rows no core's cache holds.
+#: Those on the dense graph read most rows more than once, and so from the cache.
+STEP_PROBES = (
+    _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
+    _probe(GraphSAGE, (64, 128, 32), (10, 10), 256),
+    _probe(GCN, (128, 64, 40), (15, 5), 512),
+    _probe(GAT, (64, 64, 8), (8, 4), 128),
+    _probe(GraphSAGE, (64, 32, 32), (10, 10), 1024),
+    _probe(GraphSAGE, (128, 256, 64), (15, 5), 512),
+    _probe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256, dense=True),
+    _probe(GCN, (128, 128, 40), (15, 5), 1024, host_aggregates=False),
+    _probe(GCN, (512, 32, 8), (10, 5), 256),
+    _probe(GIN, (64, 128, 16), (10, 5), 512),
+    _probe(GAT, (64, 128, 16), (5, 5), 512),
+    _probe(GraphSAGE, (32, 8, 8), (10, 10), 2048),
+    _probe(GCN, (64, 256, 32), (20, 5), 512, dense=True),
+    _probe(GraphSAGE, (96, 192, 48), (20, 10), 1024),
+    _probe(GCN, (200, 96, 24), (12, 8), 1024, dense=True),
+    _probe(GIN, (48, 96, 24), (8, 8), 1024),
+    _probe(GraphSAGE, (256, 160, 24), (12, 12), 1024, dense=True),
+    _probe(GAT, (96, 96, 24), (6, 6), 1024),
+    _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
+    _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+)
+#: Those of an estimate: few, and yet with the rows of real graphs, few and wide features, and
+#: mini-batches whose activations no core's cache holds.
+ESTIMATE_PROBES = (
+    _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
+    _probe(GAT, (64, 64, 8), (8, 4), 128),
+    _probe(GCN, (128, 64, 40), (15, 5), 512),
+    _probe(GraphSAGE, (64, 160, 32), (12, 10), 1024),
+    _probe(GraphSAGE, (16, 256, 8), (8, 8), 1024),
+    _probe(GCN, (96, 128, 24), (12, 8), 1024, dense=True),
+    _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
+    _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+)
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use so many threads inside the ``with`` block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def median_seconds(work: Callable[[int], object], repeats: int) -> float:
+    """Return the median seconds of ``work(0)`` to ``work(repeats)``, the first one left out."""
+    times = []
+    for number in range(repeats + 1):
+        start = time.perf_counter()
+        work(number)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def probe_graph(num_vertices: int, num_edges: int) -> Graph:
+    """Make a graph with a few vertices of high degree and rows of one feature."""
+    src, dst = ops.rmat_edges(num_vertices, num_edges, 0.5, 0.2, 0.2, _SEED, 1)
+    return from_arrays(
+        (np.concatenate([src, dst]), np.concatenate([dst, src])),
+        np.zeros((num_vertices, 1), np.float32),
+        train_idx=np.arange(num_vertices),
+        labels=np.zeros(num_vertices, np.int64),
+        num_classes=2,
+        name="probe",
+    )
+
+
+def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
+    """Return a graph of so many vertices, and one with as many edges and fewer vertices.
+
+    ``graphs[probe.dense]`` is the graph of a probe.
+    """
+    sparse, dense = num_vertices, max(num_vertices // _DENSITY, 1)
+    return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
+
+
+def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
+    """Return the most bytes of features that one of ``probes`` has: a row for each vertex."""
+    dense = max(num_vertices // _DENSITY, 1)
+    return max((dense if probe.dense else num_vertices) * probe.row_bytes for probe in probes)
+
+
+def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
+    """Return memory for the rows of each of ``probes``, one after another in the same place.
+
+    ``graph`` is the first one of ``probe_graphs``.
+    """
+    return mapped(-(-table_bytes(graph.num_vertices, probes) // 4))
+
+
+def rows_seconds(
+    table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
+) -> float:
+    """Time the aggregation of ``num_rows`` random rows of ``table``, ten for each result.
+
+    Args:
+        table: ``[n, f]`` features.
+        cold: whether caches forget the table before each repetition.
+    """
+    generator = np.random.default_rng(_SEED)
+    ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
+    indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
+    indices = np.zeros(num_rows, np.int32)
+    out = torch.empty(len(indptr) - 1, table.shape[1])
+    times = []
+    for each in ids:
+        if cold and not ops.flush_cache_lines(table.reshape(-1).view(np.uint8)):
+            other_data().sum()
+        start = time.perf_counter()
+        ops.aggregate(
+            (table, "float32"),
+            indptr,
+            indices,
+            ids=each,
+            ids_per_edge=True,
+            out=out,
+            num_threads=threads,
+        )
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def mapped(num_values: int) -> Float32Array:
+    """Return so many ones in small pages, such as those of a file that is mapped.
+
+    NumPy asks for huge ones, whose addresses a processor translates much faster.
+    """
+    pages = mmap.mmap(-1, 4 * num_values)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    values: Float32Array = np.frombuffer(pages, np.float32)
+    values.fill(1)
+    return values
+
+
+def time_products(
+    width: int, num_rows: int, *, threads: int, repeats: int, dtype: torch.dtype = torch.float32
+) -> float:
+    """Time a product as training does: of ``num_rows`` rows with a square matrix of ``width``.
+
+    Returns:
+        Mean seconds of the product and of that for its weights' gradient, which a library computes
+        at different rates. The first layer, with most of the rows, has just these two.
+    """
+    rows, weight = (torch.rand(count, width).to(dtype) for count in (num_rows, width))
+    out = rows @ weight
+    with torch_threads(threads):
+        forward = median_seconds(lambda _: multiply(rows, weight.t()), repeats)
+        return (forward + median_seconds(lambda _: weight_gradient(rows, out), repeats)) / 2
+
+
+def time_operands(
+    num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
+) -> float:
+    """Time the product for the gradient of weights ``[num_outputs, width]``.
+
+    With few outputs, reading its ``num_rows`` rows of ``width`` features takes most of it.
+
+    Returns:
+        Median seconds of the product.
+    """
+    rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
+    with torch_threads(threads):
+        return median_seconds(lambda _: weight_gradient(rows, grad), repeats)
+
+
+def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:
+    """Sample mini-batches; return their mean number of edges and the median seconds of one."""
+    sampler = NeighborSampler(graph, fanouts=[15, 10], num_threads=threads)
+    order = np.random.default_rng(_SEED).permutation(graph.train_idx)
+    edges: list[int] = []
+
+    def work(number: int) -> None:
+        seeds = order[number * 512 % (len(order) - 1024) :][:1024]
+        edges.append(sampler.sample(seeds, number).num_edges)
+
+    seconds = median_seconds(work, repeats)
+    return statistics.fmean(edges), seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """A training step on the host, and what it asks of it."""
+
+    workload: Workload  #: the probe's
+    size: BatchSize  #: of its mini-batch
+    load_s: float  #: seconds of loading
+    propagate_s: float  #: seconds of forward and backward propagation
+    #: seconds of summing gradients with another process, and of waiting for it; 0 in a process
+    #: alone
+    sync_s: float
+    update_s: float  #: seconds of gathering gradients and of the optimizer's step
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of all that is timed."""
+        return self.load_s + self.propagate_s + self.sync_s + self.update_s
+
+
+def time_steps(
+    probe: StepProbe,
+    graph: Graph,
+    *,
+    threads: int,
+    repeats: int,
+    table: Float32Array | None = None,
+    summing: Callable[[Tensor], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> StepTimes:
+    """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
+
+    Args:
+        table: memory from which features are taken, at least as much as the graph's rows have; None
+            to make it, which takes a while when there is much.
+        summing: sums gradients with another process, which trains, too; None for a process alone.
+    """
+    trainer = _Trainer(probe, graph, table, threads)
+    sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
+    order = np.random.default_rng(_SEED).permutation(graph.train_idx)
+    times = []
+    with torch_threads(threads):
+        for step in range(repeats + 1):
+            seeds = order[step * probe.num_seeds % (len(order) - probe.num_seeds) :]
+            batch = sampler.sample(seeds[: probe.num_seeds], step)
+            times.append(trainer.train(batch, summing=summing, clock=clock))
+    together = summing is not None
+    load_s, propagate_s, sync_s, update_s = _stage_seconds(np.array(times[1:]), together).tolist()
+    size = BatchSize.of(batch)
+    workload = replace(
+        unmeasured_workload(graph, trainer.model),
+        slices=KnownSlices(num_seeds=(probe.num_seeds,), sizes=(size,)),
+        host_aggregates=probe.host_aggregates,
+        feature_bytes=FEATURE_DTYPES[probe.stored].itemsize,
+    )
+    return StepTimes(
+        workload=workload,
+        size=size,
+        load_s=load_s,
+        propagate_s=propagate_s,
+        sync_s=sync_s,
+        update_s=update_s,
+    )
+
+
+class _Trainer:
+    """Trains the model of a probe on rows in memory, a step at a time."""
+
+    def __init__(
+        self, probe: StepProbe, graph: Graph, table: Float32Array | None, threads: int
+    ) -> None:
+        self.model = probe.model.build(
+            num_features=probe.num_features, num_classes=probe.num_classes
+        )
+        self._probe = probe
+        self._threads = threads
+        self._optimizer = PlainAdam(self.model.parameters(), fused=True)
+        num_bytes = graph.num_vertices * probe.row_bytes
+        memory = (mapped(-(-num_bytes // 4)) if table is None else table).view(np.uint8)
+        rows = memory[:num_bytes].view(FEATURE_DTYPES[probe.stored])
+        self._features = HostFeatures(rows.reshape(-1, probe.num_features), probe.stored)
+        self._degrees = np.diff(graph.indptr).astype(np.float32)
+        self._labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
+        self._bucket = torch.zeros(sum(each.numel() for each in self.model.parameters()))
+
+    def train(
+        self,
+        batch: MiniBatch,
+        *,
+        summing: Callable[[Tensor], object] | None,
+        clock: Callable[[], float],
+    ) -> Float64Array:
+        """Train a step, and return the seconds of its stages."""
+        model, ends = self.model, [clock()]
+        inputs = model.load(
+            self._features,
+            batch,
+            self._degrees[batch.input_vertices] if model.uses_degrees else None,
+            aggregates=self._probe.host_aggregates,
+            dtype=torch.float32,
+            num_threads=self._threads,
+        )
+        ends.append(clock())
+        loss = functional.cross_entropy(model(batch, inputs), self._labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        ends.append(clock())
+        if summing is not None:
+            summing(self._bucket)
+        ends.append(clock())
+        _gather_gradients(model, self._bucket)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        ends.append(clock())
+        return np.diff(ends)
+
+
+def _stage_seconds(times: Float64Array, together: bool) -> Float64Array:
+    """Return the seconds of each stage of the median step, whose sum is that step.
+
+    A sum of medians is less when some of the stages take long in one step, and others in the next.
+
+    Args:
+        times: ``[steps, stages]`` seconds of loading, propagation, synchronisation and update.
+        together: whether processes synchronise, which takes what the other stages leave: a process
+            waits in one step, and is late in the next.
+    """
+    stages: Float64Array = np.median(times, axis=0)
+    step_s = float(np.median(times.sum(axis=1)))
+    stages[_SYNC] = 0.0
+    if together:
+        stages[_SYNC] = max(step_s - stages.sum(), 0.0)
+    else:
+        stages *= step_s / stages.sum()
+    return stages
+
+
+def _gather_gradients(model: GNN, bucket: torch.Tensor) -> None:
+    """Copy all gradients into one buffer, and leave its parts in their place, as workers do."""
+    parameters = list(model.parameters())
+    parts = torch.split(bucket, [parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        mine = part.view(parameter.shape)
+        if parameter.grad is not None:
+            mine.copy_(parameter.grad)
+        parameter.grad = mine

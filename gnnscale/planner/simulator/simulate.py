@@ -1,0 +1,249 @@
+"""The simulator: training on a platform, predicted for several numbers of accelerators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, mteps, shown
+from gnnscale.data import GraphSource
+from gnnscale.nn import ModelConfig
+from gnnscale.planner import device_plan
+from gnnscale.planner.cost_model.hitgnn import Design
+from gnnscale.planner.fpga_board import Board
+from gnnscale.planner.graphs import PUBLISHED, Degrees, PublishedGraph
+from gnnscale.planner.platform import (
+    Platform,
+    PlatformConfig,
+    ThisGpu,
+    published_platform,
+    published_platforms,
+)
+from gnnscale.planner.simulator import hitgnn, hyscale
+from gnnscale.planner.simulator.hyscale import Scaling, Simulated
+from gnnscale.planner.simulator.workload import Task, measured_task, published_task
+from gnnscale.sampling import NeighborSampling, SamplerConfig
+
+#: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
+#: together are still a count.
+_MAX_ACCELERATORS = 256
+_MAX_RESULTS = 256
+#: HyScale-GNN's machine with GPUs, Table II.
+_A5000 = "epyc7763_a5000_x4"
+_MAX_BATCH = (2**31 - 1) // (_MAX_ACCELERATORS + 1)
+#: HyScale-GNN, and the algorithms of HitGNN's Table I.
+SYSTEMS = ("hyscale", *hitgnn.ALGORITHMS)
+#: Vertices of an epoch.
+EPOCHS = ("auto", "training", "all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateConfig:
+    """A simulation.
+
+    Attributes:
+        seed: fixes the slices that are sampled of a graph on this machine.
+        platform: the machine.
+        system: one of ``SYSTEMS``: ``hyscale`` overlaps stages and may train on the processor too;
+            the others are HitGNN's, whose cards read rows that they lack while they aggregate.
+        board: the FPGA card of HitGNN's systems.
+        design: what a card computes with, of HitGNN's systems.
+        graph: one of ``PUBLISHED``, if no dataset is given.
+        degrees: a .npy file of the degrees of that graph: ``[num_vertices]`` integers, or two rows
+            of them, in-neighbours and out-neighbours; None for a skew with its source.
+        model: options of the model.
+        sampler: options of the sampler.
+        batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
+        accelerators: how many to simulate, one result each.
+        epoch: one of ``EPOCHS``: ``training`` vertices, as in HyScale-GNN, or ``all``, as in
+            HitGNN; ``auto`` is the system's own.
+        hybrid: whether the processor trains too, and takes a share of the mini-batch if that
+            makes a step shorter.
+        fused: whether the processor aggregates features while it loads them.
+        prefetch: one of ``PREFETCH``, or ``auto``.
+        balance: HitGNN's workload balancing (WB, section V-A).
+        direct: HitGNN's data communication (DC, section V-B): what a card lacks comes from the
+            host, not from another card.
+        beside: a published platform whose results stand beside; None for HyScale-GNN's A5000
+            beside ``platform=this_gpu``, and for none beside others.
+        dataset: a graph to sample, None for the sizes of ``graph``.
+    """
+
+    seed: int
+    platform: PlatformConfig
+    system: str
+    board: Board
+    design: Design
+    graph: str
+    model: ModelConfig
+    sampler: SamplerConfig
+    batch_size: int
+    accelerators: list[int]
+    epoch: str
+    hybrid: bool
+    fused: bool
+    prefetch: str
+    balance: bool
+    direct: bool
+    degrees: Path | None = None
+    beside: str | None = None
+    dataset: GraphSource | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("system", self.system, SYSTEMS)
+        check_choice("graph", self.graph, PUBLISHED)
+        check_choice("epoch", self.epoch, EPOCHS)
+        check_choice("prefetch", self.prefetch, ("auto", *device_plan.PREFETCH))
+        if self.beside is not None:
+            check_choice("beside", self.beside, published_platforms())
+        check_range("seed", self.seed, 0, MAX_SEED)
+        check_range("batch_size", self.batch_size, 1, _MAX_BATCH)
+        counts, fewest = self.accelerators, int(not self.of_hyscale)
+        if (
+            not 1 <= len(counts) <= _MAX_RESULTS
+            or not fewest <= min(counts) <= max(counts) <= _MAX_ACCELERATORS
+        ):
+            raise ConfigError(
+                f"accelerators={shown(list(counts))}: numbers from {fewest} on are needed, "
+                f"up to {_MAX_RESULTS}, none above {_MAX_ACCELERATORS}"
+            )
+        self.sampler.check_layers(self.model.num_layers)
+
+    @property
+    def of_hyscale(self) -> bool:
+        """Whether HyScale-GNN is simulated, and not one of HitGNN's systems."""
+        return self.system == "hyscale"
+
+    def epoch_vertices(self, task: Task) -> int:
+        """Return the seeds of an epoch."""
+        trains = self.of_hyscale if self.epoch == "auto" else self.epoch == "training"
+        return task.num_train if trains else task.num_vertices
+
+
+def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> Scaling:
+    """Predict epochs on ``config.platform`` for each number of accelerators.
+
+    Args:
+        graph: sizes and degrees in place of the published ones, to see what they change.
+
+    Raises:
+        ConfigError: the platform has no accelerators, or no figures; the sampler is not one whose
+            mini-batches can be derived from a graph's sizes; or the kernels do not have the model.
+        GraphError: the graph store is not usable.
+    """
+    found = _scaling(config, config.platform.open(), graph)
+    name = config.beside
+    if name is None and isinstance(config.platform, ThisGpu):
+        name = _A5000
+    if name is None:
+        return found
+    return replace(found, beside=_scaling(config, published_platform(name), graph))
+
+
+def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | None) -> Scaling:
+    platform = known.effective()
+    if platform.accelerator is None and max(config.accelerators) > 0:
+        raise ConfigError(
+            f"accelerators={list(config.accelerators)}: {platform.name} has none; "
+            "allowed is [0], or another platform"
+        )
+    task = _task(config, platform, graph)
+    one = _by_hyscale if config.of_hyscale else _by_hitgnn
+    return Scaling(
+        graph=task.name,
+        model=type(config.model).__name__,
+        platform=platform.name if config.of_hyscale else _label(config, platform),
+        system=config.system,
+        efficiency=known.efficiency,
+        hybrid=config.hybrid and config.of_hyscale,
+        results=tuple(one(config, known, task, count) for count in config.accelerators),
+        measured=known.measured_on is not None,
+    )
+
+
+def _task(config: SimulateConfig, platform: Platform, graph: PublishedGraph | None) -> Task:
+    if config.dataset is None:
+        return published_task(
+            config.graph,
+            graph or _published(config),
+            config.model,
+            config.sampler,
+            batch_size=config.batch_size,
+        )
+    return measured_task(
+        config.dataset,
+        config.model,
+        config.sampler,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        cores=platform.processor.cores,
+        here=platform.accelerator is None,
+    )
+
+
+def _published(config: SimulateConfig) -> PublishedGraph:
+    graph = PUBLISHED[config.graph]
+    if config.degrees is None:
+        return graph
+    return replace(graph, known=Degrees.of_file(config.degrees, graph.num_vertices))
+
+
+def _by_hyscale(config: SimulateConfig, known: Platform, task: Task, count: int) -> Simulated:
+    return hyscale.simulate_step(
+        known.effective(),
+        task.workload,
+        count,
+        batch_size=config.batch_size,
+        num_vertices=config.epoch_vertices(task),
+        hybrid=config.hybrid,
+        fused=config.fused,
+        prefetch=config.prefetch,
+    )
+
+
+def _label(config: SimulateConfig, platform: Platform) -> str:
+    card = f"{config.board.name} of ({config.design.n}, {config.design.m})"
+    return f"{platform.processor.name} + {card}"
+
+
+def _by_hitgnn(config: SimulateConfig, known: Platform, task: Task, count: int) -> Simulated:
+    platform = known.effective()
+    if not isinstance(config.sampler, NeighborSampling):
+        raise ConfigError(f"system={config.system}: only neighbour sampling can be simulated")
+    if known.efficiency is None:
+        raise ConfigError(f"system={config.system}: platform.efficiency: required, and not given")
+    machine = hitgnn.Machine(
+        board=config.board,
+        design=config.design,
+        num_cards=count,
+        host_bandwidth=platform.processor.rates.memory_bandwidth[-1],
+        listed_bandwidth=known.listed_bandwidth,
+        efficiency=known.efficiency,
+    )
+    size = task.workload.size(config.batch_size)
+    local = hitgnn.local_share(
+        config.system, task.degrees, config.sampler.fanouts, config.batch_size, count
+    )
+    step = hitgnn.step(
+        machine,
+        hitgnn.layer_sizes(size, task.workload.layers),
+        algorithm=config.system,
+        local=local,
+        direct=config.direct,
+    )
+    num_batches = math.ceil(config.epoch_vertices(task) / config.batch_size)
+    counts = hitgnn.part_batches(num_batches, count)
+    epoch_s = hitgnn.epoch_steps(counts, balanced=config.balance) * step.seconds
+    per_second = num_batches / epoch_s
+    nvtps = size.num_vertices * per_second
+    return Simulated(
+        num_accelerators=count,
+        step_s=step.seconds,
+        epoch_s=epoch_s,
+        mteps=mteps(size.num_edges * per_second, 1.0),
+        nvtps=nvtps,
+        bandwidth_efficiency=nvtps / (machine.bandwidth / 1e9),
+        energy_j=machine.watts * epoch_s,
+        bottleneck=step.bottleneck,
+    )

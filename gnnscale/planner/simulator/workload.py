@@ -1,0 +1,122 @@
+"""What is trained: a graph that is here, or the sizes of a published one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.core import ConfigError
+from gnnscale.data import GraphSource
+from gnnscale.nn import ModelConfig
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model.workload import KnownSlices, Workload, measure_workload
+from gnnscale.planner.graphs import Degrees, PublishedGraph
+from gnnscale.sampling import NeighborSampling, SamplerConfig, ShuffledOrder
+
+#: Slices of a published graph's mini-batch whose sizes are derived, each four times the next.
+_NUM_SLICES = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A graph and the work of its mini-batches."""
+
+    name: str  #: of the graph
+    num_vertices: int
+    num_train: int  #: training vertices
+    degrees: Degrees | None  #: None if only their mean and skew are known
+    workload: Workload  #: its sampling is not timed if the graph is not here, or another machine's
+
+    def size(self, num_seeds: float) -> BatchSize:
+        """Return the mini-batch to expect of so many seeds, at least one."""
+        return self.workload.size(max(round(num_seeds), 1))
+
+
+def published_task(
+    name: str,
+    graph: PublishedGraph,
+    model: ModelConfig,
+    sampler: SamplerConfig,
+    *,
+    batch_size: int,
+) -> Task:
+    """Return the task of training on a published graph, which is called ``name``.
+
+    Raises:
+        ConfigError: the sampler is not one whose mini-batches follow from degrees.
+    """
+    if not isinstance(sampler, NeighborSampling):
+        raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
+    return Task(
+        name=name,
+        num_vertices=graph.num_vertices,
+        num_train=graph.num_train,
+        degrees=graph.known,
+        workload=published_workload(graph, model, sampler.fanouts, batch_size=batch_size),
+    )
+
+
+def published_workload(
+    graph: PublishedGraph, model: ModelConfig, fanouts: Sequence[int], *, batch_size: int
+) -> Workload:
+    """Return the workload of training ``model`` on ``graph``; its sampling is not timed."""
+    built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    num_seeds = sorted({max(1, batch_size // 4**step) for step in range(_NUM_SLICES)})
+    return Workload(
+        slices=KnownSlices(
+            num_seeds=tuple(num_seeds),
+            sizes=tuple(graph.size(fanouts, count) for count in num_seeds),
+        ),
+        layers=built.layer_costs,
+        counted=built.counted,
+        num_weights=sum(parameter.numel() for parameter in built.parameters()),
+        num_vertices=graph.num_vertices,
+        uses_degrees=built.uses_degrees,
+    )
+
+
+def measured_task(
+    source: GraphSource,
+    model: ModelConfig,
+    sampler: SamplerConfig,
+    *,
+    batch_size: int,
+    seed: int,
+    cores: int,
+    here: bool,
+) -> Task:
+    """Return the task of training on a graph that is here: slices of it are sampled.
+
+    Args:
+        cores: of this machine, whose sampling is timed.
+        here: whether the simulated machine is this one; its times do not apply to another.
+
+    Raises:
+        GraphError: the graph store is not usable.
+    """
+    graph = model.graph_read(source.open())
+    graph.check_features()
+    torch.manual_seed(seed)
+    workload = measure_workload(
+        graph,
+        model.build(
+            num_features=graph.num_features,
+            num_classes=graph.num_classes,
+            num_edge_features=graph.num_edge_features,
+        ),
+        sampler,
+        ShuffledOrder(graph.train_idx, batch_size=batch_size, seed=seed),
+        seed=seed,
+        cores=cores,
+    )
+    return Task(
+        name=graph.name,
+        num_vertices=graph.num_vertices,
+        num_train=len(graph.train_idx),
+        degrees=Degrees.of_sequence(np.diff(graph.indptr), out_degree(graph)),
+        workload=workload if here else workload.untimed(),
+    )

@@ -1,0 +1,222 @@
+"""``gnnscale generate``: the chosen design as text, ``estimate.json`` and ``estimate.html``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gnnscale.fpga_design.dse import Exploration, Point
+from gnnscale.fpga_design.resources.die import MAX_SHARE
+from gnnscale.planner.fpga_board import NAMES, total
+from gnnscale.report.formatting import count, milliseconds, percent
+from gnnscale.report.page.document import cell, document, section, table
+from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, text
+
+if TYPE_CHECKING:
+    from gnnscale.fpga_design import Generated
+    from gnnscale.fpga_design.estimate import Estimate
+
+#: What resources are called.
+RESOURCES = {
+    "luts": "LUTs",
+    "registers": "registers",
+    "dsps": "DSP slices",
+    "brams": "BRAM blocks",
+    "urams": "URAM blocks",
+}
+_DESIGNS = 12
+_STYLE = (
+    f"{PLOT_STYLE}.point{{fill:#7a8290;fill-opacity:.45}}.front{{fill:#2a78d6}}"
+    ".best{fill:none;stroke:#d6403f;stroke-width:2}.limit{stroke:#7a8290;stroke-dasharray:5 4}"
+)
+
+
+def describe(generated: Generated) -> dict[str, Any]:
+    """Return plain values, fit for JSON: the estimate, and the designs it was chosen from."""
+    exploration = generated.exploration
+    board = exploration.board
+    return {
+        **generated.estimate.plain(),
+        "design": _plain(exploration.best),
+        "board": board.name,
+        "sources": dict(board.sources),
+        "mode": exploration.mode,
+        "exploration_s": exploration.seconds,
+        "num_fitting": len(exploration.points),
+        "pareto": [_plain(point) for point in exploration.pareto],
+        "refused": [asdict(each) for each in exploration.refused],
+        "sweeps": {
+            die: {"n": n, "m": m, "nvtps": nvtps}
+            for die, (n, m, nvtps) in exploration.sweeps.items()
+        },
+    }
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    return {**asdict(point), "card": list(point.card)}
+
+
+def print_design(generated: Generated, console: Console) -> None:
+    """Show the designs on the Pareto front, and what to expect of the best."""
+    exploration, estimate = generated.exploration, generated.estimate
+    console.print(_pareto_table(exploration))
+    for line in summary(generated):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if not estimate.fits:
+        line = _does_not_fit(estimate)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def summary(generated: Generated) -> list[str]:
+    """Return what a reader wants to know first, a sentence each."""
+    design, estimate, point = generated.design, generated.estimate, generated.exploration.best
+    n, m = point.card
+    swept = [
+        f"{die}: n={best_n}, m={best_m}"
+        for die, (best_n, best_m, _) in generated.exploration.sweeps.items()
+    ]
+    return [
+        f"design: ({n}, {m}) on the {design.board}, ({design.n}, {design.m}) on each of "
+        f"{', '.join(design.dies)}",
+        f"estimated step of {count(estimate.num_seeds)} seeds, {estimate.workload}: "
+        f"{milliseconds(estimate.step_s)} ms, {estimate.nvtps / 1e6:.1f} M vertices/s, limited by "
+        f"{estimate.bottleneck}; fullest: {point.limit}, {percent(point.fullest)}",
+        f"C simulation of {estimate.csim.num_seeds} seeds: {count(estimate.csim.csim_cycles)} "
+        f"cycles, {estimate.csim.ratio:.2f} x the equations'",
+        *(
+            [f"Algorithm 4, whatever sizes there are templates of: {'; '.join(swept)}"]
+            if swept
+            else []
+        ),
+    ]
+
+
+def _does_not_fit(estimate: Estimate) -> str:
+    over = {
+        f"{share:.0%} of the {RESOURCES[name]} of {die}"
+        for die, shares in estimate.shares.items()
+        for name, share in shares.items()
+        if share > MAX_SHARE
+    }
+    return f"note: by the model of the parts it does not fit: {', '.join(sorted(over))}"
+
+
+def _pareto_table(exploration: Exploration) -> Table:
+    found = Table(
+        title=f"Designs of the {exploration.board.name} (estimated, mode {exploration.mode})"
+    )
+    for column in ("n, m of a die", "rows KiB", "dies", "M vertices/s", "fullest"):
+        found.add_column(column, justify="right")
+    found.add_column("limited by")
+    for point in sorted(exploration.pareto, key=lambda each: -each.nvtps)[:_DESIGNS]:
+        rows = "-" if point.row_words is None else count(point.row_words // 16)
+        row = (f"{point.n}, {point.m}", rows, f"{len(point.dies)}", f"{point.nvtps / 1e6:.1f}")
+        found.add_row(*row, f"{percent(point.fullest)} {point.limit}", point.bottleneck)
+    return found
+
+
+def page(generated: Generated) -> str:
+    """Return ``estimate.html``: one file that needs no network."""
+    estimate, board = generated.estimate, generated.exploration.board
+    title = f"An FPGA design for the {board.name}"
+    parts = [
+        section("Summary", "".join(f"<p>{escape(line)}</p>" for line in summary(generated))),
+        section("Designs", pareto_plot(generated.exploration)),
+        section("Cycles of a step, pass by pass", _passes(estimate)),
+        section("Resources of a die", _resources(generated)),
+        section("Bytes of a step on a compute unit", _bytes(estimate)),
+        section("Sources", _sources(board.sources)),
+    ]
+    note = (
+        "Everything here is estimated: by equations, by a model of the parts, or by C simulation. "
+        "No vendor's tool was run."
+    )
+    return document(title, note, parts)
+
+
+def pareto_plot(exploration: Exploration) -> str:
+    """Return a plot of all designs that fit: throughput over the fullest resource."""
+    points = exploration.points
+    highest = max(point.nvtps for point in points) / 1e6
+    widest = max(1.0, *(point.fullest for point in points))
+    plot = Plot(
+        x=Axis(title="fullest resource of a die, %", low=0, high=100 * widest),
+        y=Axis(title="million vertices per second", low=0, high=1.1 * highest),
+        height=300,
+    )
+
+    def dot(point: Point, css: str, radius: float) -> str:
+        x, y = plot.across(100 * point.fullest), plot.down(point.nvtps / 1e6)
+        label = f"{point.n}, {point.m} on {len(point.dies)} dies: {point.nvtps / 1e6:.1f} M"
+        return (
+            f'<circle class="{css}" cx="{number(x)}" cy="{number(y)}" r="{radius:g}">'
+            f"<title>{escape(label)}</title></circle>"
+        )
+
+    best = exploration.best
+    drawn = [
+        *(dot(point, "point", 2.5) for point in points),
+        *(dot(point, "front", 3.5) for point in exploration.pareto),
+        dot(best, "best", 7),
+        text(plot.left + 6, plot.top + 12, f"best: ({best.n}, {best.m}) a die"),
+    ]
+    return plot.svg(drawn, background=[f"<style>{_STYLE}</style>"], stacked=False, sized=True)
+
+
+def _passes(estimate: Estimate) -> str:
+    rows = [
+        [
+            cell(each.name, left=True),
+            *(cell(count(round(value))) for value in (each.load, each.aggregate, each.update)),
+            cell(each.limit, left=True),
+        ]
+        for each in estimate.passes
+    ]
+    groups = (
+        f" Each pass is run for {estimate.groups} groups of seeds." if estimate.groups > 1 else ""
+    )
+    note = (
+        f"<p class=soft>The slowest task of a pass counts (HitGNN, equations 5 to 9).{groups} "
+        f"Together {count(round(estimate.cycles))} cycles.</p>"
+    )
+    return table(["pass", "load", "aggregate", "update", "limited by"], rows) + note
+
+
+def _resources(generated: Generated) -> str:
+    estimate, board = generated.estimate, generated.exploration.board
+    rows = [
+        [cell(name, left=True), *(cell(count(round(getattr(each, kind)))) for kind in NAMES)]
+        for name, each in estimate.processes.items()
+    ]
+    whole = total(estimate.processes.values())
+    rows.append(
+        [cell("compute unit", left=True), *(cell(count(round(getattr(whole, k)))) for k in NAMES)]
+    )
+    for die in board.dies:
+        if die.name in estimate.shares:
+            shares = estimate.shares[die.name]
+            rows.append(
+                [cell(f"{die.name} with its shell", left=True)]
+                + [cell(percent(shares[kind])) for kind in NAMES]
+            )
+    return table(["process", *RESOURCES.values()], rows)
+
+
+def _bytes(estimate: Estimate) -> str:
+    rows = [
+        [cell(name, left=True), cell(f"{value / 2**20:,.2f}")]
+        for name, value in estimate.memory_bytes.items()
+    ]
+    return table(["kind", "MiB"], rows)
+
+
+def _sources(sources: Mapping[str, str]) -> str:
+    rows: Sequence[Sequence[str]] = [
+        [cell(name, left=True), cell(source, long=True)] for name, source in sources.items()
+    ]
+    return table(["figure", "source"], rows)

@@ -1,0 +1,115 @@
+"""Classification and regression of edges, whose labels and split are the graph's."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gnnscale.core import BoolArray, IntArray
+from gnnscale.graph import EdgeLabels
+from gnnscale.nn import GNN, ModelConfig
+from gnnscale.nn import base as trainable
+from gnnscale.nn import link_decoder as links
+from gnnscale.run.tasks.base import LabelTask
+from gnnscale.sampling import SamplerConfig, SeedOrder
+from gnnscale.sampling.edge_batches import EdgeSampling
+
+_LOG = logging.getLogger(__name__)
+_GROUP_EDGES = 1 << 24
+
+
+def build_model(
+    model: ModelConfig, *, num_features: int, num_edge_features: int, num_outputs: int
+) -> links.EdgeGNN:
+    """Build a model of rows of ``model.hidden`` features, and the network of edges."""
+    assert model.row_width is not None  # the settings refuse others
+    gnn = model.build(
+        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
+    )
+    assert isinstance(gnn, GNN)
+    network = links.EdgeNetwork(gnn.widths[-1], num_edge_features, num_outputs)
+    return links.EdgeGNN(gnn, network)
+
+
+def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray]) -> list[int]:
+    """Count the edges of each part that join two vertices that a training edge joins.
+
+    Memory is bounded: the pairs are compared in groups of about 16 million training edges.
+
+    Args:
+        ends: ``[num_rows, 2]`` sources and destinations of all edges.
+        train: ``[n]`` numbers of the training edges.
+        parts: ``[m]`` numbers of other edges each.
+    """
+    num_groups = -(-len(train) // _GROUP_EDGES)
+    counts = [0] * len(parts)
+    for group in range(num_groups):
+        known = _pairs_of_group(ends, train, group, num_groups)
+        for number, rows in enumerate(parts):
+            asked = _pairs_of_group(ends, rows, group, num_groups)
+            both, places = np.unique(np.concatenate([known, asked]), axis=0, return_inverse=True)
+            trained = np.zeros(len(both), np.bool_)
+            trained[places.reshape(-1)[: len(known)]] = True
+            counts[number] += int(np.count_nonzero(trained[places.reshape(-1)[len(known) :]]))
+    return counts
+
+
+def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
+    """Return the unordered pairs ``[k, 2]`` that edges ``rows`` join, of one group of pairs."""
+    pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
+    in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group
+    return pairs[in_group]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeTask(LabelTask):
+    """Labels of edges are predicted."""
+
+    labelled: ClassVar[str] = "edges"
+
+    @property
+    def labels(self) -> EdgeLabels:
+        """The labels of the edges, and their split."""
+        assert self.graph.edge_labels is not None  # ``EdgePrediction.labels`` refuses others
+        return self.graph.edge_labels
+
+    def log_split(self) -> None:
+        """Warn of validation and test edges between the ends of a training edge."""
+        ends, split = self.graph.edges.ends, self.labels.split
+        assert ends is not None
+        parts = {"validation": split.valid_idx, "test": split.test_idx}
+        counts = count_shared_pairs(ends, split.train_idx, [*parts.values()])
+        shared = [
+            f"{count:,} of {len(rows):,} {part} edges"
+            for (part, rows), count in zip(parts.items(), counts, strict=True)
+            if count
+        ]
+        if shared:
+            _LOG.warning(
+                f"task=edges: {' and '.join(shared)} of {self.graph.name} join two vertices that a "
+                "training edge joins too, and may have its label; dataset.split=random keeps all "
+                "edges of a pair in one part (a store of an earlier release: force=true), and so "
+                "does gnnscale.data.random_edge_split"
+            )
+
+    @property
+    def objective(self) -> trainable.Objective:
+        """The loss of the edges' labels."""
+        return trainable.edge_objective(self.labels, self.loss)
+
+    def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
+        """Return how mini-batches of edges are sampled."""
+        ends = self.graph.edges.ends
+        assert ends is not None  # as labels are there
+        return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)
+
+    def build(self, model: ModelConfig) -> GNN:
+        """Build a model of rows of ``model.hidden`` features, and the network of edges."""
+        return build_model(
+            model,
+            num_features=self.graph.num_features,
+            num_edge_features=self.graph.num_edge_features,
+            num_outputs=self.labels.num_classes,
+        )

@@ -1,8 +1,0 @@
-"""Group ``task``: what is predicted, labels of vertices or edges. Read without torch."""
-
-from gnnscale.runtime.task.options import (
-    EdgePrediction,
-    LinkPrediction,
-    TaskConfig,
-    VertexPrediction,
-)

@@ -1,0 +1,22 @@
+"""Mini-batches: neighbour, layer-neighbour and layer-wise sampling, and the records they return."""
+
+from gnnscale.sampling.labor import LaborSampler, LaborSampling
+from gnnscale.sampling.layerwise import LayerSampler, LayerSampling
+from gnnscale.sampling.minibatch import Block, MiniBatch, Reach, Sampler, SamplerConfig
+from gnnscale.sampling.neighbor import (
+    LeavingOutLastHop,
+    NeighborSampler,
+    NeighborSampling,
+    WeightedSampler,
+    WeightedSampling,
+    WithoutLastHop,
+    without_last_hop,
+)
+from gnnscale.sampling.seed_order import (
+    SeedOrder,
+    SeedOrderConfig,
+    Shuffled,
+    ShuffledOrder,
+    StepSeeds,
+    TwoStageOrder,
+)

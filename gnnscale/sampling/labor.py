@@ -1,0 +1,133 @@
+"""Layer-neighbour sampling (LABOR-0, Balin and Çatalyürek, NeurIPS 2023)."""
+
+from dataclasses import dataclass
+
+from gnnscale.core import Array
+from gnnscale.graph import Graph
+from gnnscale.ops import NativeSampler
+from gnnscale.sampling import minibatch
+from gnnscale.sampling.neighbor import check_fanouts
+
+
+class LaborSampler:
+    """Keeps up to ``fanouts[h]`` in-neighbours of a vertex, and prefers the same ones everywhere.
+
+    Every vertex ``t`` has a random number ``r_t`` at a hop. A vertex of degree ``d`` keeps its
+    ``k`` neighbours of the smallest numbers: sequential Poisson sampling, as GraphBolt's
+    ``sample_layer_neighbors`` does, in place of the paper's all with ``r_t <= k / d``. So it has as
+    many edges as in uniform sampling, while vertices that share neighbours keep the same ones: a
+    mini-batch has fewer input vertices.
+
+    A vertex keeps each of its edges with probability ``k / d``, as in uniform sampling. So a mean
+    over what is kept is unbiased, and blocks have no ``importance``; but what two vertices keep is
+    not independent: a mean over the vertices of a mini-batch has a larger variance, 2 to 20 times
+    that of uniform sampling, the more so the more neighbours they share (docs/choices.md). Over
+    two hops that holds of a single vertex, too, whose neighbours keep the same ones of theirs.
+
+    Copies of a neighbour follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
+    ``i``, the same in all lists: with one number for all copies, the edges of such a neighbour
+    would be kept too rarely.
+
+    ``r_t`` depends on ``(seed, step, hop, t)`` alone. With ``layer_dependency`` it depends on
+    ``(seed, step, t)``: all hops have the same numbers, and input vertices are fewer still. Means
+    over one hop are then unbiased, means over several hops are biased: a vertex that one hop keeps
+    has a small number, and the next hop keeps it more often than ``k / d``.
+
+    Either way any number of threads, and any split of the seeds over workers, gives the same
+    answer.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        fanouts: list[int],
+        layer_dependency: bool = False,
+        seed: int = 0,
+        num_threads: int = 1,
+    ) -> None:
+        """Prepare to sample.
+
+        Args:
+            graph: whose in-neighbours are sampled.
+            fanouts: neighbours per vertex, from the seeds outwards; -1 takes all.
+            layer_dependency: whether all hops have the same random numbers.
+            seed: fixes every choice, together with the step.
+            num_threads: threads of one call.
+        """
+        self._graph = graph
+        self._native = NativeSampler(graph)
+        self.fanouts = minibatch.whole_numbers("fanouts", fanouts)
+        self.layer_dependency = layer_dependency
+        self.seed = seed
+        self.num_threads = num_threads
+
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        sampled = self._native.sample_labor(
+            seeds,
+            self.fanouts,
+            layer_dependency=self.layer_dependency,
+            seed=self.seed,
+            step=step,
+            num_threads=self.num_threads,
+            edge_weights=self._graph.edge_weights is not None,
+            edge_rows=self._graph.edge_rows is not None,
+        )
+        return minibatch.to_minibatch(
+            len(seeds),
+            sampled,
+            seed=self.seed,
+            step=step,
+            weight_sums=self._graph.weight_sums,
+            num_threads=self.num_threads,
+        )
+
+    def reach(self, seeds: Array, step: int) -> minibatch.Reach:
+        """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
+        vertices, indptrs = self._native.reach_labor(
+            seeds,
+            self.fanouts,
+            layer_dependency=self.layer_dependency,
+            seed=self.seed,
+            step=step,
+            num_threads=self.num_threads,
+        )
+        return minibatch.Reach(input_vertices=vertices, indptrs=tuple(indptrs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaborSampling(minibatch.SamplerConfig):
+    """Layer-neighbour sampling (LABOR).
+
+    Attributes:
+        fanouts: neighbours per vertex, from the seeds outwards, one entry a layer; -1 takes all.
+        layer_dependency: whether all hops of a mini-batch draw by the same random numbers. Input
+            vertices are fewer still, and means over two hops and more are biased.
+    """
+
+    fanouts: list[int]
+    layer_dependency: bool = False
+
+    def __post_init__(self) -> None:
+        check_fanouts(self.fanouts, replace=False)
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops."""
+        return len(self.fanouts)
+
+    @property
+    def last_hop_is_whole(self) -> bool:
+        """Whether the last of ``fanouts`` takes all neighbours."""
+        return self.fanouts[-1] == -1
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LaborSampler:
+        """Build the sampler for ``graph``."""
+        return LaborSampler(
+            graph,
+            fanouts=list(self.fanouts),
+            layer_dependency=self.layer_dependency,
+            seed=seed,
+            num_threads=num_threads,
+        )

@@ -1,0 +1,253 @@
+"""Neighbour sampling: uniform or by edge weights, and of all neighbours in the last hop."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gnnscale.core import MAX_COUNT, Array, ConfigError, check_range, progress
+from gnnscale.graph import Graph
+from gnnscale.ops import NativeSampler
+from gnnscale.sampling import minibatch
+
+#: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
+_MAX_REPLACED = 1 << 20
+
+
+class _FanoutSampler:
+    """Base of the samplers that draw up to ``fanouts[h]`` neighbours at hop ``h``."""
+
+    _by_weight: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        fanouts: list[int],
+        replace: bool = False,
+        seed: int = 0,
+        num_threads: int = 1,
+    ) -> None:
+        """Prepare to sample.
+
+        Args:
+            graph: whose in-neighbours are sampled.
+            fanouts: neighbours per vertex, from the seeds outwards; -1 takes all, but none of
+                weight 0 when drawing by weight.
+            replace: draw with replacement (a fan-out of -1 still takes each once).
+            seed: fixes every choice, together with the step.
+            num_threads: threads of one call.
+
+        Raises:
+            ConfigError: neighbours are drawn by weight, and the edges have no weights.
+        """
+        self._graph = graph
+        self._native = NativeSampler(graph)
+        if self._by_weight and graph.edge_weights is None:
+            raise ConfigError(
+                f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
+                "neighbours by; sampler=neighbor draws all alike"
+            )
+        self.fanouts = minibatch.whole_numbers("fanouts", fanouts)
+        self.replace = replace
+        self.seed = seed
+        self.num_threads = num_threads
+        if self._by_weight:
+            with progress.track(f"reading the weights of {graph.name}"):
+                self._native.prepare_weights(num_threads=num_threads)
+
+    def _sample(self, seeds: Array, step: int, **options: bool) -> minibatch.MiniBatch:
+        sampled = self._native.sample_neighbors(
+            seeds,
+            self.fanouts,
+            step=step,
+            edge_rows=self._graph.edge_rows is not None,
+            **self._choices(),
+            **options,
+        )
+        return minibatch.to_minibatch(
+            len(seeds),
+            sampled,
+            seed=self.seed,
+            step=step,
+            weight_sums=self._graph.weight_sums,
+            num_threads=self.num_threads,
+        )
+
+    def _choices(self) -> dict[str, Any]:
+        return {"replace": self.replace, "seed": self.seed, "num_threads": self.num_threads}
+
+
+class NeighborSampler(_FanoutSampler):
+    """Keeps up to ``fanouts[h]`` in-neighbours of every vertex reached at hop ``h``.
+
+    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
+    any number of threads, and any split of the seeds over workers, gives the same answer.
+    """
+
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
+
+    def reach(self, seeds: Array, step: int) -> minibatch.Reach:
+        """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
+        vertices, indptrs = self._native.reach_neighbors(
+            seeds, self.fanouts, step=step, **self._choices()
+        )
+        return minibatch.Reach(input_vertices=vertices, indptrs=tuple(indptrs))
+
+
+def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
+    """Refuse fan-outs that no neighbour sampler can have.
+
+    Raises:
+        ConfigError: there is no fan-out, there are too many, or one is out of range.
+    """
+    if not fanouts:
+        raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
+    check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
+    max_fanout = _MAX_REPLACED if replace else MAX_COUNT
+    for fanout in fanouts:
+        if fanout != -1 and not 1 <= fanout <= max_fanout:
+            raise ConfigError(
+                f"sampler.fanouts={list(fanouts)}: {fanout} is not a fan-out; each must "
+                f"be positive and at most {max_fanout:,}, or -1 for all neighbours"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FanoutSampling(minibatch.SamplerConfig):
+    """Base of the options of samplers with fan-outs.
+
+    Attributes:
+        fanouts: neighbours per vertex, from the seeds outwards, one entry a layer; -1 takes all,
+            but none of weight 0 when drawing by weight.
+        replace: draw with replacement; a fan-out of -1 still takes each neighbour once.
+    """
+
+    fanouts: list[int]
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        check_fanouts(self.fanouts, replace=self.replace)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.fanouts)
+
+    def _options(self, seed: int, num_threads: int) -> dict[str, Any]:
+        return {
+            "fanouts": list(self.fanouts),
+            "replace": self.replace,
+            "seed": seed,
+            "num_threads": num_threads,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighborSampling(_FanoutSampling):
+    """Neighbour sampling.
+
+    Attributes:
+        memory_bytes: memory for neighbour lists in training, over all workers of a machine: those
+            that are read most a byte are held, and single neighbours of the others are read from
+            the disk. None maps all lists, unless they exceed the memory.
+    """
+
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory_bytes is not None:
+            check_range("sampler.memory_bytes", self.memory_bytes, 0, 1 << 60)
+
+    @property
+    def last_hop_is_whole(self) -> bool:
+        """Whether the last of ``fanouts`` takes all neighbours."""
+        return self.fanouts[-1] == -1
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> NeighborSampler:
+        """Build the sampler for ``graph``."""
+        return NeighborSampler(graph, **self._options(seed, num_threads))
+
+
+class WeightedSampler(_FanoutSampler):
+    """Draws up to ``fanouts[h]`` in-neighbours of a vertex with probability by edge weight.
+
+    Neighbours are drawn one after the other, each with probability proportional to its edge's
+    weight among those that are left. An alias table of every list (Vose, 1991) finds the 16 edges
+    of a draw, and the edge among them; what is drawn twice is rejected. If a list has at most four
+    times as many neighbours as are drawn, more than 512 are drawn, or too many draws are rejected,
+    those that are left get exponential times ``-log(u) / w``, and the smallest are picked
+    (Efraimidis and Spirakis, 2006): the same distribution. Edges of weight 0 are never drawn. What
+    is drawn for vertex ``v`` at hop ``h`` of step ``s`` depends on ``(seed, s, h, v)`` and the
+    weights alone. The tables take 2 bytes an edge and 32 a vertex, in each process that samples.
+
+    The choice uses up the weights: blocks have no ``edge_weights``, and a mean over what was drawn
+    counts all alike. Blocks have ``weight_sums``, which rescale a sum: the sum of ``w_u h_u`` over
+    all neighbours is estimated by the sum of all weights times that mean. With replacement the mean
+    is unbiased. Without, it leans to edges of small weight, the more the larger a part of the
+    neighbours is drawn; ``sampler=neighbor`` over the same graph weights every edge instead.
+    """
+
+    _by_weight: ClassVar[bool] = True
+
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        return self._sample(seeds, step, by_weight=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSampling(_FanoutSampling):
+    """Neighbour sampling by weight."""
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WeightedSampler:
+        """Build the sampler for ``graph``, whose edges have weights."""
+        return WeightedSampler(graph, **self._options(seed, num_threads))
+
+
+class WithoutLastHop(minibatch.OverSampler):
+    """Samples all hops but the last, and puts a first block without edges in its place.
+
+    So ``input_vertices`` are V^1: the destinations of the first layer, whose rows are ready.
+    """
+
+    def __init__(self, outer: minibatch.Sampler) -> None:
+        """Let ``outer`` sample the hops before the last, none for a model of one layer."""
+        super().__init__(outer)
+
+    def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        batch = self._sampler.sample(seeds, step)
+        num_vertices = len(batch.input_vertices)
+        first = minibatch.Block(
+            indptr=np.zeros(num_vertices + 1, np.int64),
+            indices=np.empty(0, np.int32),
+            num_src=num_vertices,
+        )
+        return replace(batch, blocks=(first, *batch.blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeavingOutLastHop(minibatch.SamplerConfig):
+    """Sampling by ``fanouts`` without the last hop."""
+
+    whole: minibatch.SamplerConfig
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers, including that of the hop that is left out."""
+        return self.whole.num_layers
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WithoutLastHop:
+        """Build the sampler for ``graph``."""
+        outer: Any = self.whole.sampler(graph, seed=seed, num_threads=num_threads)
+        outer.fanouts = outer.fanouts[:-1]
+        return WithoutLastHop(outer)
+
+
+def without_last_hop(sampler: minibatch.SamplerConfig) -> LeavingOutLastHop | None:
+    """Return the sampling without the last hop; None unless that takes all neighbours."""
+    if sampler.last_hop_is_whole:
+        return LeavingOutLastHop(whole=sampler)
+    return None

@@ -1,0 +1,49 @@
+"""Algorithm 1 of HyScale-GNN (section IV-A): which move shortens the bottleneck."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gnnscale.training.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T_SC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What Algorithm 1 chooses."""
+
+    bottleneck: str  #: the task that takes longest
+    move: str  #: ``balance_work`` or ``balance_thread``
+    #: the CPU tasks, the fastest first, that a thread may be taken from
+    givers: tuple[str, ...] = ()
+
+
+def algorithm_1(tasks: Mapping[str, float]) -> Choice:
+    """Choose a move for the bottleneck, by Algorithm 1 of HyScale-GNN.
+
+    Tasks that a run does not have are left out of the sorts: an accelerator's sampler that there is
+    not would always be the fastest. Line 1 is in ``TaskTimes.tasks``.
+
+    Args:
+        tasks: seconds of each task on the slowest device that has it, by the paper's names.
+    """
+    sorted_all = sorted(tasks, key=lambda task: -tasks[task])  # line 2
+    fastest = sorted_all[-1]  # line 3
+    second = sorted_all[-2] if len(sorted_all) > 1 else None  # line 4
+    bottleneck = sorted_all[0]  # line 5
+    sorted_cpu = [task for task in sorted_all if task in CPU_TASKS]  # line 7
+
+    work = Choice(bottleneck=bottleneck, move="balance_work")
+    # Line 8 takes the last; those before it stand in if it has no thread to spare. Lines 23 and
+    # 31 say "fastest", but threads are there to be taken from CPU tasks only, as the text has it.
+    thread = Choice(
+        bottleneck=bottleneck, move="balance_thread", givers=tuple(reversed(sorted_cpu))
+    )
+    if bottleneck in (T_SA, T_ACCEL):  # lines 11 to 14
+        return work
+    if bottleneck == T_LOAD:  # lines 15 and 16
+        return thread
+    counterpart, other = (T_SA, T_ACCEL) if bottleneck == T_SC else (T_ACCEL, T_SA)
+    if fastest == counterpart:  # lines 18 and 26
+        return work
+    if fastest == other and second == counterpart:  # lines 20 and 28
+        return work
+    return thread  # lines 23 and 31

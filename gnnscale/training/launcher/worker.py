@@ -1,0 +1,201 @@
+"""A worker process: one device of the plan, from its start to its last message."""
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from multiprocessing import current_process
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from queue import SimpleQueue
+from typing import Any
+
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    StructArray,
+    address_space_reason,
+    standard_arithmetic,
+)
+from gnnscale.core.errors import is_out_of_memory
+from gnnscale.distributed.process_group import PeerLostError, join
+from gnnscale.planner.registry import register_kinds
+from gnnscale.run.records import EpochRecord, LeftOut, RunObserver, StepRecord, TrainResult
+from gnnscale.training.build.gpu_cache_size import MemoryLeft
+from gnnscale.training.launcher.failure_detection import (
+    OUT_OF_MEMORY,
+    STOP,
+    Failure,
+    WorkerTask,
+    beating_into,
+    leave_lost_page,
+)
+from gnnscale.training.planning.drop_cpu import ProcessorsLeftOut
+from gnnscale.training.setup import fix_instruction_set
+from gnnscale.training.train import rehearse_memory, train
+
+#: Seconds between two messages about steps: a message for each would cost short steps dearly.
+_STEPS_EVERY_S = 0.1
+
+
+class Messages:
+    """The connection to the launching process, for any thread: a long message goes in two parts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    def send(self, event: str, content: Any) -> None:
+        """Send a message, whole."""
+        # Not under the lock: what is logged meanwhile would wait for itself.
+        message = ForkingPickler.dumps((event, content))
+        with self._sending:
+            self._connection.send_bytes(message)
+
+
+class _Forwarder(RunObserver):
+    """An observer that sends every event to the launching process.
+
+    If an observer there may end training, that process answers each epoch.
+    """
+
+    def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
+        self._messages = messages
+        self._replies = replies
+        self.may_stop = may_stop
+        self._steps: list[StepRecord] = []
+        self._sent = 0.0
+
+    def started(self, run: TrainResult) -> None:
+        self._send("started", run)
+
+    def stepped(self, record: StepRecord) -> None:
+        self._steps.append(record)
+        if record.seconds - self._sent >= _STEPS_EVERY_S or record.seconds < self._sent:
+            self._flush()
+            self._sent = record.seconds
+
+    def traced(self, spans: StructArray) -> None:
+        self._send("traced", spans)
+
+    def trained(self) -> None:
+        self._send("trained")
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        self._send("finished_epoch", record)
+        if self.may_stop:
+            self.stop_requested = self._replies.get() == STOP
+
+    def _flush(self) -> None:
+        if self._steps:
+            self._messages.send("stepped", self._steps)
+            self._steps = []
+
+    def _send(self, event: str, *content: Any) -> None:
+        self._flush()
+        self._messages.send(event, content)
+
+
+class _LogForwarder(logging.Handler):
+    """Hands log lines to the process that started this one, which owns the terminal."""
+
+    def __init__(self, messages: Messages) -> None:
+        super().__init__()
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.send("log", (record.name, record.levelno, record.getMessage()))
+
+
+def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) -> None:
+    """Train one device's part and report through ``connection``; the process ends with this.
+
+    Messages are pairs of an event's name and its content: the methods of an observer (from the
+    worker of rank 0), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
+    ``replies`` has what comes back: of each finished epoch, whether training ends.
+    """
+    _end_without_memory()
+    messages = Messages(connection)
+    if task.rank == 0:
+        logging.getLogger().addHandler(_LogForwarder(messages))
+        logging.getLogger().setLevel(logging.INFO)
+    try:
+        register_kinds(task.kinds)
+        if task.config.runtime.deterministic:
+            fix_instruction_set()
+        # By this name others find the worker.
+        current_process().name = task.config.device_plan.parsed()[task.rank].label
+        leave_lost_page(task.pulses, task.rank)
+        with beating_into(task.pulses, task.rank), standard_arithmetic():
+            result = _train(task, messages, replies)
+            messages.send("done", result)
+        status = 0
+    except BaseException as error:
+        status = report_error(error, messages)
+    # The interpreter would wait for threads that a failed stage may have left in native code.
+    os._exit(status)
+
+
+def _train(
+    task: WorkerTask, messages: Messages, replies: SimpleQueue[bytes]
+) -> TrainResult | LeftOut | MemoryLeft | None:
+    """Train with the others, or rehearse; return what came of it at rank 0."""
+    with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
+        parts: dict[str, Any] = {"options": task.options, "artefacts": task.artefacts}
+        result: TrainResult | LeftOut | MemoryLeft
+        if task.rehearses_memory:
+            result = rehearse_memory(task.config, task.directory, group=group, **parts)
+        else:
+            observer = _Forwarder(messages, replies, may_stop=task.may_stop)
+            try:
+                result = train(
+                    task.config, task.directory, observer, group=group, may_leave_out=True, **parts
+                )
+            except ProcessorsLeftOut as found:
+                result = found.left_out
+    return result if group.is_rank0 else None
+
+
+def report_error(error: BaseException, messages: Messages) -> int:
+    """Send why the worker ends, and return its exit status."""
+    try:
+        messages.send("failed", _failure(error))
+    except MemoryError:
+        return OUT_OF_MEMORY
+    return 1
+
+
+def _end_without_memory() -> None:
+    """End the process once a thread dies for want of memory; others would wait for it for ever.
+
+    A new thread may not even get its first Python frame. So it is a thread that runs already which
+    uses such exceptions, and what passes them on is native code.
+    """
+    thrown: SimpleQueue[Any] = SimpleQueue()
+    sys.unraisablehook = threading.excepthook = thrown.put
+
+    def watch() -> None:
+        while True:
+            found = thrown.get()
+            if found.exc_type is MemoryError:
+                os._exit(OUT_OF_MEMORY)
+            sys.__excepthook__(found.exc_type, found.exc_value, found.exc_traceback)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _failure(error: BaseException) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, PeerLostError):
+        return Failure(kind="peer", message=line, trace=trace)
+    if isinstance(error, (ConfigError, GraphError)):
+        return Failure(kind="user", message=str(error), trace=trace)
+    if is_out_of_memory(error):
+        message = f"out of memory ({line}){address_space_reason()}"
+        return Failure(kind="memory", message=message, trace=trace)
+    if isinstance(error, OSError):
+        line = f"{error.filename or 'output'}: {error.strerror}" if error.strerror else line
+        return Failure(kind="error", message=line, trace=trace)
+    return Failure(kind="error", message=f"{type(error).__name__}: {line}", trace=trace)

@@ -1,0 +1,295 @@
+"""What the performance model predicts for the plans of a run, before and after rehearsals."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.cache import CachePlan
+from gnnscale.core import multiplies_bfloat16
+from gnnscale.distributed.process_group import Group
+from gnnscale.graph import Graph
+from gnnscale.nn import GNN, TrainableModel
+from gnnscale.nn import base as trainable
+from gnnscale.nn.conv.linear import GraphLayer
+from gnnscale.planner import Device, DevicePlan, device_plan, planner
+from gnnscale.planner.calibration.cached_rates import this_machine
+from gnnscale.planner.cost_model.corrections import CountedWork, correct, nominal_platform
+from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize, Prediction
+from gnnscale.planner.cost_model.predict import Correction, Host, predict
+from gnnscale.planner.cost_model.stage_work import StepBytes, step_bytes
+from gnnscale.planner.cost_model.workload import (
+    CacheEffect,
+    SourceEffect,
+    Workload,
+    measure_workload,
+    unmeasured_workload,
+)
+from gnnscale.planner.device_spec import owns_steps
+from gnnscale.planner.platform import Platform
+from gnnscale.run.config import TrainConfig
+from gnnscale.sampling import SamplerConfig, SeedOrder
+from gnnscale.training.build.cache import cache_effects
+from gnnscale.training.planning.profiling import PlanProfile, restored
+
+
+def counted_work(
+    config: TrainConfig,
+    graph: Graph,
+    model: TrainableModel,
+    devices: Sequence[Device],
+    caches: CachePlan | None,
+    *,
+    rank: int,
+) -> CountedWork | None:
+    """Return what the work of device ``rank`` takes by count; None if seconds are measured."""
+    if not config.runtime.deterministic:
+        return None
+    effects = cache_effects(len(devices), caches)
+    workloads = workloads_of(config, unmeasured_workload(graph, model), devices, effects, graph)
+    return CountedWork(workloads[rank], rank=rank, cores=config.host_threads)
+
+
+def workloads_of(
+    config: TrainConfig,
+    workload: Workload,
+    devices: Sequence[Device],
+    effects: Sequence[CacheEffect],
+    graph: Graph,
+) -> list[Workload]:
+    """Return the workload of each device.
+
+    Args:
+        workload: the graph and the model.
+        effects: what each device's cache takes and spares.
+        graph: which a device may have in its own memory as a whole.
+    """
+    workload = replace(
+        workload,
+        preaggregated=config.features.preaggregates,
+        compute_dtype=config.runtime.compute_dtype if multiplies_bfloat16() else "float32",
+    )
+    if config.partitioner.divides == "columns":
+        workload = replace(workload, num_sharing=len(devices))
+    pairs = zip(devices, effects, strict=True)
+    return [
+        replace(workload.on(device), cache=_placed(device, effect, workload, graph))
+        for device, effect in pairs
+    ]
+
+
+def _placed(device: Device, effect: CacheEffect, workload: Workload, graph: Graph) -> CacheEffect:
+    """Return the effect of a cache, or that of data which a device has in its memory as a whole."""
+    if effect.num_bytes:
+        return effect
+    sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
+    weights = BYTES_PER_PARAMETER * workload.num_weights
+    held = dict(zip(sizes, device.places(**sizes, kept=weights), strict=True))
+    return CacheEffect(
+        num_bytes=sum(size for name, size in sizes.items() if held[name]),
+        row_misses=0.0 if held["features"] else 1.0,
+        list_misses=0.0 if held["topology"] else 1.0,
+    )
+
+
+#: Steps that are timed after one to warm up, and the seconds after which no more are.
+_STEPS, _BUDGET_S = 3, 0.5
+
+
+class PlanModel:
+    """The performance model of one run (section V): it proposes plans and predicts their steps.
+
+    Attributes:
+        devices: the trainers, in the order of ranks.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: Graph,
+        model: TrainableModel,
+        group: Group,
+        order: SeedOrder,
+        *,
+        sampling: SamplerConfig,
+        devices: Sequence[Device],
+        effects: Sequence[CacheEffect],
+        source: SourceEffect | None = None,
+    ) -> None:
+        """Measure what mini-batches take, on the rates of ``gnnscale doctor calibrate=true``.
+
+        Without these a quick estimate has its place; with ``runtime.deterministic``, nominal rates.
+
+        Args:
+            config: the run's options, which may fix the split and the kind of prefetching.
+            group: the workers, which may be spread over several machines of the same kind.
+            effects: what each device's cache takes and spares.
+            source: what rows cost that host memory lacks; None if it has all of them.
+
+        Raises:
+            ConfigError: a device cannot hold the seeds that the order gives it.
+        """
+        self.devices = tuple(devices)
+        self._config = config
+        self._group = group
+        nominal = config.runtime.deterministic
+        self._platform = nominal_platform(config.host_threads) if nominal else this_machine()
+        workload = _workload(config, graph, model, order, sampling, self._platform)
+        if source is not None:
+            workload = replace(workload, source=source)
+        #: Whether a few steps show what the others take: they do not while memory fills.
+        self.is_steady = source is None
+        self._workloads = workloads_of(config, workload, self.devices, effects, graph)
+        self._first = model.layer(0) if isinstance(model, GNN) else None
+        self._id_bytes = graph.indices.itemsize
+        first = next(iter(order.epoch(0)))
+        #: Seeds of each device, if the user or the seed order fixes them.
+        self._split = config.device_plan.split or (
+            first.counts and device_plan.apportion(first.counts, config.batch_size)
+        )
+        if self._split is None and owns_steps(self.devices):
+            # Devices that own their steps are alike, and have room for so many seeds alone.
+            self._split = device_plan.apportion([1] * len(self.devices), config.batch_size)
+        if first.counts is not None:
+            counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
+            most, size = [max(each) for each in counts], config.batch_size
+            planner.check_parts(self.devices, self._workloads, most, batch_size=size)
+
+    def proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
+        """Return plans with their predictions, the fastest first."""
+        config, group = self._config, self._group
+        return planner.plan_devices(
+            self.devices,
+            batch_size=config.batch_size,
+            cores=config.host_threads * -(-group.size // group.local_size),
+            prefetch=config.runtime.prefetch,
+            split=self._split,
+            workloads=self._workloads,
+            platform=self._platform,
+            in_flight=self._in_flight,
+            per_machine=group.local_size,
+            correction=correction,
+        )
+
+    def predict(self, plan: DevicePlan, correction: Correction | None = None) -> Prediction:
+        """Return what is predicted of ``plan``: by the rates, or as a rehearsal corrects them."""
+        return predict(plan, self._workloads, self._platform, correction=correction)
+
+    def correction(
+        self, plan: DevicePlan, rehearsed: Sequence[PlanProfile], step_s: float
+    ) -> Correction:
+        """Return how far the rates are from what each worker measured of ``plan``."""
+        stages = [each.stages for each in rehearsed]
+        return correct(plan, self._workloads, self._platform, stages, step_s)
+
+    def within_limits(self, plan: DevicePlan) -> DevicePlan:
+        """Return a plan that was kept, with what the devices hold now: the depth may be another.
+
+        Raises:
+            ConfigError: a device cannot hold its part any more.
+        """
+        limits = planner.seed_limits(
+            self.devices,
+            self._workloads,
+            self._in_flight,
+            batch_size=plan.batch_size,
+            split=plan.split,
+        )
+        pairs = zip(plan.shares, limits, strict=True)
+        shares = tuple(replace(share, max_seeds=limit) for share, limit in pairs)
+        return planner.with_depths(DevicePlan(shares=shares), self._workloads, self._in_flight)
+
+    def step_bytes(self, plan: DevicePlan) -> StepBytes | None:
+        """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
+
+        None for one device, and if the first layer cannot be split (see ``StepBytes``), or
+        its aggregation is ready.
+        """
+        first = self._first
+        ready = self._config.features.preaggregates
+        if ready or first is None or not first.splits_columns or len(self.devices) < 2:
+            return None
+        pairs = zip(self._workloads, plan.split, strict=True)
+        return step_bytes(
+            [workload.size(num_seeds) for workload, num_seeds in pairs],
+            widths=self._workloads[0].widths,
+            feature_bytes=self._workloads[0].feature_bytes,
+            num_first_weights=_num_weights(first),
+            id_bytes=self._id_bytes,
+        )
+
+    @property
+    def _in_flight(self) -> int:
+        """Mini-batches that a device may hold at once."""
+        runtime = self._config.runtime
+        return 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
+
+
+def _workload(
+    config: TrainConfig,
+    graph: Graph,
+    model: TrainableModel,
+    order: SeedOrder,
+    sampling: SamplerConfig,
+    platform: Platform,
+) -> Workload:
+    """Return what a mini-batch takes; nothing that is measured if the run is to repeat."""
+    counts = config.runtime.deterministic
+    workload = measure_workload(
+        graph,
+        model,
+        sampling,
+        order,
+        seed=config.seed,
+        cores=config.host_threads,
+        num_steps=0 if counts else config.epochs * order.steps_per_epoch,
+    )
+    if counts:
+        return workload.untimed()
+    if workload.counted is not None:
+        return with_measured_step(workload, config, graph, model, order, platform)
+    return workload
+
+
+def with_measured_step(
+    workload: Workload,
+    config: TrainConfig,
+    graph: Graph,
+    model: TrainableModel,
+    order: SeedOrder,
+    platform: Platform,
+) -> Workload:
+    """Return ``workload`` with the factor between what was counted of a step and what it takes.
+
+    A slice as large as a device's is propagated forward and backward a few times. Weights and
+    random numbers stay as they are. The rehearsal corrects what is left.
+    """
+    assert workload.counted is not None
+    count = max(1, config.batch_size // len(config.device_plan.parsed()))
+    seeds = next(iter(order.epoch(0))).seeds[:count]
+    threads = config.host_threads
+    sampler = config.trained_sampler.sampler(graph, seed=config.seed, num_threads=threads)
+    batch = sampler.sample(seeds, 0)
+    inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
+    objective = trainable.vertex_objective(graph, config.loss)
+    seconds: list[float] = []
+    with restored(model):
+        for _ in range(1 + _STEPS):
+            start = time.perf_counter()
+            objective(model(batch, inputs), batch).backward()  # type: ignore[no-untyped-call]
+            model.zero_grad(set_to_none=True)
+            seconds.append(time.perf_counter() - start)
+            if sum(seconds) > _BUDGET_S and len(seconds) > 1:
+                break
+    host = Host(processor=platform.processor, num_workers=1, emulates=False)
+    active = torch.get_num_threads()
+    expected = host.propagate(workload, BatchSize.of(batch), active, active)
+    factor = min(seconds[1:]) / expected
+    return replace(workload, counted=replace(workload.counted, host_factor=factor))
+
+
+def _num_weights(layer: GraphLayer) -> int:
+    """Return the elements of a layer's weights, biases aside: W¹ is what P3 splits."""
+    return sum(each.numel() for each in layer.parameters() if each.dim() > 1)

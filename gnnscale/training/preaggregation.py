@@ -1,0 +1,190 @@
+"""Rows of the first layer's aggregation, computed once for a graph and kept: PaGraph's DGL+PP."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gnnscale.backend.feature_loading import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
+from gnnscale.core import Float32Array, GraphError, track
+from gnnscale.core.artifact.artifact_type import Form, Kind
+from gnnscale.core.artifact.files import check_space, new_folder, size
+from gnnscale.core.artifact.header import digest
+from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, read_slices
+from gnnscale.core.config.renamed import stored_path
+from gnnscale.data.validation import check_features
+from gnnscale.features import FeatureStore, HostFeatures, PreaggregatedFeatures
+from gnnscale.graph import Graph
+from gnnscale.nn import ModelConfig
+from gnnscale.nn.conv.linear import LinearAggregationLayer
+from gnnscale.partition.store import GraphIdentity, check_graph, describe
+from gnnscale.run import artifacts
+from gnnscale.run.artifacts import Artefact, reopen_artifact
+from gnnscale.sampling import Block
+
+_LOG = logging.getLogger(__name__)
+PREAGGREGATED = Kind(
+    name="table of aggregated rows",
+    header="preaggregated.json",
+    version=2,
+    folder="preaggregated",
+    max_bytes=1 << 20,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What decides the rows."""
+
+    graph: GraphIdentity  #: whose features are aggregated; its content hash covers them
+    layer: str  #: class of the layer, whose coefficients no weight changes
+    width: int  #: of an aggregated row
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatedRows:
+    """Rows that were opened."""
+
+    rows: Float32Array  #: ``[num_vertices, width]`` float32, mapped
+    identity: Identity  #: what decided them
+    content: str  #: hash of what they hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Header:
+    """The entries of ``preaggregated.json`` beside its version."""
+
+    identity: Identity
+    arrays: dict[str, ArrayEntry]
+
+
+def identify(graph: Graph, *, layer: type[object], width: int) -> Identity:
+    """Return what decides the rows of ``graph`` aggregated by ``layer``.
+
+    Raises:
+        GraphError: the graph is in memory, without a hash of its features.
+    """
+    if graph.content is None:
+        raise GraphError(f"{graph.name}: in memory, features are preaggregated of a store alone")
+    return Identity(graph=describe(graph), layer=stored_path(layer), width=width)
+
+
+def preaggregate(
+    model: ModelConfig,
+    graph: Graph,
+    *,
+    num_threads: int,
+    chunk_edges: int = CHUNK_EDGES,
+    chunk_vertices: int = CHUNK_VERTICES,
+) -> Path:
+    """Aggregate the features of ``graph`` for a model's first layer, unless that is done already.
+
+    Args:
+        model: whose first layer aggregates on load.
+        graph: of a store.
+        num_threads: threads to use; the result does not depend on it.
+        chunk_edges: about so many edges are aggregated in one go, which bounds memory.
+        chunk_vertices: about so many vertices, at most.
+
+    Returns:
+        The directory of the rows.
+
+    Raises:
+        GraphError: they cannot be written, and nothing is left; or those that are there are
+            of something else, damaged or not finite.
+        NoSpaceError: the disk has no room for them.
+    """
+    layer = _first_layer(model, graph)
+    identity = identify(graph, layer=type(layer), width=_width(layer, graph))
+    path = PREAGGREGATED.place(None, graph.name, type(layer).__name__, asdict(identity))
+    with new_folder(path) as folder:
+        if folder is not None:
+            chunks = (chunk_edges, chunk_vertices)
+            rows = _write_rows(folder, path, layer, graph, identity, num_threads, chunks)
+            PREAGGREGATED.write_header(
+                folder, {"identity": asdict(identity), "arrays": {"rows": rows}}
+            )
+    _check_rows(path, graph, identity)
+    return path
+
+
+def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
+    """Return a layer like the model's first one; no weight plays a part in what it aggregates."""
+    with torch.random.fork_rng(devices=[]):
+        layer = model.build(num_features=graph.num_features, num_classes=1).layer(0)
+    assert isinstance(layer, LinearAggregationLayer)
+    return layer
+
+
+def _width(layer: LinearAggregationLayer, graph: Graph) -> int:
+    """Return the width of an aggregated row."""
+    nothing = Block(indptr=np.zeros(1, np.int64), indices=np.empty(0, np.int32), num_src=0)
+    return layer.aggregation(nothing, np.empty(0, np.float32)).width(graph.num_features)
+
+
+def _write_rows(
+    folder: Path,
+    path: Path,
+    layer: LinearAggregationLayer,
+    graph: Graph,
+    identity: Identity,
+    num_threads: int,
+    chunks: tuple[int, int],
+) -> ArrayEntry:
+    """Write ``rows.npy`` into ``folder``, chunk by chunk, and return its entry."""
+    num_bytes = graph.num_vertices * identity.width * np.dtype(np.float32).itemsize
+    what = f"aggregating the features of {graph.name} for {type(layer).__name__}"
+    check_space(what, folder, disk=num_bytes)
+    _LOG.info(f"{what} in {path}: needs {size(num_bytes)} of disk")
+    loader = ChunkLoader(graph, num_threads=num_threads, uses_degrees=layer.uses_degrees)
+    vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
+    loaded = loader.load(
+        layer, HostFeatures.of(graph), vertices, chunk_edges=chunks[0], chunk_vertices=chunks[1]
+    )
+    with (
+        NpyWriter(folder / "rows.npy", np.dtype(np.float32), (identity.width,)) as writer,
+        track(what, total=len(vertices), unit="vertices") as advance,
+    ):
+        for _, rows in loaded:
+            writer.append(rows.numpy())
+            advance(len(rows))
+        return writer.close()
+
+
+def open_rows(path: Path, graph: Graph) -> AggregatedRows:
+    """Map the rows of ``graph`` at ``path``. Their checksum is reported, and not compared.
+
+    Raises:
+        GraphError: they are of another graph, or damaged.
+    """
+    header = PREAGGREGATED.record(_Header, PREAGGREGATED.read_header(path), path)
+    identity = header.identity
+    check_graph(PREAGGREGATED, path, identity.graph, graph)
+    forms: dict[str, Form] = {"rows": (np.dtype(np.float32), (graph.num_vertices, identity.width))}
+    (rows,) = PREAGGREGATED.arrays(path, header.arrays, forms).values()
+    return AggregatedRows(rows=rows, identity=identity, content=digest(asdict(header)))
+
+
+def _check_rows(path: Path, graph: Graph, identity: Identity) -> None:
+    """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them."""
+    opened = open_rows(path, graph)
+    PREAGGREGATED.check_same(path, asdict(identity), asdict(opened.identity))
+    file = path / "rows.npy"
+    try:
+        for first, rows in read_slices(file, opened.rows):
+            check_features(rows, first, file)
+    except GraphError as error:
+        raise PREAGGREGATED.worded(path, error) from None
+
+
+def open_aggregated(
+    artefacts: Sequence[Artefact], graph: Graph, host: FeatureStore
+) -> PreaggregatedFeatures | None:
+    """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none."""
+    opened = reopen_artifact(
+        artefacts, artifacts.PREAGGREGATED, lambda path: open_rows(path, graph)
+    )
+    return None if opened is None else PreaggregatedFeatures(opened.rows, host)

@@ -1,0 +1,344 @@
+"""What a worker records of its steps, and what rank 0 makes of all workers' records."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import SPAN, StageTimes, StructArray, Traffic, metrics
+from gnnscale.core.gpu import GpuMeter, GpuUse
+from gnnscale.distributed.process_group import Group
+from gnnscale.planner import DevicePlan
+from gnnscale.run import records
+from gnnscale.training.gradient_sync import StepTotals
+from gnnscale.training.pipeline.slices import BatchSlice
+
+
+@dataclass(kw_only=True)
+class EpochCounters:
+    """What passed through the pipeline in an epoch, and how long it took."""
+
+    num_batches: int = 0  #: mini-batches
+    num_seeds: int = 0  #: vertices predicted
+    num_edges: int = 0  #: edges traversed, over all layers
+    num_vertices: int = 0  #: vertices traversed, over all layers
+    loss: float = 0.0  #: summed over the seeds
+    #: when the epoch began, on the performance counter's clock
+    start: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0  #: how long it took; 0 until it is done
+    seeds_of: list[int] = field(default_factory=list)  #: of each device, by its rank, like the next
+    stages_of: list[StageTimes] = field(default_factory=list)
+    traffic_of: list[Traffic] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> EpochCounters:
+        """Begin to count, or count on from ``sums`` as if the epoch had begun so long ago."""
+        devices = sums.devices if sums is not None else ()
+        known = devices or [records.DeviceSums() for _ in range(num_devices)]
+        counters = cls(
+            seeds_of=[each.num_seeds for each in known],
+            stages_of=[replace(each.stages) for each in known],
+            traffic_of=[each.traffic for each in known],
+        )
+        if sums is None:
+            return counters
+        return replace(
+            counters,
+            num_batches=sums.num_batches,
+            num_seeds=sums.num_seeds,
+            num_edges=sums.num_edges,
+            num_vertices=sums.num_vertices,
+            loss=sums.loss,
+            start=time.perf_counter() - sums.seconds,
+        )
+
+    def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
+        """Add a mini-batch; ``loss`` is the mean over its seeds."""
+        self.num_batches += 1
+        self.num_seeds += num_seeds
+        self.num_edges += num_edges
+        self.num_vertices += num_vertices
+        self.loss += loss * num_seeds
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss over the seeds so far."""
+        return self.loss / self.num_seeds
+
+    def elapsed(self) -> float:
+        """Return the seconds since the epoch began."""
+        return time.perf_counter() - self.start
+
+    def stop(self) -> None:
+        """End the epoch."""
+        self.seconds = self.elapsed()
+
+    def sums(self, own: Mapping[str, float]) -> records.EpochSums:
+        """Return what a checkpoint keeps; ``own`` are the figures of this worker's device."""
+        parts = zip(self.seeds_of, self.stages_of, self.traffic_of, strict=True)
+        return records.EpochSums(
+            num_batches=self.num_batches,
+            num_seeds=self.num_seeds,
+            num_edges=self.num_edges,
+            num_vertices=self.num_vertices,
+            loss=self.loss,
+            seconds=self.elapsed(),
+            devices=tuple(
+                records.DeviceSums(num_seeds=seeds, stages=replace(stages), traffic=traffic)
+                for seeds, stages, traffic in parts
+            ),
+            counters=dict(own),
+        )
+
+
+#: Steps of a run whose spans are kept for the trace.
+_TRACED_STEPS = 2000
+#: Steps between two gatherings at least, if devices count nothing by themselves.
+_GATHER_EVERY = 32
+#: Seconds for which a look at the proportional set holds: the kernel walks all pages for it, which
+#: takes as long as a short epoch.
+_PSS_EVERY_S = 1.0
+
+
+class WorkerFigures:
+    """Gathers what each worker knows on rank 0, not more often than it is worth.
+
+    Attributes:
+        spans: of the epoch that was ended last, from all devices; complete on rank 0.
+        of_workers: memory and figures of each worker, by rank; on rank 0.
+        counters: figures of this worker's device since they were last gathered.
+    """
+
+    def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
+        """Begin; spans count from ``start``, on the performance counter's clock."""
+        self._meter = meter
+        self._gpu: GpuUse | None = None
+        self.spans: StructArray = np.empty(0, SPAN)
+        self.of_workers: list[dict[str, Any]] = []
+        self.counters: Counter[str] = Counter()
+        self._group = group
+        self._start = start
+        self._traced = 0
+        self._steps_since_gathered = _GATHER_EVERY  # those of the first epoch are needed
+        self._pss: tuple[float, int | None] = (-math.inf, None)
+        self._mine: list[tuple[int, int, int, float, float]] = []
+
+    def add(self, batch: BatchSlice) -> None:
+        """Take note of this worker's slice of a step."""
+        self._steps_since_gathered += 1
+        if batch.outcome is not None and batch.outcome.counters:
+            self.counters.update(batch.outcome.counters)
+        if self._traced < _TRACED_STEPS:
+            self._traced += 1
+            self._mine += [
+                (self._group.rank, stage, batch.step, start - self._start, end - self._start)
+                for stage, start, end in batch.spans
+            ]
+
+    def begin_epoch(self) -> None:
+        """Begin to count what the GPU takes."""
+        if self._meter is not None:
+            self._meter.take()
+
+    def end_epoch(self, *, due: bool) -> None:
+        """Gather what is known if it is ``due``, there is one worker, or many steps have passed.
+
+        An epoch of few steps on processors alone otherwise keeps the memory of the one before, and
+        leaves spans and counters to the next: to gather takes longer than such an epoch.
+        """
+        self._gpu = None if self._meter is None else self._meter.take()
+        if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
+            self._gather()
+            self._steps_since_gathered = 0
+        else:
+            self.spans = np.empty(0, SPAN)
+            self.of_workers = [{**each, "counters": {}} for each in self.of_workers]
+
+    def _gather(self) -> None:
+        mine = {
+            "peak_rss_bytes": metrics.peak_rss_bytes(),
+            "pss_bytes": self._pss_bytes(),
+            "gpu": None if self._gpu is None else asdict(self._gpu),
+            "counters": dict(self.counters),
+        }
+        # One message, for each costs the workers a few turns on the cores.
+        spans = np.array(self._mine, SPAN).tobytes()
+        message = json.dumps(mine).encode() + b"\n" + spans
+        found = [each.partition(b"\n") for each in self._group.gather(message)]
+        self.of_workers = [json.loads(figures) for figures, _, _ in found]
+        self.spans = np.concatenate(
+            [np.empty(0, SPAN), *(np.frombuffer(each, SPAN) for _, _, each in found)]
+        )
+        self._mine = []
+        self.counters.clear()
+
+    def _pss_bytes(self) -> int | None:
+        """This process's proportional set, as it was within the last second."""
+        now = time.perf_counter()
+        if now - self._pss[0] >= _PSS_EVERY_S:
+            self._pss = now, pss_bytes()
+        return self._pss[1]
+
+
+def pss_bytes() -> int | None:
+    """Return the proportional set size of this process: shared pages count in parts.
+
+    The sum over all workers of a run is what they take together. None if the system does not
+    report it (Linux does).
+    """
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+class StepRecorder:
+    """Times, shares, traffic, memory and spans of a run's steps."""
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        steps_per_epoch: int,
+        start: float,
+        meter: GpuMeter | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            start: when the run began, on the performance counter's clock.
+            meter: of this worker's GPU; None if its device is another, or a lower rank's too.
+        """
+        self._group = group
+        self._steps_per_epoch = steps_per_epoch
+        self._figures = WorkerFigures(group, start, meter)
+        self.begin_epoch()
+
+    def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
+        """Begin an epoch, or continue the one of ``sums``, in which the run was stopped."""
+        self._counters = EpochCounters.begin(self._group.size, sums)
+        self._plan: DevicePlan | None = None
+        self._figures.begin_epoch()
+        if sums is not None:
+            self._figures.counters.update(sums.counters)
+
+    def sums(self) -> records.EpochSums:
+        """Return what the epoch has added up so far."""
+        return self._counters.sums(self._figures.counters)
+
+    @property
+    def spans(self) -> StructArray:
+        """Spans of the epoch that ``end_epoch`` ended, of all devices; complete on rank 0."""
+        return self._figures.spans
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """What each device has moved in the epoch; the same in every worker."""
+        return tuple(self._counters.traffic_of)
+
+    def add(
+        self, batch: BatchSlice, totals: StepTotals, decision: str | None
+    ) -> records.StepRecord:
+        """Record a finished step, and the ``decision`` of resource management after it."""
+        self._plan = batch.plan
+        counters = self._counters
+        counters.count(
+            num_seeds=batch.num_seeds,
+            num_edges=totals.num_edges,
+            num_vertices=totals.num_vertices,
+            loss=totals.loss,
+        )
+        devices = []
+        parts = zip(batch.plan.shares, batch.counts, totals.stages, totals.traffic, strict=True)
+        for rank, (share, count, stages, traffic) in enumerate(parts):
+            counters.seeds_of[rank] += count
+            counters.stages_of[rank].add(stages)
+            counters.traffic_of[rank] += traffic
+            device = records.DeviceStep(
+                num_seeds=count, threads=share.threads, stages=stages, traffic=traffic
+            )
+            devices.append(device)
+        self._figures.add(batch)
+        return records.StepRecord(
+            epoch=batch.step // self._steps_per_epoch + 1,
+            step=counters.num_batches,
+            num_steps=self._steps_per_epoch,
+            mean_loss=counters.mean_loss,
+            num_edges=counters.num_edges,
+            seconds=counters.elapsed(),
+            global_step=batch.step,
+            loss=totals.loss,
+            devices=tuple(devices),
+            decision=decision,
+        )
+
+    def end_epoch(self, *, last: bool) -> None:
+        """End the epoch's clock, and gather all figures at rank 0; always if it may be the last."""
+        self._counters.stop()
+        assert self._plan is not None
+        counts = any(not share.device.on_host for share in self._plan.shares)
+        self._figures.end_epoch(due=counts or last)
+
+    def epoch_record(self, *, epoch: int, lr: float) -> records.EpochRecord:
+        """Describe the epoch that was ended last, before its validation; on rank 0 only."""
+        assert self._plan is not None
+        pairs = zip(self._plan.shares, self._figures.of_workers, strict=True)
+        devices = tuple(
+            self._device(rank, share.device, asdict(share.threads), figures)
+            for rank, (share, figures) in enumerate(pairs)
+        )
+        return records.EpochRecord(
+            epoch=epoch,
+            train_loss=self._counters.mean_loss,
+            valid_metric=None,
+            lr=lr,
+            epoch_time_s=self._counters.seconds,
+            eval_time_s=None,
+            num_edges=self._counters.num_edges,
+            num_vertices=self._counters.num_vertices,
+            stage_times_s=_slowest(devices),
+            peak_rss_bytes=max(device.peak_rss_bytes for device in devices),
+            devices=devices,
+        )
+
+    def _device(
+        self, rank: int, device: Any, threads: dict[str, int], figures: dict[str, Any]
+    ) -> records.DeviceEpoch:
+        counters, traffic = self._counters, self._counters.traffic_of[rank]
+        times: dict[str, float | None] = asdict(counters.stages_of[rank])
+        if device.on_host:
+            times["transfer"] = None
+        if not times["exchange"]:
+            times["exchange"] = None
+        return records.DeviceEpoch(
+            name=device.label,
+            kind=device.kind,
+            figures=device.figures,
+            batch_share=counters.seeds_of[rank] / max(sum(counters.seeds_of), 1),
+            threads=threads,
+            stage_times_s=times,
+            traffic=traffic,
+            host_to_device_bytes=None if device.on_host else traffic.link_bytes,
+            **{**figures, "gpu": None if figures["gpu"] is None else GpuUse(**figures["gpu"])},
+        )
+
+
+def _slowest(devices: Sequence[records.DeviceEpoch]) -> dict[str, float | None]:
+    """Each stage's time on the device that was slowest in it."""
+    slowest: dict[str, float | None] = {}
+    for stage in devices[0].stage_times_s:
+        times = [device.stage_times_s[stage] for device in devices]
+        slowest[stage] = max((time for time in times if time is not None), default=None)
+    return slowest

@@ -1,0 +1,493 @@
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from own_modules import OwnBlocks
+from safetensors.torch import load_file
+
+import gnnscale
+from gnnscale import api
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.data import PlantedPartition
+from gnnscale.graph import Graph
+from gnnscale.inference.export.predict import PredictConfig, predict
+from gnnscale.run.checkpoint import BEST
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("own_home")]
+
+FEW: dict[str, Any] = {"epochs": 2, "fanouts": [5, 3], "batch_size": 64, "num_threads": 2}
+SMALL: dict[str, Any] = FEW | {"hidden": 8}
+
+
+@pytest.fixture
+def planted() -> Graph:
+    sizes = {"num_vertices": 600, "num_edges": 6000, "num_features": 8, "num_classes": 4}
+    return PlantedPartition(name="planted", **sizes).open()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("plan", ["cpu", "cpu_x2"])
+def test_weights_are_those_of_the_command(planted: Graph, tmp_path: Path, plan: str) -> None:
+    options = {"runtime.deterministic": True, "device_plan": plan}
+    done = gnnscale.train(planted, "gcn", **SMALL, seed=3, options=options)
+    small = ("epochs=2", "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64")
+    same = ("num_threads=2", "seed=3", "runtime.deterministic=true", f"device_plan={plan}")
+    store = ("dataset=store", f"dataset.store={planted.path}", "hydra.run.dir=run")
+    command = [sys.executable, "-m", "gnnscale", "train", "model=gcn", *small, *same, *store]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    theirs = gnnscale.load(tmp_path / "run")
+    assert (done.directory / BEST).read_bytes() != b""
+    mine, other = (each.model.state_dict() for each in (done, theirs))
+    assert all(torch.equal(mine[name], other[name]) for name in mine)
+    losses = [[epoch.train_loss for epoch in each.history] for each in (done, theirs)]
+    assert losses[0] == losses[1]
+    assert (done.test_metric, done.valid_metric) == (theirs.test_metric, theirs.valid_metric)
+    written = [(each.directory / "config.yaml").read_text() for each in (done, theirs)]
+    assert written[0] == written[1]
+
+
+def test_known_targets_of_partly_known_vertices_count(planted: Graph) -> None:
+    """Root mean squared errors are those of all known targets, column by column."""
+    targets = np.asarray(planted.features[:, :2], np.float32).copy()
+    first, last = planted.train_idx[0], planted.test_idx[:3]
+    targets[first, 0] = targets[last, [0, 1, 0]] = targets[planted.test_idx[3]] = np.nan
+    graph = replace(planted, labels=targets, num_classes=2, metric="rmse")
+    done = gnnscale.train(graph, **(SMALL | {"epochs": 1}))
+    errors = done.predict(planted.test_idx) - targets[planted.test_idx]
+    by_hand = np.sqrt(np.nanmean(errors.astype(np.float64) ** 2, axis=0)).mean()
+    assert done.test_metric == pytest.approx(by_hand, rel=1e-6)
+
+
+@pytest.mark.parametrize("run", [None, 5, {"run": 1}, np.zeros(3)])
+def test_what_is_no_run(run: Any) -> None:
+    for read in (gnnscale.load, gnnscale.evaluate):
+        with pytest.raises(ConfigError, match=r"^run: .*, expected a result or the path of a run"):
+            read(run)
+
+
+@pytest.mark.parametrize("fanouts", [5, "15,10", {5}, [5.5], torch.tensor(5)])
+def test_fanouts_are_a_list(planted: Graph, fanouts: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^fanouts=.*: expected a list of whole numbers, such"):
+        gnnscale.train(planted, fanouts=fanouts)
+
+
+def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
+    logger = logging.getLogger("gnnscale")
+    before = (logger.level, [*logger.handlers], logger.propagate)
+    with without_handlers():
+        done = gnnscale.train(planted, **SMALL, progress=True)
+        lines = capfd.readouterr().err.splitlines()
+        assert sum(line.startswith("epoch 1/2  loss ") for line in lines) == 1
+        gnnscale.train(planted, **SMALL)
+        assert "epoch" not in capfd.readouterr().err
+    assert (logger.level, [*logger.handlers], logger.propagate) == before
+    log = (done.directory / "train.log").read_text()
+    assert log.count("epoch 2/2") == 1
+
+
+@contextmanager
+def without_handlers() -> Iterator[None]:
+    """Take pytest's own handlers away, as of a program without any."""
+    root = logging.getLogger()
+    kept, root.handlers = root.handlers, []
+    try:
+        yield
+    finally:
+        root.handlers = kept
+
+
+def test_a_printed_result_fits_a_screen(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL)
+    long = replace(done, history=done.history[:1] * 300)
+    for result in (done, long):
+        lines = str(result).splitlines()
+        assert len(lines) <= 20
+        assert all(len(line) <= 100 for line in lines[:-1])
+        assert lines[0].startswith(f"GraphSAGE: test accuracy {done.test_metric:.4f}, validation ")
+        assert lines[-1] == f"directory: {done.directory}"
+        assert len(repr(result).splitlines()) == 1
+    assert [line.split()[0] for line in str(done).splitlines()[2:4]] == ["1", "2"]
+    assert str(replace(done, history=(), test_metric=None)).startswith(
+        "GraphSAGE: test accuracy not defined, validation not defined\ndirectory: "
+    )
+
+
+def test_what_a_result_says(planted: Graph) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    done = gnnscale.train(planted, **SMALL)
+    assert not done.model.training
+    classes = done.predict()
+    assert torch.equal(torch.rand(2), expected), "the program's random numbers are its own"
+    test = done.predict("test")
+    assert np.mean(test == planted.labels[planted.test_idx]) == done.test_metric
+    assert done.predict([5, 2]).tolist() == classes[[5, 2]].tolist()
+    assert done.predict([5, 2], what="probabilities").sum(axis=1) == pytest.approx(1)
+    assert done.predict(what="logits", inference="sampled").shape == (600, 4)
+    assert done.embeddings([5, 2]).shape == (2, 8)
+    assert [each.epoch for each in done.history] == [1, 2]
+    assert done.best_epoch in (1, 2)
+    found = gnnscale.evaluate(done)
+    assert (found.test_metric, found.valid_metric) == (done.test_metric, done.valid_metric)
+    exported = done.export("w.safetensors", format="pyg")
+    assert exported.file.is_file()
+    assert "GraphSAGE(8, 8, 2, 4, dropout=0.5)" in exported.snippet
+    loaded = gnnscale.load(done.directory)
+    assert loaded.history == done.history
+    assert (loaded.test_metric, loaded.best_epoch) == (done.test_metric, done.best_epoch)
+    assert (loaded.embeddings() == done.embeddings()).all()
+    measured = gnnscale.evaluate(loaded, metrics=["macro_f1", "accuracy"])
+    assert measured.metric == "macro_f1"
+    assert measured.metrics["test"]["accuracy"] == done.test_metric
+    with pytest.raises(ConfigError, match="metrics=macro_f2: allowed are"):
+        gnnscale.evaluate(loaded, metrics=["macro_f2"])
+    more = gnnscale.train(planted, **SMALL | {"epochs": 3}, resume=done.directory)
+    assert len(more.history) == 3
+
+
+def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
+    model = api.gnn_model(api.gnn_computation("GIN"), api.gnn_parameters(L=2, hidden=8))
+    for given, message in (
+        ({"model": model, "hidden": 16}, r"options: model\.hidden: is given by gnn_model"),
+        ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
+        ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
+        ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: is given by a keyword too"),
+        ({"fanouts": [5]}, "model.num_layers=2: the sampler has 1 hop,"),
+        ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: the trained"),
+        ({"model": 5}, "model=5: must be what gnn_model returns"),
+        ({"arguments": {"heads": 2}}, "^arguments: are of a module of your own"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            gnnscale.train(planted, **given)
+    assert not (tmp_path / "outputs").exists()
+    for read in (gnnscale.load, gnnscale.evaluate):
+        with pytest.raises(ConfigError, match="not a run directory"):
+            read(tmp_path / "none")
+
+
+def test_the_summary_of_a_run_is_not_believed(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL | {"epochs": 1})
+    file = done.directory / "summary.json"
+    for text in ("[", "[]", "{}", json.dumps({"test_metric": "0.9"})):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=r"summary\.json: not the summary of a run"):
+            gnnscale.load(done.directory)
+    file.unlink()
+    assert gnnscale.load(done.directory).test_metric is None
+
+
+PROGRAM = """
+import numpy as np, gnnscale
+rng = np.random.default_rng(0)
+src, dst = rng.integers(0, 300, (2, 2000))
+labels = np.arange(300) % 3
+graph = gnnscale.from_arrays(
+    (src, dst), np.eye(3, dtype=np.float32)[labels], labels, train_idx=np.arange(200),
+    valid_idx=np.arange(200, 250), test_idx=np.arange(250, 300),
+)
+done = gnnscale.train(
+    graph, epochs=1, hidden=8, fanouts=[3, 3], batch_size=64, num_threads=2,
+    options={"device_plan": "cpu_x2"},
+)
+print("predicted", len(done.predict()))
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("how", [pytest.param("script", marks=pytest.mark.long), "notebook"])
+def test_programs_need_no_guard(tmp_path: Path, how: str) -> None:
+    # A notebook's cells are in no file, as what comes from standard input is.
+    (tmp_path / "program.py").write_text(PROGRAM)
+    arguments, text = (["program.py"], "") if how == "script" else (["-i"], PROGRAM)
+    typed = text.replace("\n    ", " ").replace("\n)", ")")
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([sys.executable, *arguments], input=typed, cwd=tmp_path, **options)
+    assert done.returncode == 0, done.stderr
+    assert "predicted 300" in done.stdout, done.stderr
+
+
+def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    rng = np.random.default_rng(0)
+    labels, parts = ("dog", "cat"), ("train", "valid", "test")
+    rows = [f"v{v},{labels[v % 2]},{parts[v % 3]},{v % 2},1" for v in range(120)]
+    (raw / "vertices.csv").write_text("\n".join(["id,label,split,x,y", *rows]) + "\n")
+    ends = [f"v{a},v{b}" for a, b in rng.integers(0, 120, (400, 2))]
+    (raw / "edges.csv").write_text("\n".join(["source,target", *ends]) + "\n")
+    done = gnnscale.train(api.load_input_graph("tables", raw), **SMALL | {"epochs": 1})
+    given: dict[str, Any] = {"run": done.directory, "num_threads": 1}
+    table = parquet.read_table(predict(PredictConfig(out=tmp_path / "p.parquet", **given)))
+    assert sorted(table["id"].to_pylist()) == sorted(f"v{v}" for v in range(120))
+    assert set(table["class"].to_pylist()) <= {"cat", "dog"}
+    given |= {"what": "classes", "vertices": ["v7", "v100"]}
+    some = predict(PredictConfig(out=tmp_path / "p.npy", **given))
+    assert np.load(tmp_path / "p.ids.npy").tolist() == ["v7", "v100"]
+    assert (np.load(some) == done.predict(["v7", "v100"])).all()
+    with pytest.raises(ConfigError, match="v120 is no id of a vertex"):
+        done.predict(["v120"])
+    # New vertices, without labels: classes keep their names.
+    (raw / "vertices.csv").write_text("id,x,y\nn1,0,1\nn2,1,1\nn3,1,1\n")
+    (raw / "edges.csv").write_text("source,target\nn1,n2\nn2,n1\n")
+    new = api.load_input_graph("tables", raw, label=None)
+    assert done.predict(["n2"], graph=new).shape == (1,)
+    given = {"run": done.directory, "num_threads": 1, "graph": new.config}
+    table = parquet.read_table(predict(PredictConfig(out=tmp_path / "n.parquet", **given)))
+    assert table["id"].to_pylist() == ["n1", "n2", "n3"]
+    assert set(table["class"].to_pylist()) <= {"cat", "dog"}
+    (raw / "vertices.csv").write_text("id,y,x\nn1,0,1\nn2,1,1\n")
+    turned = api.load_input_graph("tables", raw, label=None)
+    with pytest.raises(ConfigError, match=r"have another order.*set dataset.features=\[x,y\]"):
+        done.predict(graph=turned)
+
+
+def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
+    """Its model is there all the same, for other graphs of the same features."""
+    planted.save(tmp_path / "store")
+    done = gnnscale.train(tmp_path / "store", **SMALL | {"epochs": 1})
+    expected = done.predict()
+    (tmp_path / "store").rename(tmp_path / "moved")
+    loaded = gnnscale.load(done.directory)
+    with pytest.raises((ConfigError, GraphError), match="no such graph store"):
+        loaded.predict()
+    assert (loaded.predict(graph=tmp_path / "moved") == expected).all()
+    assert loaded.export(tmp_path / "w.safetensors").file.is_file()
+    (done.directory / "checkpoints" / "signature.json").unlink()
+    with pytest.raises((ConfigError, GraphError), match="no such graph store"):
+        gnnscale.load(done.directory).predict(graph=tmp_path / "moved")
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+def test_pyg_says_the_same_of_a_graph_that_was_not_seen(
+    planted: Graph, tmp_path: Path, model: str
+) -> None:
+    pytest.importorskip("torch_geometric")
+    done = gnnscale.train(planted, model, **SMALL | {"epochs": 1})
+    rng = np.random.default_rng(2)
+    rows, src = rng.standard_normal((60, 8), np.float32), rng.integers(0, 60, 400)
+    edges = np.stack([src, (src + rng.integers(1, 60, 400)) % 60])  # PyG replaces self loops
+    other = gnnscale.from_arrays(tuple(edges), rows)
+    found = done.predict(graph=other, what="logits")
+    exported = done.export(tmp_path / "weights.safetensors", format="pyg")
+    names = {"x": torch.from_numpy(rows), "edge_index": torch.from_numpy(edges)}
+    with torch.no_grad():
+        exec(exported.snippet, names)
+    torch.testing.assert_close(torch.from_numpy(found), names["logits"], rtol=1e-5, atol=1e-5)
+
+
+def test_vertices_of_another_graph(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL | {"epochs": 1})
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((50, 8), np.float32)
+    edges = rng.integers(0, 50, (2, 300))
+    other = gnnscale.from_arrays(tuple(edges), rows, np.zeros(50, np.int64))
+    classes = done.predict(graph=other)
+    logits = done.predict(graph=other, what="logits")
+    assert classes.shape == (50,)
+    assert (classes == logits.argmax(axis=1)).all()
+    # Plain tensors say the same, and nothing is written of the graph.
+    with torch.no_grad():
+        plain = done.model(torch.from_numpy(rows), torch.from_numpy(edges))
+    assert np.allclose(plain, logits, atol=1e-5)
+    assert done.embeddings([3, 1], graph=other).shape == (2, 8)
+    assert done.predict([49], graph=other) == classes[49]
+    wide = gnnscale.from_arrays(tuple(edges), np.ones((50, 9), np.float32), np.zeros(50, np.int64))
+    with pytest.raises(ConfigError, match=r"has 9 features, .* trained on 8 of planted"):
+        done.predict(graph=wide)
+    with pytest.raises(ConfigError, match="50 is no vertex"):
+        done.predict([50], graph=other)
+
+
+@pytest.mark.parametrize(("model", "uses"), [("sage", True), ("gat", False)])
+def test_weights_of_another_graph_are_as_those_of_the_run(
+    planted: Graph, model: str, uses: bool
+) -> None:
+    done = gnnscale.train(planted, model, **SMALL | {"epochs": 1})
+    rows, edges = np.ones((3, 8), np.float32), ([0, 1], [1, 2])
+    plain = gnnscale.from_arrays(edges, rows)
+    weighted = gnnscale.from_arrays(edges, rows, edge_weights=[1.0, 9.0])
+    expected = done.predict(graph=plain, what="logits")
+    if uses:
+        with pytest.raises(ConfigError, match="have weights, and the run was trained on planted w"):
+            done.predict(graph=weighted)
+    else:
+        assert (done.predict(graph=weighted, what="logits") == expected).all()
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> None:
+    own = OwnBlocks(8, 8, 4, 2)
+    options = {"runtime.deterministic": True}
+    given = (own, FEW) if built else (OwnBlocks, SMALL)
+    done = gnnscale.train(planted, given[0], **given[1], options=options)
+    assert type(done.model) is OwnBlocks
+    assert done.predict("test", what="probabilities").shape == (len(planted.test_idx), 4)
+    assert gnnscale.evaluate(done).test_metric == done.test_metric
+    exported = done.export(tmp_path / "own.safetensors")
+    own.load_state_dict(load_file(exported.file))
+    # A directory that was found imports nothing.
+    with pytest.raises(ConfigError, match=r"names code.* load\(\.\.\., module='own_mod"):
+        gnnscale.load(done.directory)
+    again: list[dict[str, Any]] = [
+        {"module": OwnBlocks(8, 8, 4, 2)},
+        {"module": OwnBlocks, "arguments": {"hidden": 8}},
+        {"module": "own_modules:OwnBlocks", "arguments": {"hidden": 8}},
+    ]
+    if not built:  # the arguments of one that was built are nowhere
+        again += [{"module": OwnBlocks}, {"module": "own_modules:OwnBlocks"}]
+    else:
+        with pytest.raises(ConfigError, match=r"model\.hidden: is needed, .* takes hidden"):
+            gnnscale.load(done.directory, module=OwnBlocks)
+    for each in again:
+        assert np.array_equal(gnnscale.load(done.directory, **each).predict(), done.predict())
+    with pytest.raises(ConfigError, match="not weights of this model"):
+        gnnscale.load(done.directory, module=OwnBlocks(8, 9, 4, 2))
+    for arguments, message in (
+        ({"hidden": 16}, "not weights of this model"),
+        ({"hiden": 8, "hidden": 8}, r"model\.arguments\.hiden: .*, did you mean 'hidden'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            gnnscale.load(done.directory, module=OwnBlocks, arguments=arguments)
+
+
+def test_a_class_of_a_function_is_no_module(planted: Graph) -> None:
+    class Local(OwnBlocks):
+        pass
+
+    for given in (Local, Local(8, 8, 4, 2)):
+        with pytest.raises(ConfigError, match=r"^Local: is defined in a function, .* to a file"):
+            gnnscale.train(planted, given, **FEW)
+
+
+def test_a_module_that_its_name_does_not_build_again(
+    planted: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = gnnscale.train(planted, OwnBlocks(8, 8, 4, 2), **FEW | {"epochs": 1})
+    (warning,) = [each for each in caplog.messages if "does not build it again" in each]
+    assert "model.hidden: is needed" in warning
+    assert "gnnscale.load(run, module=...)" in warning
+    # Training has to say so, and not what has such a module.
+    caplog.clear()
+    gnnscale.load(done.directory, module=OwnBlocks(8, 8, 4, 2)).predict()
+    assert not [each for each in caplog.messages if "does not build it again" in each]
+
+
+def test_a_module_of_a_run_of_ours(planted: Graph) -> None:
+    done = gnnscale.train(planted, **SMALL | {"epochs": 1})
+    with pytest.raises(ConfigError, match="trained a model of gnnscale, and needs no module"):
+        gnnscale.load(done.directory, module=OwnBlocks(8, 8, 4, 2))
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("sage", {}),
+        *(
+            pytest.param(model, options, marks=pytest.mark.integration)
+            for model, options in (
+                ("gin", {"device_plan": "cpu_x2"}),
+                ("gat", {"device_plan": "hybrid_emulated", "runtime.drm": False}),
+                ("gcn", {"device_plan": "cpu_x2", "partitioner": "p3"}),
+            )
+        ),
+    ],
+)
+def test_batch_normalization_trains_slices_of_one_row(model: str, options: dict[str, Any]) -> None:
+    """A directed star: nobody sends messages to a vertex but 0, so that a seed is one row."""
+    ids, rows = np.arange(17), np.random.default_rng(0).standard_normal((17, 4), np.float32)
+    split = {"train_idx": ids[1:6], "valid_idx": ids[6:11], "test_idx": ids[11:]}
+    star = gnnscale.from_arrays((ids[1:], np.zeros(16, np.int64)), rows, ids % 2, **split)
+    small = {"epochs": 2, "hidden": 8, "fanouts": [3, 3], "batch_size": 2, "num_threads": 2}
+    done = gnnscale.train(star, model, **small, options={"model.norm": "batch", **options})
+    assert np.isfinite([each.train_loss for each in done.history]).all()
+    assert np.isfinite(done.predict(what="logits")).all()
+    buffers = dict(done.model.named_buffers())
+    assert all(torch.isfinite(each).all() for each in buffers.values())
+    # With two devices every slice has one row at most.
+    trained = buffers["norms.0.running_var"].ne(1).any()
+    assert trained == ("device_plan" not in options)
+
+
+def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
+    done = gnnscale.train(planted, "sage", **SMALL, options={"task": "links"})
+    assert done.metric == "mrr"
+    rows = predict(PredictConfig(run=done.directory, out=tmp_path / "rows.npy", num_threads=1))
+    found = np.load(rows)
+    assert found.shape == (planted.num_vertices, 8)
+    assert np.allclose(found, done.embeddings(layer=-1), atol=1e-6)
+    ids, scores = done.partners([4, 2], 3)
+    assert ids.shape == scores.shape == (2, 3)
+    pairs = [[4, ids[0, 0]], [2, ids[1, 0]]]
+    assert np.allclose(done.scores(pairs), scores[:, 0], atol=1e-5)
+    few, _ = done.partners([4], 1, candidates=[4, 5], graph=planted)
+    assert few.tolist() == [[5]]
+    with pytest.raises(ConfigError, match="k=2: there are 2 candidates, allowed is up to 1, as a"):
+        done.partners([4, 2], 2, candidates=[4, 5])
+    both, _ = done.partners([2], 2, candidates=[4, 5])
+    assert sorted(both[0]) == [4, 5]
+    for what in (None, "classes", "logits"):
+        with pytest.raises(ConfigError, match=r"predict: the run predicts edges; use scores for"):
+            done.predict([4], what=what)
+    with pytest.raises(ConfigError, match="k=0"):
+        done.partners([4], 0)
+    with pytest.raises(ConfigError, match="no pair"):
+        done.scores([])
+
+
+def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> None:
+    """Of an error, the lowest is the best."""
+    dst = np.repeat(np.arange(planted.num_vertices), np.diff(planted.indptr))
+    features, targets = np.array(planted.features), np.array(planted.labels, np.float32)
+    split = {name: getattr(planted, name) for name in ("train_idx", "valid_idx", "test_idx")}
+    graph = gnnscale.from_arrays((planted.indices, dst), features, targets, **split)
+    done = gnnscale.train(graph, "sage", **{**SMALL, "epochs": 3}, lr=0.05)
+    (done.directory / "summary.json").unlink()
+    found = gnnscale.load(done.directory)
+    assert (found.metric, found.test_metric) == ("rmse", None)
+    values = [epoch.valid_metric for epoch in found.history]
+    assert None not in values
+    assert len(set(values)) == 3
+    assert found.valid_metric == min(each for each in values if each is not None)
+
+
+def test_categories_of_the_next_month(tmp_path: Path) -> None:
+    """The next table has other cities in its first places, and each keeps its meaning."""
+    cities = ["bern", "oslo", "rome"]
+
+    def table(name: str, chosen: list[str], labelled: bool) -> Any:
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = [f"{i},{city}" for i, city in enumerate(chosen)]
+        if labelled:
+            parts = ["train", "valid", "test"]
+            rows = [
+                f"{row},{cities.index(city)},{parts[i % 3]}"
+                for i, (row, city) in enumerate(zip(rows, chosen, strict=True))
+            ]
+        head = "id,city" + ",label,split" * labelled
+        (folder / "vertices.csv").write_text("\n".join([head, *rows, ""]))
+        (folder / "edges.csv").write_text("source,target\n0,0\n")
+        more = {} if labelled else {"label": None}
+        return api.load_input_graph("tables", folder, name=name, **more)
+
+    seen = [cities[i % 3] for i in np.random.default_rng(0).permutation(180)]
+    options = {"optimizer.lr": 0.1, "runtime.eval_every": 5}
+    first = table("first", seen, True)
+    result = gnnscale.train(first, **SMALL | {"epochs": 20}, options=options)
+    assert result.test_metric == 1.0
+    following = ["rome", "oslo", "rome", "oslo"]
+    found = result.predict(graph=table("following", following, False))
+    assert found.tolist() == [cities.index(each) for each in following]
+    with pytest.raises(ConfigError, match="has 'zug' in column 'city'"):
+        result.predict(graph=table("unknown", ["rome", "zug"], False))

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gnnscale.backend.base import DeviceError
+from gnnscale.backend.fpga.step_result import check_outcome, engine_cycles, step_counters
+from gnnscale.planner import Fpga
+
+MAGIC = 0x474E4E53
+DEVICE = Fpga(name="card", n=4, m=64, clock_hz=1000)
+ON_CARD = Fpga(n=4, m=64, bitstream="gnn.xclbin")
+
+
+def outcome(
+    *, magic: int = MAGIC, status: int = 0, stage: int = 0, loss: float = 0, n: int = 4, m: int = 64
+) -> NDArray[np.uint32]:
+    words = np.zeros(32, np.uint32)
+    words[:6] = [magic, status, stage, np.float32(loss).view(np.uint32), n, m]
+    return words
+
+
+def test_a_loss() -> None:
+    assert check_outcome(outcome(loss=1.5), DEVICE) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"magic": 0}, "the kernel wrote no outcome; is the bitstream that of gnnscale"),
+        ({"n": 2}, "the bitstream has n=2 and m=64, and the plan n=4 and m=64"),
+        ({"m": 128}, "the bitstream has n=4 and m=128, and the plan n=4 and m=64"),
+        ({"status": 1, "stage": 2}, "refused stage 2 of a mini-batch: its rows do not fit"),
+        ({"status": 2}, "refused stage 0 of a mini-batch: its output rows are too wide"),
+        ({"status": 3}, "the model has too many layers"),
+        ({"status": 9}, "status 9"),
+        # What is of another design may be of another format.
+        ({"n": 2, "status": 1}, "the bitstream has n=2"),
+    ],
+)
+def test_what_a_kernel_may_say_instead(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(DeviceError, match=f"^card: .*{message}") as caught:
+        check_outcome(outcome(**fields), DEVICE)
+    assert "\n" not in str(caught.value)
+
+
+def counted(**given: int) -> dict[str, int]:
+    names = (
+        *("cycles", "forward", "loss", "weight_gradients", "backward", "duplicated", "edges"),
+        *("multiplying", "transferring", "feature_words", "edge_words", "weight_words"),
+        *("gradient_words", "scratch_words", "other_words", "bursts", "burst_gaps", "latency"),
+        *("source_switches", "routing_conflicts", "hazards"),
+    )
+    return dict.fromkeys(names, 0) | given
+
+
+def test_engines_by_hand() -> None:
+    # A row a cycle; or an edge a cycle and PE, if that is more.
+    given = counted(duplicated=30, edges=100, multiplying=7, transferring=9)
+    assert engine_cycles(given, Fpga(n=4)) == {"aggregate": 30, "update": 7, "memory": 9}
+    assert engine_cycles(given, Fpga(n=2)) == {"aggregate": 50, "update": 7, "memory": 9}
+    # At 600 MHz, 19.25 GB/s are a word in two cycles, nearly.
+    fast = engine_cycles(given, Fpga(clock_hz=600_000_000))
+    assert fast["memory"] == pytest.approx(9 * 64 * 600e6 / 19.25e9)
+
+
+def test_a_step_takes_as_long_as_its_slowest_unit() -> None:
+    units = [
+        counted(cycles=500, edges=8, feature_words=2, scratch_words=1, hazards=3, multiplying=1),
+        counted(cycles=700, edges=80, feature_words=5, other_words=4, hazards=4, multiplying=2),
+    ]
+    counters, seconds = step_counters(units, [0.25, 0.5], DEVICE)
+    assert seconds == {"propagate": 0.7}
+    # What tables are made of says what it is.
+    names = {name.removeprefix("csim_"): name for name in counters}
+    assert all(name == f"csim_{short}" for short, name in names.items())
+    known = {"cycles": 700, "simulating_s": 0.5, "aggregate_cycles": 20, "update_cycles": 2}
+    known |= {"feature_bytes": 64 * 7, "scratch_bytes": 64, "other_bytes": 64 * 4, "edges": 88}
+    known |= {"hazards": 7, "edge_bytes": 0}
+    assert {short: counters[names[short]] for short in known} == known
+
+
+def test_hardware_counts_nothing() -> None:
+    assert step_counters([{}, {}], [0.25, 0.5], ON_CARD) == ({}, {"propagate": 0.5})
+
+
+@pytest.mark.parametrize("device", [DEVICE, ON_CARD])
+def test_a_step_without_seeds_runs_no_unit(device: Fpga) -> None:
+    assert step_counters([], [], device) == ({}, {})

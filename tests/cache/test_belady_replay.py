@@ -1,0 +1,98 @@
+"""The host's replay of a cache that follows the batches: Belady's, step by step."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.cache.belady import Belady, LookAheadReplay
+from gnnscale.cache.plan import LookAhead
+
+VERTICES = 30
+batches = st.lists(
+    st.one_of(st.none(), st.sets(st.integers(0, VERTICES - 1), min_size=1, max_size=9)),
+    max_size=12,
+)
+
+
+def priority() -> np.ndarray:
+    return np.arange(VERTICES, dtype=np.int32)
+
+
+@given(
+    steps=batches,
+    rows=st.integers(0, 8),
+    window=st.integers(0, 4),
+    match=st.booleans(),
+    lead=st.integers(0, 9),
+)
+def test_it_is_beladys_whatever_it_is_ahead(
+    steps: list[set[int] | None], rows: int, window: int, match: bool, lead: int
+) -> None:
+    policy = LookAhead(window=window, num_rows=rows, match=match)
+    replay = LookAheadReplay(VERTICES, policy, priority=priority())
+    known = Belady(VERTICES, rows, window=window, priority=priority(), match=match, num_threads=1)
+    arrays = [None if each is None else np.array(sorted(each), np.int32) for each in steps]
+    expected = iter(arrays)
+    # Steps that read nothing count in the window, as for caches that the host has.
+    ahead = iter(arrays)
+    in_window = 0
+    for number, vertices in enumerate(arrays):
+        for _ in range(len(arrays) if number == 0 and lead > 4 else 1 + window):
+            each = next(expected, "end")
+            if not isinstance(each, str):
+                replay.expect(each)
+        while in_window <= window:
+            each = next(ahead, "end")
+            if isinstance(each, str):
+                break
+            in_window += 1
+            if each is not None:
+                known.expect(each)
+        in_window -= 1
+        found = replay.take()
+        if vertices is None:
+            assert found is None
+            continue
+        wanted = known.advance()
+        assert found is not None
+        assert found.counts == wanted.counts
+        assert np.array_equal(found.positions, wanted.positions)
+        assert np.array_equal(found.slots, wanted.slots)
+
+
+def test_a_step_of_a_rehearsal_changes_nothing() -> None:
+    policy = LookAhead(window=2, num_rows=3, match=False)
+    replay = LookAheadReplay(VERTICES, policy, priority=priority())
+    assert replay.window == 2
+    assert replay.take() is None
+    replay.expect(np.array([1, 2], np.int32))
+    found = replay.take()
+    assert found is not None
+    assert found.counts.num_misses == 2
+
+
+def test_a_batch_outside_of_the_graph() -> None:
+    replay = LookAheadReplay(
+        VERTICES, LookAhead(window=1, num_rows=3, match=False), priority=priority()
+    )
+    replay.expect(np.array([VERTICES], np.int32))
+    with pytest.raises(ValueError, match=str(VERTICES)):
+        replay.take()
+
+
+def test_steps_that_read_nothing_are_passed_over() -> None:
+    replay = LookAheadReplay(
+        VERTICES, LookAhead(window=1, num_rows=3, match=False), priority=priority()
+    )
+    assert replay.next_read() is None
+    first, second = np.array([1, 2], np.int32), np.array([2, 3], np.int32)
+    for each in (None, None, first, None, second):
+        replay.expect(each)
+    assert replay.next_read() is first
+    assert replay.advance().counts.num_misses == 2
+    assert replay.next_read() is second
+    found = replay.take()
+    assert found is not None
+    assert found.counts.num_misses == 1
+    assert replay.next_read() is None

@@ -1,0 +1,98 @@
+"""Python that the package starts imports nothing from the folder in which it is started."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnscale.core.process import python_command
+from gnnscale.partition.edge_cut.subprocess import run_tool
+from gnnscale.planner.calibration.contention import PairTask, time_pair
+from gnnscale.planner.calibration.probes import STEP_PROBES
+from gnnscale.training.launcher.worker_handles import WorkerServer
+
+PACKAGE = Path(__file__).parents[2] / "gnnscale"
+#: What starts a process, by the end of its name.
+STARTS = (
+    *("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call"),
+    *("subprocess.check_output", "subprocess.getoutput", "os.system", "os.popen", "os.fork"),
+    *("multiprocessing.get_context", "multiprocessing.Process", "multiprocessing.Pool"),
+    *("ProcessPoolExecutor", "create_subprocess_exec", "create_subprocess_shell"),
+)
+PREFIXES = ("os.exec", "os.spawn", "os.posix_spawn")
+#: Files that do: each starts Python by ``python_command``, forks, or starts a compiler.
+STARTERS = {
+    "backend/jit.py",
+    "partition/edge_cut/subprocess.py",
+    "planner/calibration/contention.py",
+    "training/launcher/fork_server.py",
+    "training/launcher/worker_handles.py",
+}
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory that has a file of every module's name, which says that it ran."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    ran = tmp_path / "ran"
+    for name in (*sys.stdlib_module_names, "gnnscale", "numpy", "torch"):
+        (folder / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write(__name__ + '\\n')\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    yield ran
+    assert not ran.exists(), ran.read_text()
+
+
+def test_arguments_and_the_path_arrive(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend("/with\nodd\udcff ,'\"path")
+    program = "import json; print(ascii(sys.argv[1:]), ascii(sys.path))"
+    command = python_command(program, 3, "a b", "")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{['3', 'a b', '']!a} {sys.path!a}"
+
+
+def test_workers(planted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    server = WorkerServer(folder)
+    try:
+        worker = server.start_worker()
+        assert worker.exit_code(timeout=0.0) is None
+        worker.connection.close()
+        assert worker.exit_code(timeout=60.0) is not None
+    finally:
+        server.stop()
+
+
+def test_partitioners(planted: Path) -> None:
+    indptr, ends = np.array([0, 2, 4, 6]), np.array([1, 2, 0, 2, 0, 1])
+    weights = np.ones((3, 1), np.int64)
+    options = {"vertex_weights": weights, "num_parts": 2, "num_threads": 1}
+    assert len(run_tool("mtkahypar", indptr, ends, **options).owner) == 3
+
+
+def test_calibration(planted: Path) -> None:
+    sizes = {"num_values": (16,), "graph_sizes": (1 << 12, 1 << 12)}
+    task = PairTask(**sizes, reduces=1, probes=STEP_PROBES[:1], threads=1, repeats=1)
+    assert len(time_pair(task).reduce_s) == 1
+
+
+def test_nothing_else_starts_a_process() -> None:
+    starters, pythons = set(), set()
+    for file in PACKAGE.rglob("*.py"):
+        name = file.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(file.read_text())):
+            used = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+            if isinstance(node, ast.ImportFrom):
+                used = [f"{node.module}.{each.name}" for each in node.names]
+            if any(each in STARTS or each.startswith(PREFIXES) for each in used):
+                starters.add(name)
+            if used == ["sys.executable"]:
+                pythons.add(name)
+    assert starters == STARTERS
+    assert pythons == {"core/process.py"}

@@ -1,0 +1,483 @@
+import logging
+import shutil
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.core.artifact.files import NoSpaceError
+from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.data import Arrays, from_arrays, verify_store
+from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.storage.options import Needs, StoreOptions
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.graph import Graph
+
+# 0 -> 1 twice, 1 -> 2, 3 -> 3, 2 -> 0.
+SRC, DST = np.array([0, 1, 3, 0, 2]), np.array([1, 2, 3, 1, 0])
+
+WEIGHTS = np.array([0.5, 1, 2, 3, 4], np.float32)
+
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+WHOLE = {
+    **{"edge_index": np.stack([SRC, DST]), "features": X, "labels": np.array([0, 1, 1, -1])},
+    **{"train_idx": np.array([2]), "valid_idx": np.array([0]), "test_idx": np.array([3, 1])},
+}
+
+
+def put(path: Path, form: str, arrays: dict[str, Any]) -> Path:
+    if form == "npz":
+        np.savez(path.with_suffix(".npz"), **arrays)
+        return path.with_suffix(".npz")
+    path.mkdir()
+    for name, array in arrays.items():
+        np.save(path / f"{name}.npy", array)
+    return path
+
+
+def opened(tmp_path: Path, arrays: dict[str, Any], form: str = "folder", **options: Any) -> Graph:
+    kept = {name: array for name, array in arrays.items() if array is not None}
+    raw = put(tmp_path / "mine", form, kept)
+    store = str(tmp_path / "store")
+    return Arrays(name="mine", raw=str(raw), store=store, **options).open()
+
+
+def lists(graph: Graph) -> list[list[int]]:
+    return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_by_hand(tmp_path: Path, form: str) -> None:
+    graph = opened(tmp_path, WHOLE, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    np.testing.assert_array_equal(graph.features, X)
+    assert graph.feature_dtype == "float32"
+    assert graph.labels.tolist() == [0, 1, 1, -1]
+    assert (graph.num_classes, graph.metric, graph.edge_weights) == (2, "accuracy", None)
+    split = (graph.train_idx, graph.valid_idx, graph.test_idx)
+    assert [ids.tolist() for ids in split] == [[2], [0], [1, 3]]
+    assert not any(check.problem for check in verify_store(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_other_names_masks_and_weights(tmp_path: Path, form: str) -> None:
+    masks = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
+    arrays = {
+        **{"src": SRC.astype(np.uint8), "dst": DST.astype(np.int16), "x": X.astype(np.float16)},
+        **{"y": WHOLE["labels"][:, None], "edge_weight": WEIGHTS.astype(np.float64)},
+        **{"train_mask": masks[0], "val_mask": masks[1], "test_mask": masks[2]},
+    }
+    graph = opened(tmp_path, arrays, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+    assert graph.feature_dtype == "float16"
+    assert graph.labels.tolist() == [0, 1, 1, -1]
+    assert graph.test_idx.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+@pytest.mark.parametrize(("kind", "ends"), [("csc", (SRC, DST)), ("csr", (DST, SRC))])
+def test_compressed_lists(tmp_path: Path, form: str, kind: str, ends: Any) -> None:
+    order = np.lexsort(ends)
+    indptr = np.append(0, np.cumsum(np.bincount(ends[1], minlength=4)))
+    arrays = {name: array for name, array in WHOLE.items() if name != "edge_index"}
+    arrays |= {"indptr": indptr, "indices": ends[0][order], "edge_weights": WEIGHTS[order]}
+    graph = opened(tmp_path, arrays, form, lists=kind)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+
+
+OF_EDGES = np.array([[5, 1], [6, 2], [7, 3], [8, 4], [9, 5]], np.float64)
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+@pytest.mark.parametrize("name", ["edge_features", "edge_attr", "edge_feat"])
+def test_features_of_edges(tmp_path: Path, form: str, name: str) -> None:
+    graph = opened(tmp_path, WHOLE | {name: OF_EDGES, "edge_weights": WEIGHTS}, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert graph.edge_rows is not None
+    assert graph.edge_rows.tolist() == [4, 0, 1, 2]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == OF_EDGES.tolist()
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+    assert not any(check.problem for check in verify_store(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_one_feature_of_edges(tmp_path: Path, form: str) -> None:
+    arrays = WHOLE | {"edge_attr": np.array([True, False, True, True, False])}
+    graph = opened(tmp_path, arrays, form, undirected=True, self_loops="add")
+    assert lists(graph) == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [3]]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[1], [0], [1], [1], [0], [0]]
+    assert graph.edge_rows is not None
+    assert graph.edge_rows.tolist() == [5, 0, 4, 0, 5, 1, 4, 1, 5, 5]
+
+
+OF_LABELS = {
+    "edge_labels": np.array([1, 0, -1, 2, 0]),
+    "edge_train_mask": np.array([True, True, False, False, False]),
+    "edge_val_idx": np.array([4]),
+    "edge_test_idx": np.array([3, 2]),
+}
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+@pytest.mark.parametrize("width", [0, 2])
+def test_labels_of_edges(tmp_path: Path, form: str, width: int) -> None:
+    arrays = {name: WHOLE[name] for name in ("edge_index", "features")} | OF_LABELS
+    if width:
+        arrays["edge_features"] = OF_EDGES
+    graph = opened(tmp_path, arrays, form, self_loops="add")
+    assert graph.num_classes == 0
+    labels = graph.edge_labels
+    assert labels is not None
+    assert (labels.num_classes, labels.metric, labels.name) == (3, "accuracy", "mine")
+    assert labels.labels.tolist() == [1, 0, -1, 2, 0]
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [rows.tolist() for rows in split] == [[0, 1], [4], [2, 3]]
+    assert graph.edges.ends is not None
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2], [3, 3], [0, 1], [2, 0]]
+    assert (graph.edge_rows is None) == (width == 0)
+    assert not any(check.problem for check in verify_store(tmp_path / "store"))
+    graph.save(tmp_path / "again")
+    assert Graph.open(tmp_path / "again").content == graph.content
+
+
+def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
+    src, dst = np.random.default_rng(0).integers(4, size=(2, 100))
+    arrays = {**WHOLE, "edge_index": np.stack([src, dst]), "edge_y": np.arange(100) / 4}
+    arrays["labels"] = np.array([0, 1, 1, 0])
+    fractions = {"train_fraction": 0.4, "valid_fraction": 0.3}
+    graph = opened(tmp_path, arrays, split="random", edge_split_by="edge", **fractions)
+    labels = graph.edge_labels
+    assert labels is not None
+    assert (labels.num_classes, labels.metric, labels.labels.dtype) == (1, "rmse", np.float32)
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [len(rows) for rows in split] == [40, 30, 30]
+    assert sorted(np.concatenate(split)) == [*range(100)]
+    assert len(graph.train_idx) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edge_labels": np.array([1, 0])}, "/edge_labels.npy: 2 labels for 5 edges"),
+        ({"edge_labels": np.full(5, -1)}, "/edge_labels.npy: no edge has a label"),
+        ({"edge_labels": np.full(5, -2)}, "/edge_labels.npy: label -2 of edge 0 is out of"),
+        ({"edge_labels": np.full(5, 1e39)}, r"/edge_labels.npy: label 1e\+39 of edge 0, allowed"),
+        ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
+        ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
+        ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
+        ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; 1 of"),
+        ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
+    ],
+)
+def test_labels_of_edges_that_are_refused(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GraphError, match=f"^{tmp_path}/mine{message}"):
+        opened(tmp_path, WHOLE | OF_LABELS | changed)
+    assert not (tmp_path / "store").exists()
+
+
+def test_edges_and_their_features_in_slices_of_other_lengths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, dst = np.random.default_rng(0).integers(4, size=(2, 1000))
+    arrays = {"edge_index": np.stack([src, dst]), "features": X}
+    arrays["edge_features"] = np.arange(3000, dtype=np.float32).reshape(1000, 3)
+    raw = put(tmp_path / "mine", "npz", arrays)
+    reader = NpzReader(raw, slice_bytes=700)
+    monkeypatch.setattr("gnnscale.data.readers.arrays.open_arrays", lambda path: reader)
+    monkeypatch.setattr(
+        "gnnscale.data.readers.arrays.row_slices", lambda *sizes: row_slices(*sizes, 500)
+    )
+    store = str(tmp_path / "store")
+    graph = Arrays(name="mine", raw=str(raw), store=store, drop_duplicates=False).open()
+    np.testing.assert_array_equal(graph.edge_features, arrays["edge_features"])
+    order = np.lexsort([src, dst])
+    np.testing.assert_array_equal(graph.edge_rows, order)
+    assert lists(graph) == [src[order][dst[order] == vertex].tolist() for vertex in range(4)]
+
+
+def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
+    """Edges of several slices, with weights; parallel edges are kept by both."""
+    generator = np.random.default_rng(0)
+    src, dst = generator.integers(1000, size=(2, 300_000))
+    weights = generator.random(300_000).astype(np.float32)
+    rows = generator.random((1000, 3)).astype(np.float32)
+    arrays = {"edge_index": np.stack([src, dst]), "features": rows, "edge_weights": weights}
+    options = {"memory_bytes": 200_000, "drop_duplicates": False}
+    found = opened(tmp_path, arrays, **options)
+    # Repeated edges lie in ascending order of weight in a store, in their own order in memory.
+    order = np.argsort(weights)
+    edges = (src[order], dst[order])
+    expected = from_arrays(edges, rows, edge_weights=weights[order])
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    assert found.edge_weights is not None
+    np.testing.assert_array_equal(found.edge_weights, expected.edge_weights)
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_features_may_be_missing(tmp_path: Path, form: str) -> None:
+    """Labels say how many vertices there are, or else offsets do."""
+    graph = opened(tmp_path, WHOLE | {"features": None}, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert (graph.num_vertices, graph.num_features) == (4, 0)
+    assert graph.path is not None
+    verify_store(graph.path)
+    shutil.rmtree(tmp_path / "store")
+    by_lists = {"indptr": np.array([0, 1, 1, 2]), "indices": np.array([1, 0])}
+    (tmp_path / "other").mkdir()
+    graph = opened(tmp_path / "other", by_lists, form)
+    assert (graph.num_vertices, graph.num_features, graph.num_classes) == (3, 0, 0)
+    with pytest.raises(GraphError, match=r"store: its vertices have no features; features=learned"):
+        graph.check_features()
+
+
+@pytest.mark.parametrize(
+    "options", [{"standardize": True}, {"normalize_features": True}, {"feature_dtype": "float16"}]
+)
+def test_options_of_features_need_features(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"^dataset.{next(iter(options))}=.*has no features$"):
+        opened(tmp_path, WHOLE | {"features": None}, **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "expected", "num_classes", "found"),
+    [
+        ([[1, 0], [0, 1], [0, 1], [1, 0]], None, [0, 1, 1, 0], 2, "accuracy"),
+        ([[1.0, 0], [0, 1], [0, 1], [1, 0]], None, [0, 1, 1, 0], 2, "accuracy"),
+        ([[True, True], [False, True]] * 2, None, [[1, 1], [0, 1]] * 2, 2, "micro_f1"),
+        ([[1, 0], [0, 1]] * 2, "roc_auc", [[1, 0], [0, 1]] * 2, 2, "roc_auc"),
+        ([0.5, 1, 2, np.nan], None, [0.5, 1, 2, np.nan], 1, "rmse"),
+        ([1, 2, 3, 4], "rmse", [1, 2, 3, 4], 1, "rmse"),
+        ([0.0, 1, 1, np.nan], "accuracy", [0, 1, 1, -1], 2, "accuracy"),
+        ([[0.5, 1]] * 4, None, [[0.5, 1]] * 4, 2, "rmse"),
+        ([False, True, True, True], None, [0, 1, 1, 1], 2, "accuracy"),
+        ([0, 1, 0, 1], "roc_auc", [0, 1, 0, 1], 2, "roc_auc"),
+    ],
+)
+def test_labels(tmp_path, labels, metric, expected, num_classes, found) -> None:
+    graph = opened(tmp_path, WHOLE | {"labels": np.array(labels)}, metric=metric)
+    np.testing.assert_array_equal(graph.labels, np.float32(expected))
+    assert graph.regression == (found == "rmse")
+    assert (graph.num_classes, graph.metric) == (num_classes, found)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored"),
+    [("float64", "float32"), ("int64", "float32"), ("uint8", "uint8"), ("bool", "uint8")],
+)
+def test_types_of_features(tmp_path, caplog, dtype, stored) -> None:
+    caplog.set_level(logging.INFO)
+    rows = np.array([[0, 1], [1, 1], [0, 0], [1, 0]]).astype(dtype)
+    graph = opened(tmp_path, WHOLE | {"features": rows})
+    assert graph.feature_dtype == stored
+    np.testing.assert_array_equal(graph.features, rows)
+    said = f"{tmp_path}/mine/features.npy: {dtype} is stored as float32"
+    assert (said in caplog.messages) == (stored == "float32")
+
+
+@pytest.mark.parametrize("options", [{}, {"standardize": True}])
+def test_features_that_overflow_sums_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    opened(tmp_path, WHOLE | {"features": np.where(X == 5, 3e38, 2e38)}, **options)
+    warned = f"{tmp_path}/mine/features.npy: features reach 3e+38; sums and squares of numbers"
+    assert any(line.startswith(warned) for line in caplog.messages) == (not options)
+
+
+@pytest.mark.parametrize("name", ["valid_idx", "test_idx"])
+@pytest.mark.parametrize("form", ["ids", "mask"])
+def test_an_empty_part_of_a_split_is_named(tmp_path: Path, name: str, form: str) -> None:
+    changed: dict[str, Any] = {name: np.empty(0, np.int64)}
+    if form == "mask":
+        changed = {name: None, name.replace("idx", "mask"): np.zeros(4, bool)}
+    file = f"{tmp_path}/mine/{[*changed][-1]}.npy"
+    with pytest.raises(GraphError, match=rf"^{file}: the split is empty; training needs all three"):
+        opened(tmp_path, WHOLE | changed)
+
+
+def test_what_is_needed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    opened(tmp_path, WHOLE | {"node_names": np.arange(4)}, undirected=True)
+    raw = tmp_path / "mine"
+    assert f"{raw}: not read: node_names" in caplog.messages
+    (told,) = [line for line in caplog.messages if "preparing takes" in line]
+    assert told.startswith(f"{raw}: 4 vertices, up to 10 edges; preparing takes up to 0.0 MiB of")
+
+
+def test_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    graph = opened(tmp_path, {name: WHOLE[name] for name in ("edge_index", "features")})
+    assert graph.num_classes == 0
+    assert graph.labels.tolist() == [-1] * 4
+    assert len(graph.train_idx) == 0
+    assert f"{tmp_path}/mine: has no labels (labels, y, label)" in caplog.messages
+
+
+def test_a_random_split(tmp_path: Path) -> None:
+    arrays = {name: WHOLE[name] for name in ("edge_index", "features")} | {"y": np.arange(4) % 2}
+    graph = opened(tmp_path, arrays, split="random", train_fraction=0.5, valid_fraction=0.25)
+    assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [2, 1, 1]
+
+
+NAN = np.where(X == 3, np.nan, X)
+
+
+def compressed(*indptr: int) -> dict[str, Any]:
+    return {"edge_index": None, "indptr": np.array(indptr), "indices": np.array([0])}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"features": None, "labels": None},
+            ": has no array with a row for each vertex; accepted are features, x, feat, labels, y,",
+        ),
+        ({"edge_index": None}, ": has no edges; accepted are edge_index, src and dst, indptr and"),
+        ({"x": X}, ": has both features and x, allowed is one"),
+        ({"src": SRC, "dst": DST}, ": has edges both as edge_index and as src and dst, allowed"),
+        ({"edge_index": SRC}, r"/edge_index.npy: int64\[5\] has 1 axes, needed are 2"),
+        ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
+        ({"edge_index": WHOLE["edge_index"] * 1.0}, r"/edge_index.npy: float64\[2, 5\], needed"),
+        ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
+        ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
+        (compressed(0, 1), "/indptr.npy: 2 offsets for 4 vertices, needed are 5"),
+        ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
+        ({"labels": np.array([0, 1, 1, -2])}, "/labels.npy: label -2 of vertex 3 is out of range"),
+        ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
+        ({"edge_features": OF_EDGES[1:]}, "/edge_features.npy: 4 rows of features for 5 edges"),
+        ({"edge_features": OF_EDGES[:, :0]}, "/edge_features.npy: 0 features, allowed are 1 to"),
+        (
+            {"edge_attr": OF_EDGES[None]},
+            r"/edge_attr.npy: float64\[1, 5, 2\] has 3 axes, needed are",
+        ),
+        (
+            {"edge_attr": OF_EDGES * np.nan},
+            r" \(edge_index, edge_attr\): feature 0 of edge 0 is nan",
+        ),
+        (
+            {"edge_attr": OF_EDGES, "edge_features": OF_EDGES},
+            ": has both edge_features and edge_attr, allowed is one",
+        ),
+        ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): weight -0.5 of edge 0, allo"),
+        ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
+        ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: bool\[4\], needed are whole numbers"),
+        ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
+    ],
+)
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_bad_input(tmp_path: Path, changes: dict[str, Any], message: str, form: str) -> None:
+    if form == "npz":
+        message = message.replace("not a readable .npy file", "not a readable array")
+    with pytest.raises(GraphError, match=rf"^{tmp_path}/mine(\.npz)?{message}") as error:
+        opened(tmp_path, WHOLE | changes, form)
+    assert str(error.value).isprintable()
+    assert not (tmp_path / "store").exists()
+
+
+def test_other_files(tmp_path: Path) -> None:
+    file = tmp_path / "graph.pt"
+    file.touch()
+    with pytest.raises(GraphError, match=r"graph.pt: allowed are a folder of .npy files and a"):
+        Arrays(name="mine", raw=str(file), store=str(tmp_path / "store")).open()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(GraphError, match=r"empty: has no edges; .* there is no array"):
+        Arrays(name="mine", raw=str(tmp_path / "empty"), store=str(tmp_path / "store")).open()
+    with pytest.raises(ConfigError, match=r"dataset.raw: name the file or folder of mine"):
+        Arrays(name="mine", store=str(tmp_path / "store")).open()
+
+
+def test_bad_options() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.lists=coo: allowed are csc, csr"):
+        Arrays(name="mine", lists="coo")
+    with pytest.raises(ConfigError, match=r"dataset\.metric=mse: allowed are accuracy, micro_f1"):
+        Arrays(name="mine", metric="mse")
+
+
+NEEDS = Needs(
+    num_vertices=1000,
+    num_edges=100_000,
+    num_features=4,
+    feature_dtype="float32",
+    label_bytes=8,
+    weighted=False,
+    memory_bytes=1 << 30,
+)
+
+
+def test_by_hand_arrays_needs() -> None:
+    assert NEEDS.disk == 4 * 100_000 + (8 + 8 + 4 + 16) * 1000
+    assert replace(NEEDS, weighted=True).disk == 8 * 100_000 + (8 + 8 + 4 + 16) * 1000
+    less = replace(NEEDS, memory_bytes=1000)
+    assert NEEDS.memory - less.memory == 12 * 100_000 + 24 * 1000 - 1000
+    assert less.disk - NEEDS.disk == 8 * 100_000
+    assert replace(less, weighted=True).disk - less.disk == 12 * 100_000
+    # Rows, ends and three features of 60,000 edges; meanwhile 16 bytes an edge, and weights.
+    wide = {"num_edge_rows": 60_000, "num_edge_features": 3}
+    assert replace(NEEDS, **wide).disk - NEEDS.disk == 4 * 100_000 + 20 * 60_000
+    assert replace(less, **wide).disk - less.disk == 12 * 100_000 + 20 * 60_000
+    both = replace(less, weighted=True)
+    assert replace(both, **wide).disk - both.disk == 4 * 100_000 + 24 * 60_000
+    # Ends, labels and places in the split, without features.
+    labelled = replace(NEEDS, num_edge_rows=60_000, labelled_edges=True)
+    assert labelled.disk - NEEDS.disk == (8 + 8 + 4) * 60_000
+    assert labelled.memory - NEEDS.memory == 32 * 60_000
+    assert replace(NEEDS, **wide).memory - NEEDS.memory == (8 + 36) * 100_000 + 4 * 12 * 60_000
+
+
+@pytest.mark.parametrize("memory_bytes", [5_000_000, 200_000_000], ids=["on disk", "in memory"])
+@pytest.mark.parametrize(("weighted", "width"), [(False, 0), (True, 0), (True, 2)])
+def test_preparing_takes_no_more(
+    tmp_path: Path, weighted: bool, width: int, memory_bytes: int
+) -> None:
+    needs = replace(NEEDS, num_edges=3_000_000, weighted=weighted, memory_bytes=memory_bytes)
+    needs = replace(needs, num_edge_rows=3_000_000 * (width > 0), num_edge_features=width)
+    rows = np.ones((3_000_000, width), np.float32) if width else None
+    src, dst = np.random.default_rng(0).integers(1000, size=(2, 3_000_000))
+    weights = np.ones(len(src), np.float32) if weighted else None
+    tracemalloc.start()
+    try:
+        with StoreWriter(tmp_path, StoreOptions(memory_bytes=needs.memory_bytes)) as writer:
+            writer.set_num_vertices(1000, source="raw")
+            writer.add_edges(src, dst, weights=weights, features=rows, source="raw")
+            spooled = sum(file.stat().st_size for file in tmp_path.iterdir())
+            assert (spooled > 0) == (memory_bytes == 5_000_000 or width > 0)
+            writer.build_topology()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert spooled <= needs.disk
+    assert peak < needs.memory
+
+
+def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with pytest.raises(NoSpaceError, match=r"^raw: preparing: needs 1.2 MiB of disk, and 1.0 MiB"):
+        replace(NEEDS, memory_bytes=1000).check("raw", tmp_path)
+
+
+def test_predictions_need_neither_labels_nor_a_split(tmp_path: Path) -> None:
+    bare = {name: WHOLE[name] for name in ("edge_index", "features", "labels")}
+    raw = put(tmp_path / "mine", "folder", bare | {"labels": np.full(4, -1)})
+    source = Arrays(name="mine", raw=str(raw), store=str(tmp_path / "store"))
+    for _ in range(2):  # made, and found again
+        graph = source.to_predict(None, None, splits=False).open()
+        assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
+        np.testing.assert_array_equal(graph.features, X)
+    with pytest.raises(GraphError, match="no vertex has a label"):
+        replace(source, store=None).to_predict(None, None, splits=True).open()

@@ -1,0 +1,1173 @@
+"""Tables of vertices and edges: what they become, and what is refused, by file, row and value."""
+
+import gzip
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_line import one_line
+from pyarrow import csv, parquet
+
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.data import Tables, read_classes, read_ids, verify_store
+from gnnscale.data.storage.standardize import read_scaling
+from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
+from gnnscale.graph import Graph
+from gnnscale.graph.store_format import read_meta
+
+VERTICES = "id,label,split,a,b\n70,0,train,1,2\n5,1,val,3,4.5\n-8,1,TEST,5,6\n9,,,7,8\n"
+EDGES = "source,target\n70,5\n9,5\n5,70\n70,-8\n"
+
+
+def write(folder, vertices=VERTICES, edges=EDGES):
+    folder.mkdir(exist_ok=True)
+    for name, table in (("vertices", vertices), ("edges", edges)):
+        for old in folder.glob(f"{name}.*"):
+            old.unlink()
+        if isinstance(table, str):
+            (folder / f"{name}.csv").write_text(table)
+        else:
+            table = table if isinstance(table, pa.Table) else pa.table(table)
+            parquet.write_table(table, folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Write the tables, CSV where they are texts, and return their dataset."""
+
+    def make(vertices=VERTICES, edges=EDGES, **options):
+        raw = write(tmp_path / "raw", vertices, edges)
+        return Tables(**({"name": "mine", "raw": str(raw)} | options))
+
+    return make
+
+
+def lists(graph):
+    return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
+
+
+def split_of(graph):
+    return [ids.tolist() for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)]
+
+
+def change_meta(graph, change):
+    meta = json.loads((graph.path / "meta.json").read_text())
+    change(meta)
+    (graph.path / "meta.json").write_text(json.dumps(meta))
+
+
+def refusal(dataset):
+    with pytest.raises((GraphError, ConfigError)) as error:
+        dataset.prepare()
+    assert not dataset.store_path().exists()
+    return str(error.value)
+
+
+PARQUET_VERTICES = {
+    **{"id": [70, 5, -8, 9], "label": [0, 1, 1, None], "split": ["train", "val", "TEST", None]},
+    **{"a": [1, 3, 5, 7], "b": [2, 4.5, 6, 8]},
+}
+PARQUET_EDGES = {"source": [70, 9, 5, 70], "target": [5, 5, 70, -8]}
+
+
+def test_vertices_without_a_label_leave_the_split(tables, caplog):
+    vertices = VERTICES.replace(",val,", ",dev,") + "4,,train,1,1\n3,,Validation,1,1\n"
+    graph = tables(vertices, unlabelled="drop").open()
+    assert split_of(graph) == [[0], [1], [2]]
+    assert "split: 2 vertices without a label neither train nor validate" in caplog.messages
+
+
+INDEXED = ",id,label,split,a,Unnamed: 0\n0,70,0,train,1,0\n1,5,1,val,3,1\n2,-8,1,TEST,5,2\n"
+
+
+def test_columns_without_a_name_are_no_features(tables, caplog):
+    caplog.set_level(logging.INFO)
+    edges = ",source,target\n0,70,5\n1,9,5\n"
+    dataset = tables(INDEXED + "3,9,,,7,3\n", edges)
+    graph = dataset.open()
+    assert graph.features.tolist() == [[1], [3], [5], [7]]
+    file = dataset.raw_path() / "vertices.csv"
+    left_out = "'' (no name), 'Unnamed: 0' (no name)"
+    assert f"{file}: no features, unless dataset.features names them: {left_out}" in caplog.messages
+    assert f"{file}: features are 'a'" in caplog.messages
+    assert any(
+        line.endswith("edges.csv: not read: ''; see dataset.edge_features")
+        for line in caplog.messages
+    )
+    named = tables(INDEXED + "3,9,,,7,3\n", edges, features=["", "a"])
+    assert named.open().features.tolist() == [[0, 1], [1, 3], [2, 5], [3, 7]]
+
+
+def test_the_index_of_pandas_is_no_feature(tables, caplog):
+    caplog.set_level(logging.INFO)
+    table = pa.table(PARQUET_VERTICES | {"__index_level_0__": [0, 1, 2, 3], "row": [3, 2, 1, 0]})
+    pandas = {"index_columns": ["row", {"kind": "range"}], "columns": []}
+    graph = tables(table.replace_schema_metadata({"pandas": json.dumps(pandas)})).open()
+    assert [each.name for each in read_columns(graph)] == ["a", "b"]
+    assert "'__index_level_0__' (the index of pandas), 'row' (the index of pandas)" in caplog.text
+    for metadata in ("[", '{"index_columns": 5}', "[1]"):
+        odd = table.replace_schema_metadata({"pandas": metadata})
+        columns = read_columns(tables(odd, split_column="split", name="odd").open())
+        assert [each.name for each in columns] == ["a", "b", "row"]
+
+
+MASKED = (
+    "id,label,train_mask,val_mask,test_mask,other_mask,a\n"
+    "70,0,{},,,7,1\n5,1,,{},,8,3\n-8,1,,,{},9,5\n"
+)
+
+
+@pytest.mark.parametrize(
+    "vertices",
+    [
+        MASKED.format("True", "True", "true"),
+        MASKED.format("1", "1", "1").replace(",,", ",0,").replace(",,", ",0,"),
+        {
+            **{"id": [70, 5, -8], "label": [0, 1, 1], "train_mask": [True, False, False]},
+            **{"valid_mask": [0, 1, 0], "test_mask": [0.0, None, 1.0], "other_mask": [7, 8, 9]},
+            "a": [1, 3, 5],
+        },
+    ],
+    ids=["words", "numbers", "parquet"],
+)
+def test_masks_are_the_split(tables, vertices, caplog):
+    caplog.set_level(logging.INFO)
+    edges = "source,target\n70,5\n"
+    graph = tables(vertices, edges).open()
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.features.tolist() == [[1], [3], [5]]
+    assert "'train_mask' (a mask)" in caplog.text
+    fractions = {"train_fraction": 0.4, "valid_fraction": 0.3}
+    drawn = tables(vertices, edges, split="random", **fractions).open()
+    assert drawn.features.tolist() == [[1], [3], [5]]
+    named = tables(vertices, edges, features=["a", "other_mask"]).open()
+    assert named.features.tolist() == [[1, 7], [3, 8], [5, 9]]
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        (",,id,label,split,a", "7,8,{}"),
+        ("Unnamed: 0.1,...1,id,label,split,a", "7,8,{}"),
+        ("id,label,split,a,", "{},"),
+        ("id,label,split,a,train_mask_0,is_train", "{},1,True"),
+        ("id,label,split,a,Train_Mask,val_masks", "{},x,1"),
+        (" ,id,label,split,a", "7,{}"),
+        ("index,level_0,id,label,split,a", "7,8,{}"),
+        ("id,label,split,a,train,Test", "{},1,0"),
+        ("id,label,split,a,is_train,is_test", "{},T,F"),
+        ("id,label,split,a,old_split", "{},train"),
+    ],
+)
+def test_more_columns_that_are_no_features(tables, header, row):
+    lines = ["70,0,train,1", "5,1,val,3", "-8,1,test,5", "9,,,7"]
+    vertices = "\n".join([header, *map(row.format, lines)]) + "\n"
+    graph = tables(vertices).open()
+    assert graph.features.tolist() == [[1], [3], [5], [7]]
+    assert [each.name for each in read_columns(graph)] == ["a"]
+
+
+def test_a_store_of_an_earlier_release_is_warned_of(tables, caplog):
+    vertices = VERTICES.replace("a,b", "Unnamed: 0,x_mask")
+    dataset = tables(vertices, features=["Unnamed: 0", "x_mask"])
+    graph = dataset.open()
+    assert "earlier release" not in caplog.text
+    options = {"features": None, "store": str(graph.path)}
+    change_meta(graph, lambda meta: meta["options"].update(features=None))
+    replace(dataset, **options).open()
+    assert caplog.messages[-1].startswith(
+        f"{graph.path}: features are also 'Unnamed: 0' (no name), 'x_mask' (a mask), as an earlier"
+    )
+
+
+def test_masks_of_edges(tables):
+    edges = "source,target,y,train_mask,val_mask,test_mask\n"
+    edges += "70,5,1,1,0,0\n9,5,0,0,1,0\n5,70,1,0,0,1\n70,-8,0,0,0,0\n"
+    labels = tables(edges=edges, edge_label="y").open().edge_labels
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [rows.tolist() for rows in split] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda i: i,
+        lambda i: i + 1.0,
+        lambda i: 1000 + i,
+        lambda i: 3 * i + 7,
+        lambda i: 100 - i,
+        lambda i: (7 * i + 3) % 20,  # in another order
+        lambda i: 5 + 11 * i % 20,
+    ],
+)
+def test_a_feature_that_numbers_the_rows_is_warned_of(tables, caplog, number):
+    rows = "".join(f"v{i},{i % 2},{number(i)},{i * i},{i / 2},{i % 19}\n" for i in range(20))
+    vertices = f"id,label,row,a,b,c\n{rows}"
+    edges = "source,target\nv0,v19\n"
+    dataset = tables(vertices, edges, split="random", memory_bytes=1 << 20)
+    dataset.open()
+    (line,) = [line for line in caplog.messages if "numbers the rows" in line]
+    assert "feature 'row' numbers the rows; if their order means nothing, leave" in line
+    caplog.clear()
+    tables(vertices, edges, split="random", features=["row", "a", "b", "c"]).open()
+    assert "numbers the rows" not in caplog.text
+
+
+def test_names_and_texts_that_are_no_features_are_warned_of(tables, caplog):
+    parts = ("train", "val", "test")
+    rows = "".join(f"v{i},{i % 2},{i % 2},{i * i % 7},u{i},{parts[i % 3]}\n" for i in range(20))
+    vertices, edges = f"id,y,label,user_id,code,part\n{rows}", "source,target\nv0,v19\n"
+    options = {"label": "y", "split": "random"}
+    tables(vertices, edges, **options).open()
+    found = [line.partition("vertices.csv: ")[2] for line in caplog.messages]
+    wanted = (
+        "'label' is by name a label, and among the features",
+        "'user_id' is by name an id, and a number among the features",
+        "feature 'code' has another text in each row, as an id has",
+        "feature 'part' holds words of a split; dataset.split_column reads it",
+    )
+    for line in wanted:
+        assert any(each.startswith(line) for each in found), line
+    caplog.clear()
+    named = ["label", "user_id", "code", "part"]
+    tables(vertices, edges, features=named, **options).open()
+    assert not [line for line in caplog.messages if "vertices.csv" in line]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_masks_of_other_types(tables, kind):
+    edges = "source,target\n70,5\n"
+    masks = ("train_mask", "val_mask", "test_mask")
+    if kind == "csv":
+        assert split_of(tables(MASKED.format("1.0", "1.0", "1.0"), edges).open()) == [[0], [1], [2]]
+        return
+    table = {"id": [70, 5, -8], "label": [0, 1, 1], "a": [1, 3, 5]}
+    words = table | {name: [str(i == j) for j in range(3)] for i, name in enumerate(masks)}
+    line = refusal(tables(words, edges))
+    assert "column 'train_mask' holds large_string, a mask is of booleans, or of 1 and 0" in line
+
+
+def test_vertices_may_have_no_features(tables):
+    """The table has no column for them, or the options name no column."""
+    found = [
+        tables(vertices="id,label,split\n70,0,train\n5,1,val\n-8,1,TEST\n9,,\n").open(),
+        tables(features=[]).open(),
+    ]
+    for graph in found:
+        assert (graph.num_vertices, graph.num_features) == (4, 0)
+        assert "columns" not in read_meta(graph.path).entries
+        verify_store(graph.path)
+
+
+@pytest.mark.parametrize("vertices", [VERTICES, PARQUET_VERTICES], ids=["csv", "parquet"])
+@pytest.mark.parametrize("edges", [EDGES, PARQUET_EDGES], ids=["csv", "parquet"])
+def test_what_tables_become(tables, vertices, edges):
+    graph = tables(vertices, edges).open()
+    assert lists(graph) == [[1], [0, 3], [0], []]
+    assert graph.labels.tolist() == [0, 1, 1, -1]
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.features.tolist() == [[1, 2], [3, 4.5], [5, 6], [7, 8]]
+    assert (graph.feature_dtype, graph.metric, graph.num_classes) == ("float32", "accuracy", 2)
+    assert read_ids(graph).to_pylist() == [70, 5, -8, 9]
+    assert read_classes(graph) is None
+    assert all(check.problem is None for check in verify_store(graph.path))
+
+
+ID_KINDS = {
+    "int8": pa.array([70, 5, -8, 9], pa.int8()),
+    "int32": pa.array([70, 5, -(2**31), 9], pa.int32()),
+    "uint16": pa.array([70, 5, 65535, 9], pa.uint16()),
+    "uint64": pa.array([70, 5, 2**64 - 1, 9], pa.uint64()),
+    "string": pa.array(["70", "", "ü ,", "a\0"]),
+    "large_string": pa.array(["70", "5", "x", "y"], pa.large_string()),
+    "string_view": pa.array(["70", "5", "x", "y" * 99], pa.string_view()),
+    "dictionary": pa.array(["70", "5", "x", "y"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("kind", ID_KINDS)
+def test_ids_of_any_type(tables, kind):
+    ids = ID_KINDS[kind]
+    places = {"source": [0, 3, 1, 0], "target": [1, 1, 0, 2]}
+    edges = {end: pa.array([ids[place] for place in places[end]], ids.type) for end in places}
+    graph = tables(PARQUET_VERTICES | {"id": ids}, edges).open()
+    assert lists(graph) == [[1], [0, 3], [0], []]
+    assert read_ids(graph).to_pylist() == ids.to_pylist()
+    assert [check.problem for check in verify_store(graph.path)] == [None] * 11
+
+
+def test_ids_that_number_the_vertices_are_not_kept(tables):
+    edges = {"source": [0, 3], "target": [1, 0]}
+    graph = tables(PARQUET_VERTICES | {"id": [0, 1, 2, 3]}, edges).open()
+    assert lists(graph) == [[3], [0], [], []]
+    assert read_ids(graph) is None
+    assert not list(graph.path.glob("ids.*"))
+
+
+def test_numbers_as_texts(tables):
+    vertices, edges = VERTICES.replace("70,", "070,"), EDGES.replace("70", "070")
+    graph = tables(vertices, edges, id_type="string").open()
+    assert lists(graph) == [[1], [0, 3], [0], []]
+    assert read_ids(graph).to_pylist() == ["070", "5", "-8", "9"]
+    mixed = tables(PARQUET_VERTICES, {"source": ["70"], "target": ["5"]}, id_type="string")
+    assert lists(mixed.open()) == [[], [0], [], []]
+
+
+def test_names_of_classes(tables):
+    vertices = VERTICES.replace(",0,train", ",zebra,train")
+    vertices = vertices.replace(",1,val", ",ape,val").replace(",1,TEST", ",ape,TEST")
+    graph = tables(vertices).open()
+    assert graph.labels.tolist() == [1, 0, 0, -1]
+    assert read_classes(graph) == ["ape", "zebra"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "expected"),
+    [
+        ([0, 1, 1, None], "auto", [0, 1, 1, -1]),
+        ([0, 1, 1, -1], "auto", [0, 1, 1, -1]),
+        ([0.0, 2.0, 1.0, float("nan")], "auto", [0, 2, 1, -1]),
+        ([False, True, True, None], "auto", [0, 1, 1, -1]),
+        ([0.5, 2.0, -1.0, None], "auto", [0.5, 2, -1, np.nan]),
+        ([0, 2, 1, None], "values", [0, 2, 1, np.nan]),
+    ],
+)
+def test_kinds_of_labels(tables, labels, kind, expected):
+    graph = tables(PARQUET_VERTICES | {"label": labels}, label_kind=kind).open()
+    np.testing.assert_array_equal(graph.labels, expected)
+    floating = isinstance(expected[-1], float)
+    assert graph.labels.dtype == (np.float32 if floating else np.int64)
+    assert graph.metric == ("rmse" if floating else "accuracy")
+
+
+def test_without_labels(tables):
+    graph = tables("id,x\n1,2\n4,3\n", "source,target\n1,4\n", label=None).open()
+    assert lists(graph) == [[], [0]]
+    assert graph.num_classes == 0
+    assert split_of(graph) == [[], [], []]
+
+
+def test_random_split(tables):
+    vertices = "id,label,x\n" + "".join(f"v{i},{i % 2},{i}\n" for i in range(20))
+    graph = tables(vertices, "source,target\nv0,v19\n", split="random").open()
+    assert [len(part) for part in split_of(graph)] == [12, 4, 4]
+
+
+def test_names_of_files_and_columns(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    rows = ["who group part height age name", "b 1 train 7 8 Bob", "a 0 valid 1 2 Ann"]
+    people = "\n".join([*rows, "c 0 test 3 4 Cem\n"]).replace(" ", "\t")
+    (raw / "people.tsv").write_text(people)
+    (raw / "knows.csv.gz").write_bytes(gzip.compress(b"id\tfrom\tto\tw\n1\tb\ta\t2.5\n"))
+    graph = Tables(
+        name="mine",
+        raw=str(raw),
+        vertices="people.tsv",
+        edges="knows.csv.gz",
+        id="who",
+        label="group",
+        split_column="part",
+        features=["age", "height"],
+        source="from",
+        target="to",
+        weight="w",
+        delimiter="tab",
+    ).open()
+    assert lists(graph) == [[], [0], []]
+    assert graph.features.tolist() == [[8, 7], [2, 1], [4, 3]]
+    assert graph.edge_weights.tolist() == [2.5]
+    assert read_ids(graph).to_pylist() == ["b", "a", "c"]
+
+
+def test_several_files_in_a_folder(tables):
+    dataset = tables()
+    raw = dataset.raw_path()
+    (raw / "edges.csv").unlink()
+    (raw / "edges").mkdir()
+    (raw / "edges" / "_SUCCESS").write_text("")
+    for number, ends in enumerate([([70, 9], [5, 5]), ([5, 70], [70, -8])]):
+        table = pa.table({"source": ends[0], "target": pa.array(ends[1], pa.int32())})
+        parquet.write_table(table, raw / "edges" / f"part-{number}.parquet")
+    assert lists(dataset.open()) == [[1], [0, 3], [0], []]
+    with (raw / "edges" / "part-1.parquet").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(GraphError, match=r"part-1\.parquet: "):
+        dataset.open()
+
+
+def test_weights(tables):
+    edges = "source,target,weight\n70,5,1\n9,5,0\n70,5,2.5\n"
+    graph = tables(edges=edges).open()
+    assert lists(graph) == [[], [0, 3], [], []]
+    assert graph.edge_weights.tolist() == [3.5, 0]
+    assert tables(edges=edges, weight=None).open().edge_weights is None
+
+
+EDGES_WITH = "source,amount,target,note,age\n70,0.5,5,x,1\n9,2,5,,2\n5,1,70,,3\n70,4,-8,,4\n"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "gz"])
+def test_features_of_edges(tables, caplog, form):
+    caplog.set_level(logging.INFO)
+    edges = EDGES_WITH
+    if form == "parquet":
+        edges = PARQUET_EDGES | {"amount": [0.5, 2, 1, 4], "age": [1, 2, 3, 4], "note": [*"x   "]}
+    dataset = tables(edges=edges, edge_features=["age", "amount"], undirected=True)
+    if form == "gz":
+        file = dataset.raw_path() / "edges.csv"
+        file.with_suffix(".csv.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    graph = dataset.open()
+    assert lists(graph) == [[1, 2], [0, 3], [0], [1]]
+    assert graph.edge_features.tolist() == [[1, 0.5], [2, 2], [3, 1], [4, 4]]
+    # The edges 70 -> 5 and 5 -> 70 are each other's reverses: the first row is that of both.
+    assert graph.edge_rows.tolist() == [0, 3, 0, 1, 3, 1]
+    names = ("age", "amount")
+    assert read_edge_columns(graph) == tuple(Column(name=name, width=1) for name in names)
+    assert all(check.problem is None for check in verify_store(graph.path))
+    (line,) = [line for line in caplog.messages if "not read" in line]
+    assert line.endswith(": not read: note; see dataset.edge_features")
+
+
+def test_features_and_weights_of_edges_of_lists(tables):
+    rows = pa.array([[1, 2], [3, 4], [5, 6], [7, 8]], pa.list_(pa.float16()))
+    edges = PARQUET_EDGES | {"x": rows, "y": [True, False, True, True], "weight": [4, 3, 2, 1]}
+    graph = tables(edges=edges, edge_features=["y", "x"]).open()
+    assert graph.edge_features.tolist() == [[1, 1, 2], [0, 3, 4], [1, 5, 6], [1, 7, 8]]
+    assert graph.edge_features[graph.edge_rows][:, 1].tolist() == [5, 1, 3, 7]
+    assert graph.edge_weights.tolist() == [2, 4, 3, 1]
+
+
+def test_edges_have_no_features_unless_they_are_named(tables):
+    graph = tables(edges=EDGES_WITH).open()
+    assert (graph.edge_features, read_edge_columns(graph)) == (None, None)
+    assert "edge_features" not in read_meta(graph.path).entries["options"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "named", "message"),
+    [
+        (EDGES_WITH, ["size"], "csv: has no column 'size' (dataset.edge_features), it has source,"),
+        (
+            EDGES_WITH.replace("2,5,,2", "2,5,3,2"),
+            *(["note"], "csv: row 1 is '70,0.5,5,x,1' and cannot be read (CSV conversion e"),
+        ),
+        (EDGES_WITH.replace(",2,5,", ",,5,"), ["amount"], "csv: row 2: amount is empty"),
+        (
+            EDGES_WITH.replace(",2,5,", ",nan,5,"),
+            ["amount"],
+            "csv: row 2: amount is nan, features must be",
+        ),
+        (
+            PARQUET_EDGES | {"x": pa.array([1, 2, 3, 4], pa.timestamp("ms"))},
+            *(["x"], "parquet: column 'x' holds timestamp[ms], features are numbers, lists of nu"),
+        ),
+        (
+            PARQUET_EDGES | {"x": ["a", "1", "2", None]},
+            ["x"],
+            "parquet: column 'x' has both numbers and the text 'a'; if all are categories, set "
+            "dataset.edge_categories=[x]",
+        ),
+        (
+            PARQUET_EDGES | {"x": pa.array([None] * 4, pa.string())},
+            *(["x"], "parquet: column 'x' has no value, and so no category; leave it out by "),
+        ),
+        (
+            PARQUET_EDGES | {"x": [[1], [2], [3, 4], [5]]},
+            *(["x"], "parquet: row 3: x has 2 numbers, the first row has 1"),
+        ),
+    ],
+)
+def test_bad_features_of_edges(tables, edges, named, message):
+    line = refusal(tables(edges=edges, edge_features=named))
+    assert "\n" not in line
+    assert f"edges.{message}" in line
+
+
+def test_categories_of_edges(tables, tmp_path):
+    """A feature for each, in their sorted order; an empty cell is zeros."""
+    edges = "source,target,kind,w,code\n70,5,sale,4,07\n9,5,gift,3,7\n5,70,,2,07\n70,-8,sale,1,\n"
+    options = {"edge_features": ["w", "kind", "code"], "edge_categories": ["code"]}
+    graph = tables(edges=edges, **options).open()
+    assert read_edge_columns(graph) == (
+        Column(name="w", width=1),
+        Column(name="kind", width=2, categories=("gift", "sale")),
+        Column(name="code", width=2, categories=("07", "7")),
+    )
+    assert graph.edge_features.tolist() == [
+        [4, 0, 1, 1, 0],
+        [3, 1, 0, 0, 1],
+        [2, 0, 0, 1, 0],
+        [1, 0, 1, 0, 0],
+    ]
+    graph.save(tmp_path / "saved")
+    assert read_edge_columns(Graph.open(tmp_path / "saved")) == read_edge_columns(graph)
+
+
+LABELLED = (
+    "source,target,fraud,split,w\n70,5,yes,train,1\n9,5,no,val,2\n5,70,,,3\n70,-8,no,test,4\n"
+)
+
+
+@pytest.mark.parametrize("features", [None, ["w"]])
+def test_labels_of_edges(tables, features):
+    dataset = tables(edges=LABELLED, edge_label="fraud", edge_features=features, undirected=True)
+    graph = dataset.open()
+    labels = graph.edge_labels
+    assert labels.labels.tolist() == [1, 0, -1, 0]
+    assert (labels.num_classes, labels.metric) == (2, "accuracy")
+    assert read_classes(graph, edges=True) == ["no", "yes"]
+    assert read_classes(graph) is None
+    rows = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [part.tolist() for part in rows] == [[0], [1], [3]]
+    assert graph.edges.ends.tolist() == [[0, 1], [3, 1], [1, 0], [0, 2]]
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.num_edge_features == (0 if features is None else 1)
+    assert all(check.problem is None for check in verify_store(graph.path))
+
+
+def test_values_of_edges_of_vertices_without_labels(tables):
+    edges = PARQUET_EDGES | {"gain": [0.5, None, 2, 3]}
+    options = {"train_fraction": 0.4, "valid_fraction": 0.3, "split": "random", "label": None}
+    vertices = "id,a\n70,1\n5,2\n-8,3\n9,4\n"
+    options["edge_split_by"] = "edge"  # two of the three labelled ones join the same vertices
+    graph = tables(vertices, edges, edge_label="gain", **options).open()
+    np.testing.assert_array_equal(graph.edge_labels.labels, np.float32([0.5, np.nan, 2, 3]))
+    assert (graph.edge_labels.metric, graph.num_classes, len(graph.train_idx)) == ("rmse", 0, 0)
+    split = graph.edge_labels.split
+    known = np.concatenate([split.train_idx, split.valid_idx, split.test_idx])
+    assert sorted(known.tolist()) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (EDGES, "csv: has no column 'fraud' (dataset.edge_label), it has source, target"),
+        (
+            LABELLED.replace("split", "part"),
+            "csv: has no column 'split' (dataset.edge_split_column), it has source, target, fraud, "
+            "part, w; if there is n",
+        ),
+        (LABELLED.replace(",no,val", ",,val"), "csv: row 2: has no label; 1 of 2 edges"),
+        (LABELLED.replace("test", "tset"), "csv: row 4: split is 'tset', allowed are train, valid"),
+        (
+            LABELLED.replace("yes", "1").replace("no", "1.5"),
+            "csv: row 2: fraud 1.5 is not a class, allowed are 0 to 1048575 "
+            "(dataset.edge_label_kind=classes)",
+        ),
+    ],
+)
+def test_bad_labels_of_edges(tables, edges, message):
+    line = refusal(tables(edges=edges, edge_label="fraud", edge_label_kind="classes"))
+    assert f"edges.{message}" in line
+
+
+def test_labels_of_edges_are_no_weights_of_messages(tables):
+    """A column named weight is read as weights by default, and may be what is predicted."""
+    edges = EDGES.replace("source,target", "source,target,weight", 1)
+    with pytest.raises(ConfigError, match=r"dataset.weight=null leaves edges without weights"):
+        tables(edges=edges, edge_label="weight", label=None)
+    with pytest.raises(ConfigError, match=r"expected another column than dataset\.weight"):
+        tables(edges=edges, edge_label="rating", weight="rating", label=None)
+
+
+def test_labels_of_edges_keep_their_rows_in_small_batches(tables):
+    ends = np.random.default_rng(0).integers(4, size=(2, 3000))
+    ids = np.array([70, 5, -8, 9])
+    edges = {"source": ids[ends[0]], "target": ids[ends[1]], "y": np.arange(3000) % 7}
+    table = pa.table(edges)
+    options = {"train_fraction": 0.4, "valid_fraction": 0.3, "split": "random"}
+    dataset = tables(edges=table, edge_label="y", memory_bytes=1, **options)
+    parquet.write_table(table, dataset.raw_path() / "edges.parquet", row_group_size=100)
+    graph = dataset.open()
+    assert graph.edge_labels.labels.tolist() == edges["y"].tolist()
+    assert graph.edges.ends.tolist() == ends.T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [
+        (pa.list_(pa.float16(), 2), "float16"),
+        (pa.list_(pa.uint8()), "uint8"),
+        (pa.large_list(pa.float64()), "float32"),
+    ],
+)
+def test_features_in_lists(tables, kind, stored):
+    rows = [[1, 2], [3, 4], [5, 6], [7, 8]]
+    columns = {name: PARQUET_VERTICES[name] for name in ("id", "label", "split")}
+    graph = tables(columns | {"x": pa.array(rows, kind)}).open()
+    assert graph.feature_dtype == stored
+    assert graph.features.tolist() == rows
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factory, data):
+    """Whatever the format, the size of batches, and the type of the ids."""
+    id_type = st.integers(-(2**63), 2**63 - 1), st.from_regex(r"[a-zé ]{1,9}", fullmatch=True)
+    kinds = [st.lists(each, unique=True, min_size=3, max_size=50) for each in id_type]
+    ids = data.draw(st.one_of(kinds))
+    places = st.integers(0, len(ids) - 1)
+    edges = data.draw(st.lists(st.tuples(places, places), min_size=1, max_size=200))
+    folder = tmp_path_factory.mktemp("raw")
+    parts, numbers = ["train", "valid", "test", *[None] * (len(ids) - 3)], [*range(len(ids))]
+    vertices = pa.table({"id": ids, "label": [0] * len(ids), "split": parts, "x": numbers})
+    ends = {"source": [ids[s] for s, _ in edges], "target": [ids[t] for _, t in edges]}
+    table = pa.table({**ends, "number": range(len(edges))})
+    write_table = data.draw(st.sampled_from([csv.write_csv, parquet.write_table]))
+    form = "csv" if write_table is csv.write_csv else "parquet"
+    write_table(vertices, folder / f"vertices.{form}")
+    write_table(table, folder / f"edges.{form}")
+    memory_bytes = data.draw(st.sampled_from([1, 1 << 30]))
+    place = {"raw": str(folder), "store": str(folder / "store")}
+    options = {
+        "drop_duplicates": False,
+        "edge_features": data.draw(st.sampled_from([None, ["number"]])),
+    }
+    graph = Tables(name="mine", **place, memory_bytes=memory_bytes, **options).open()
+    if options["edge_features"]:
+        # Rows have the order of the table.
+        assert graph.edge_features[:, 0].tolist() == [*range(len(edges))]
+        of_edges = [edges[row] for row in graph.edge_rows]
+        assert [source for source, _ in of_edges] == graph.indices.tolist()
+    expected = sorted((target, source) for source, target in edges)
+    found = [(v, u) for v, neighbors in enumerate(lists(graph)) for u in neighbors]
+    assert found == expected
+    assert graph.features[:, 0].tolist() == numbers
+    kept = read_ids(graph)
+    assert (numbers if kept is None else kept.to_pylist()) == ids
+
+
+@pytest.mark.long
+def test_many_batches_of_csv(tmp_path):
+    """Rows keep their order and numbers over the borders of blocks and files."""
+    generator = np.random.Generator(np.random.Philox(0))
+    ids = generator.permutation(40_000) * 1_000_003
+    ends = generator.integers(len(ids), size=(2, 100_000))
+    labels = generator.integers(3, size=len(ids))
+    parts = np.array(["train", "valid", "test", ""])[generator.integers(4, size=len(ids))]
+    rows = [f"{i},{y},{p},{i % 97}\n" for i, y, p in zip(ids, labels, parts, strict=True)]
+    lines = ["source,target\n", *(f"{ids[s]},{ids[t]}\n" for s, t in ends.T)]
+    raw = write(tmp_path / "raw", "id,label,split,x\n" + "".join(rows), "".join(lines))
+    graph = Tables(name="mine", raw=str(raw), memory_bytes=1, drop_duplicates=False).open()
+    np.testing.assert_array_equal(graph.labels, labels)
+    np.testing.assert_array_equal(graph.features[:, 0], ids % 97)
+    np.testing.assert_array_equal(graph.train_idx, np.flatnonzero(parts == "train"))
+    np.testing.assert_array_equal(np.diff(graph.indptr), np.bincount(ends[1], minlength=len(ids)))
+    np.testing.assert_array_equal(graph.indices, ends[0][np.lexsort(ends)])
+    for row, line in (("12,0\n", ": source is 12"), ("12,x\n", " is '12,x")):
+        lines[77_001] = row
+        (raw / "edges.csv").write_text("".join(lines))
+        other = Tables(name="other", raw=str(raw), memory_bytes=1)
+        assert f"edges.csv: row 77001{line}" in refusal(other)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
+def test_memory_is_told_beforehand(tables, caplog, packed):
+    dataset = tables(PARQUET_VERTICES)
+    if packed:
+        (dataset.raw_path() / "vertices.parquet").unlink()
+        (dataset.raw_path() / "vertices.csv.gz").write_bytes(gzip.compress(VERTICES.encode()))
+    with caplog.at_level(logging.INFO, "gnnscale"):
+        dataset.prepare()
+    told = [line for line in caplog.messages if "memory: " in line]
+    assert len(told) == 1
+    assert "about 4 vertices; memory: up to 0.0 MiB for their ids" in told[0]
+
+
+def columns(**changed):
+    return PARQUET_VERTICES | changed
+
+
+@pytest.mark.parametrize(
+    ("vertices", "message"),
+    [
+        ("name,x\n1,0\n", "csv: has no column 'id' (dataset.id), it has name, x"),
+        (
+            "id,class,split,x\n1,0,train,1\n",
+            "csv: has no column 'label' (dataset.label), it has id, class, split, x; if there "
+            "is none, set dataset.label=null",
+        ),
+        (
+            "id,label,x\n1,0,1\n",
+            "csv: has no column 'split' (dataset.split_column), it has id, label, x; if there "
+            "is none, set dataset.split=random",
+        ),
+        (
+            VERTICES.replace(",", ";"),
+            "csv: has no column 'id' (dataset.id), it has id;label;split;a;b; dataset.delimiter "
+            "says what is between the values",
+        ),
+        ("id,label,split,x,x\n1,0,train,1,1\n", "csv: has two columns 'x'"),
+        (VERTICES + "5,0,,1,1\n", "csv: row 5: id 5 is that of another vertex too ("),
+        (columns(id=[*"abcb"]), "parquet: row 4: id 'b' is that of another vertex too ("),
+        (VERTICES + ",0,,1,1\n", "csv: row 5: id is empty"),
+        (columns(id=[0.5] * 4), "parquet: column 'id' holds double, ids are whole numbers or str"),
+        (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
+        (
+            VERTICES + "4,0,,1,tall\n",
+            "csv: column 'b' has both numbers and the text 'tall'; if all are categories, set "
+            "dataset.categories=[b]",
+        ),
+        (columns(a=[b"x"] * 4), "parquet: column 'a' holds binary, features are numbers, lists of"),
+        (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
+        (columns(a=[[1, 2]] * 3 + [[1]]), "parquet: row 4: a has 1 numbers, the first row has 2"),
+        (columns(a=[[]] * 4), "parquet: row 1: a has no number, needed is one"),
+        (columns(a=[[1, 2]] * 3 + [[1, None]]), "parquet: row 4: number 2 of a is empty"),
+        (columns(label=[[1]] * 4), "parquet: column 'label' holds list<"),
+        (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
+        (
+            VERTICES + "4,,train,1,1\n3,,val,1,1\n",
+            "csv: row 5: has no label; 2 of 4 vertices that are to train or validate lack one; "
+            "dataset.unlabelled=drop",
+        ),
+        (
+            VERTICES + "4,0,devel,1,1\n",
+            "csv: row 5: split is 'devel', allowed are train, valid (",
+        ),
+        (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
+        (VERTICES.replace("TEST", ""), "csv: split names no vertices for test; training needs all"),
+        (
+            VERTICES.replace("TEST", "").replace("val", "train"),
+            "csv: split names no vertices for valid and test; training needs all three parts, and "
+            "dataset.split=random draws them",
+        ),
+        (
+            "id,label,train_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
+            "csv: has train_mask, test_mask, and no valid_mask or val_mask; a split needs a mask",
+        ),
+        (
+            "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",
+            "csv: row 2: test_mask is 1, allowed are one part for each row",
+        ),
+        (columns(a=[1, 2, 1e300, 4]), "parquet: row 3: a is 1e+300, float32 cannot hold it"),
+        (
+            columns(a=[[1, 2]] * 3 + [[1, -1e300]]),
+            "parquet: row 4: number 2 of a is -1e+300, float32 cannot hold it",
+        ),
+        (VERTICES.replace("4.5", "1e300"), "csv: row 2: b is 1e300, float32 cannot hold it"),
+        (VERTICES.replace("4.5", "-1e400"), "csv: row 2: b is -1e400, float32 cannot hold it"),
+        (VERTICES.replace("4.5", "-inf"), "csv: row 2: b is -inf, features must be finite"),
+        (VERTICES.replace("\n", "\r"), "csv: line 1 has a CR without LF, and lines that end in CR"),
+        (
+            VERTICES.replace("\n", "\r", 1),
+            "csv: line 1 has a CR without LF, and lines that end in C",
+        ),
+        ("", "csv: empty"),
+    ],
+)
+def test_bad_vertices(tables, vertices, message):
+    line = refusal(tables(vertices))
+    assert "\n" not in line
+    assert f"vertices.{message}" in line
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (EDGES + "71,5\n", "csv: row 5: source is 71, which is the"),
+        (EDGES + "5,71\n", "csv: row 5: target is 71, which is the"),
+        (EDGES + ",5\n", "csv: row 5: source is empty"),
+        (EDGES + "5,x7\n", "csv: row 5 is '5,x7' and cannot be read (CSV conversion error to int"),
+        (
+            {"source": ["70"], "target": ["5"]},
+            "parquet: column 'source' holds large_string, the ids of the vertices are int64; set "
+            "dataset.id_type=string",
+        ),
+        (EDGES + "5\n", "csv: row 5 is '5' and cannot be read (CSV parse error: "),
+        ("source,target,weight\n70,5,-0.5\n", "csv: row 1: weight is -0.5, allowed are numbers"),
+        (PARQUET_EDGES | {"weight": [1, 2, 3, np.nan]}, "parquet: row 4: weight is nan, allowed"),
+        (PARQUET_EDGES | {"weight": [*"1234"]}, "parquet: column 'weight' holds large_string, ne"),
+        ("source,target\n", "csv: empty, it has a header and no row"),
+        (dict.fromkeys(PARQUET_EDGES, pa.array([], "int64")), "parquet: empty, it has no row"),
+    ],
+)
+def test_bad_edges(tables, edges, message):
+    line = refusal(tables(edges=edges))
+    assert "\n" not in line
+    assert f"edges.{message}" in line
+
+
+def test_both_formats_of_a_table(tables):
+    dataset = tables()
+    parquet.write_table(pa.table(PARQUET_VERTICES), dataset.raw_path() / "vertices.parquet")
+    line = refusal(dataset)
+    assert "raw: has vertices.parquet and vertices.csv: remove all but one, or name" in line
+    assert "dataset.vertices=FILE" in line
+    assert lists(replace(dataset, vertices="vertices.csv").open())[1] == [0, 3]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../vertices.csv", "a/../../b", "..", ""])
+@pytest.mark.parametrize("option", ["vertices", "edges"])
+def test_tables_lie_in_raw(tmp_path, option, name):
+    with pytest.raises(ConfigError, match=rf"^dataset\.{option}=.*must be a file or folder in "):
+        Tables(name="x", raw=str(tmp_path), **{option: name})
+
+
+def test_missing_tables(tables, tmp_path):
+    dataset = tables()
+    (dataset.raw_path() / "edges.csv").unlink()
+    assert "has no edges with .parquet, .csv, .csv.gz: name the table by" in refusal(dataset)
+    assert "is missing" in refusal(Tables(name="x", raw=str(tmp_path / "raw"), edges="e.csv"))
+    file = tmp_path / "raw" / "vertices.csv"
+    assert "no folder with vertices and edges" in refusal(Tables(name="x", raw=str(file)))
+
+
+@pytest.mark.parametrize("cut", [1, 40, 200])
+def test_damaged_parquet(tables, cut):
+    dataset = tables(edges=PARQUET_EDGES)
+    file = dataset.raw_path() / "edges.parquet"
+    file.write_bytes(file.read_bytes()[:-cut])
+    assert "edges.parquet: no Parquet file, or cut off" in refusal(dataset)
+
+
+def test_damaged_gz(tables):
+    dataset = tables()
+    file = dataset.raw_path() / "edges.csv"
+    packed = gzip.compress(file.read_bytes())
+    file.with_suffix(".csv.gz").write_bytes(packed[:-12])
+    file.unlink()
+    assert "edges.csv.gz: cannot be read" in refusal(dataset)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_kind": "x"}, "dataset.label_kind=x: allowed are auto, classes, values"),
+        ({"delimiter": "::"}, "dataset.delimiter="),
+        ({"features": ["label"]}, "dataset.features: label is named twice"),
+        ({"edge_features": []}, "dataset.edge_features=[]: name a column, or null for no features"),
+        ({"edge_features": ["weight"]}, "dataset.edge_features: weight is named twice"),
+        ({"edge_features": ["y"], "edge_label": "y"}, "dataset.edge_features: y is named twice"),
+        (
+            {"edge_features": ["a"], "edge_categories": ["b"]},
+            "dataset.edge_categories: b is no column of edge_features",
+        ),
+        ({"edge_label_kind": "x"}, "dataset.edge_label_kind=x: allowed are auto, classes, values"),
+        ({"edge_features": ["a", "a"]}, "dataset.edge_features: a is named twice"),
+        ({"categories": ["id"]}, "dataset.categories: id is no column of features"),
+        ({"categories": ["a"], "features": ["b"]}, "dataset.categories: a is no column of feat"),
+        ({"label": None, "split": "random"}, "dataset.split=random: dataset.label=null"),
+    ],
+)
+def test_options_that_are_refused(options, message):
+    with one_line(message):
+        Tables(name="mine", raw="x", **options)
+
+
+CITIES = "id,label,split,age,city\n7,0,train,1,rome\n8,1,val,3,\n9,1,test,5,oslo\n6,,,7,rome\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "dictionary"])
+def test_a_column_of_texts_becomes_categories(tables, kind):
+    vertices = CITIES
+    if kind != "csv":
+        city = pa.array(["rome", None, "oslo", "rome"])
+        vertices = {
+            **{"id": [7, 8, 9, 6], "label": [0, 1, 1, None], "split": ["train", "val", "test", ""]},
+            **{"age": [1, 3, 5, 7]},
+            "city": city.dictionary_encode() if kind == "dictionary" else city,
+        }
+    graph = tables(vertices, "source,target\n7,8\n").open()
+    # Sorted by name: oslo, rome. An empty cell is neither.
+    assert graph.features.tolist() == [[1, 0, 1], [3, 0, 0], [5, 1, 0], [7, 0, 1]]
+    assert read_columns(graph) == (
+        Column(name="age", width=1),
+        Column(name="city", width=2, categories=("oslo", "rome")),
+    )
+
+
+def test_a_saved_graph_keeps_what_its_store_says(tables, tmp_path):
+    vertices = CITIES.replace("7,0,", "x,buyer,").replace("8,1,", "8,guest,")
+    vertices = vertices.replace("9,1", "9,guest")
+    graph = tables(vertices, "source,target\nx,8\n", standardize=True).open()
+    graph.save(tmp_path / "saved")
+    saved = Graph.open(tmp_path / "saved")
+    assert read_columns(saved) == read_columns(graph)
+    assert read_scaling(saved) == read_scaling(graph) is not None
+    assert read_classes(saved) == read_classes(graph) == ["buyer", "guest"]
+    assert read_ids(saved).to_pylist() == ["x", "8", "9", "6"]
+    assert all(check.problem is None for check in verify_store(saved.path))
+    others = replace(graph, features=np.ones((4, 3), np.float32))
+    others.save(tmp_path / "others")
+    again = Graph.open(tmp_path / "others")
+    assert (read_columns(again), read_scaling(again)) == (None, None)
+    assert read_classes(again) == ["buyer", "guest"]
+    relabelled = replace(graph, labels=np.array([1, 1, 0, 0]))
+    relabelled.save(tmp_path / "relabelled")
+    assert read_classes(Graph.open(tmp_path / "relabelled")) is None
+
+
+def test_codes_that_are_named_become_categories(tables):
+    """CSV keeps what is written, 07 is not 7; of Parquet whole numbers are."""
+    vertices = "id,label,split,code,on\n7,0,train,07,true\n8,1,val,7,false\n9,1,test,12,true\n"
+    options = {"categories": ["code"], "features": ["code"]}
+    graph = tables(vertices, "source,target\n7,8\n", **options).open()
+    assert read_columns(graph)[0].categories == ("07", "12", "7")
+    assert graph.features.tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
+    assert graph.feature_dtype == "uint8"
+    packed = {"id": [7, 8, 9], "label": [0, 1, 1], "split": ["train", "val", "test"]}
+    table = {**packed, "code": [12, 7, 12], "on": [True, None, False]}
+    names = {"categories": ["code", "on"]}
+    graph = tables(table, "source,target\n7,8\n", **names).open()
+    assert [each.categories for each in read_columns(graph)] == [("12", "7"), ("false", "true")]
+    assert graph.features.tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [1, 0, 1, 0]]
+    fractions = {**table, "code": [0.5, 1, 2]}
+    line = refusal(tables(fractions, "source,target\n7,8\n", name="other", **names))
+    assert "column 'code' holds double, categories are texts or whole numbers" in line
+
+
+def test_text_that_is_no_category(tables):
+    rows = "".join(f"{i},0,train,1,note {i}\n" for i in range(257))
+    line = refusal(tables(f"id,label,split,age,note\n{rows}", "source,target\n1,2\n"))
+    assert "column 'note' has over 256 different values" in line
+    assert "leave the column out by dataset.features=[...]" in line
+
+
+def test_categories_over_several_files(tables, tmp_path):
+    dataset = tables(CITIES, "source,target\n7,8\n")
+    (tmp_path / "raw" / "vertices").mkdir()
+    (tmp_path / "raw" / "vertices.csv").rename(tmp_path / "raw" / "vertices" / "0.csv")
+    more = "id,label,split,age,city\n1,0,train,2,bern\n"
+    (tmp_path / "raw" / "vertices" / "1.csv").write_text(more)
+    graph = dataset.open()
+    assert read_columns(graph)[1].categories == ("bern", "oslo", "rome")
+    assert graph.features[:, 1:].argmax(axis=1).tolist() == [2, 0, 1, 2, 0]
+    change_meta(graph, lambda meta: meta["columns"][1].update(categories=["b", "a", "c"]))
+    with pytest.raises(GraphError, match="3 categories of 3 features"):
+        read_columns(graph)
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [("4,0,,1,tall", {"features": ["a", "b"]}), ("x4,0,,1,1", {"id_type": "integer"})],
+)
+def test_texts_in_columns_of_numbers(tables, row, options):
+    line = refusal(tables(f"{VERTICES}{row}\n", **options))
+    assert f"vertices.csv: row 5 is '{row}' and cannot be read (CSV conversion error" in line
+
+
+def test_too_many_names_of_classes(tables, monkeypatch):
+    monkeypatch.setattr("gnnscale.data.tables.label_columns.MAX_CLASS_NAMES", 2)
+    line = refusal(tables({**PARQUET_VERTICES, "label": ["a", "b", "c", "d"]}))
+    assert "column 'label' holds over 2 different texts" in line
+
+
+def test_nothing_in_a_file_is_executed(tables):
+    """Arrow's extension types may name a Python class; they are read as what they store."""
+    kind = pa.field("id", pa.int64(), metadata={"ARROW:extension:name": "arrow.py_extension_type"})
+    schema = pa.schema([kind, *pa.table(PARQUET_VERTICES).schema.remove(0)])
+    dataset = tables(pa.table(PARQUET_VERTICES).cast(schema), PARQUET_EDGES)
+    assert lists(dataset.open()) == [[1], [0, 3], [0], []]
+
+
+def test_ids_that_were_changed_are_noticed(tables):
+    graph = tables().open()
+    path = graph.path / "ids.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"\1")
+    problems = [check.problem for check in verify_store(graph.path)]
+    assert "SHA-256" in problems[-1]
+    path.write_bytes(content[:-8])
+    with pytest.raises(GraphError, match=r"ids\.npy: .* bytes, meta\.json says"):
+        read_ids(graph)
+    change_meta(graph, lambda meta: meta["ids"].update(file="../../ids.npy"))
+    with pytest.raises(GraphError, match=r"ids.file is "):
+        read_ids(graph)
+
+
+LONG = "x" * 20_000
+_ROWS = 1 << 17
+
+
+def _repeated(text, count=_ROWS):
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _big_vertices(**columns):
+    return {
+        "id": np.arange(_ROWS) + 5,
+        "label": np.zeros(_ROWS, np.int64),
+        "split": pa.array(["train", "val", "test", None] * (_ROWS // 4)),
+        "a": np.ones(_ROWS, np.float32),
+    } | columns
+
+
+def _long_ends():
+    return {"source": _repeated(LONG), "target": _repeated("a")}
+
+
+_EDGE = {"source": [5], "target": [6]}
+#: Tables of some kilobytes whose texts have gigabytes once they are decoded; what becomes of them.
+BOMBS = {
+    "ids": (lambda: (_big_vertices(id=_repeated(LONG)), _EDGE), "texts of column 'id' take over"),
+    "ends of edges": (lambda: (columns(id=[LONG, "a", "b", "c"]), _long_ends()), None),
+    "labels": (lambda: (_big_vertices(label=_repeated(LONG)), _EDGE), None),
+    "split": (lambda: (_big_vertices(split=_repeated(LONG)), _EDGE), "row 1: split is 'xxx"),
+}
+
+PEAK = """
+import sys
+import pyarrow
+from gnnscale.data import Tables
+from gnnscale.core import GraphError
+try:
+    graph = Tables(name="mine", raw=sys.argv[1], store=sys.argv[2]).open()
+    print("vertices", graph.num_vertices)
+except GraphError as error:
+    print(error)
+print(pyarrow.default_memory_pool().max_memory())
+"""
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_small_tables_take_little_memory(tmp_path, case):
+    make, message = BOMBS[case]
+    raw = write(tmp_path / "raw", *make())
+    assert sum(file.stat().st_size for file in raw.iterdir()) < 1 << 20
+    program = [sys.executable, "-c", PEAK, str(raw), str(tmp_path / "store")]
+    line, peak = subprocess.check_output(program, text=True).splitlines()
+    assert message in line if message else line.startswith("vertices")
+    assert int(peak) < 384 << 20
+
+
+def test_long_names_of_classes(tables):
+    names = ["x" * 60_000 + str(number) for number in range(24)]
+    vertices = {"id": np.arange(24), "label": names, "a": np.ones(24)}
+    edges = {"source": [0], "target": [1]}
+    line = refusal(tables(vertices, edges, split="random"))
+    assert "classes in column 'label' take over 1048576 bytes, number them" in line
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (lambda: _repeated(LONG, 20_000), "texts of column 'id' take over"),
+        (lambda: pa.array(["a"] * 19_999), "19999 rows of ['id'], needed are 20000 of 'id'"),
+        (lambda: pa.array(["a"] * 19_999 + [None]), "row 20000: id is empty"),
+        (lambda: pa.array(np.arange(20_000)), "ids are int64, needed are texts"),
+        (lambda: pa.array(["x" * 70_000] + ["a"] * 19_999), "row 1: id has 70000 bytes, allowed"),
+        (lambda: pa.array([b"\xff"] * 20_000).view(pa.string()), "row 1: id is not UTF-8"),
+    ],
+)
+def test_ids_of_a_found_store(tables, column, message):
+    ids = [f"u{number}" for number in range(20_000)]
+    vertices = {"id": ids, "label": np.zeros(20_000, np.int64), "a": np.ones(20_000, np.float32)}
+    graph = tables(vertices, {"source": ["u1"], "target": ["u2"]}, split="random").open()
+    assert read_ids(graph).to_pylist() == ids
+    path = graph.path / "ids.parquet"
+    parquet.write_table(pa.table({"id": column()}), path)
+    change_meta(graph, lambda meta: meta["ids"].update(bytes=path.stat().st_size))
+    with one_line(message, str(path), error=GraphError):
+        read_ids(graph)
+
+
+def test_names_of_classes_of_a_found_store(tables):
+    graph = tables(PARQUET_VERTICES | {"label": ["b", "a", "a", "a"]}, PARQUET_EDGES).open()
+    assert read_classes(graph) == ["a", "b"]
+    change_meta(graph, lambda meta: meta.update(classes=["a", "\ud800"]))
+    with pytest.raises(GraphError, match="classes are not the names of 2 classes"):
+        read_classes(graph)
+
+
+def test_predictions_need_neither_labels_nor_a_split(tables, caplog):
+    """Columns are those of the run, in its order; a model is not advised how to be trained."""
+    run = tables("id,label,split,a,city\n1,0,train,1,x\n2,1,val,2,y\n3,1,test,2,y\n", THREE)
+    known = read_columns(run.open())
+    vertices = "id,label,extra,city,a\n1,,9,x,90000\n2,,9,y,2\n3,,9,x,1\n"
+    caplog.clear()
+    found = tables(vertices, THREE).to_predict(known, None, splits=False).open()
+    assert read_columns(found) == known
+    assert found.features[:, 0].tolist() == [90000, 2, 1]
+    assert (found.num_classes, len(found.train_idx)) == (0, 0)
+    assert "standardize" not in caplog.text
+    with one_line("has no column 'split' (dataset.split_column)", error=GraphError):
+        tables(vertices, THREE).to_predict(known, None, splits=True).open()
+
+
+def test_a_feature_that_is_named_as_labels_are_by_default_is_one(tables):
+    known = (Column(name="label", width=1),)
+    found = tables("id,label,a\n1,7,5\n2,8,5\n3,9,5\n", THREE).to_predict(known, None, splits=False)
+    assert found.open().features.tolist() == [[7], [8], [9]]
+
+
+def test_edges_to_predict_have_the_columns_of_the_run(tables):
+    known = (Column(name="weight", width=1), Column(name="kind", width=2, categories=("1", "2")))
+    edges = "source,target,kind,weight\n1,2,2,5\n2,3,1,6\n"
+    graph = tables(BARE, edges).to_predict(None, known, splits=False).open()
+    assert graph.edge_features.tolist() == [[5, 0, 1], [6, 1, 0]]
+    assert read_edge_columns(graph) == known
+    assert graph.edge_weights is None
+
+
+def test_a_store_that_the_user_has_prepared_is_predicted_as_it_is(tables, tmp_path):
+    source = tables(store=str(tmp_path / "own"))
+    path = source.prepare()
+    assert source.to_predict((Column(name="a", width=1),), None, splits=False).open().path == path
+
+
+BARE = "id,a\n1,5\n2,5\n3,5\n"
+THREE = "source,target\n1,2\n2,3\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_numbers_that_are_not_finite_are_named_by_row(tables, kind):
+    edges = "source,target,amount\n1,2,1\n2,3,nan\n3,1,2\n"
+    if kind == "parquet":
+        edges = {"source": [1, 2], "target": [2, 3], "amount": [[1.0, 2.0], [1.0, np.inf]]}
+    wanted = "row 2: amount is nan" if kind == "csv" else "row 2: number 2 of amount is inf"
+    with one_line(wanted, "features must be finite", error=GraphError):
+        tables(BARE, edges, label=None, edge_features=["amount"]).prepare()
+
+
+def test_a_text_in_a_column_of_numbers_is_named(tables):
+    rows = "".join(f"{vertex},{vertex}\n" for vertex in range(1, 400))
+    with one_line("row 400: a is '12.5 EUR', and most", error=GraphError):
+        tables(f"id,a\n{rows}400,12.5 EUR\n", THREE, label=None).prepare()
+
+
+def test_a_table_of_another_encoding(tables, tmp_path):
+    source = tables("id,city\n1,a\n2,b\n3,c\n", THREE, label=None)
+    latin = "id,city\n1,Zürich\n2,b\n3,c\n".encode("latin-1")
+    (tmp_path / "raw" / "vertices.csv").write_bytes(latin)
+    for features in (None, ["city"]):
+        with one_line("column 'city' is not UTF-8", error=GraphError):
+            replace(source, features=features).prepare()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "2 of 4 edges, reverses included, have the ends of another, and are stored once; the"),
+        ({"self_loops": "add"}, "2 of 4 edges"),
+        ({"weight": None, "edge_features": None}, "are stored once; dataset.drop_duplicates=false"),
+        ({"drop_duplicates": False}, None),
+    ],
+)
+def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
+    caplog.set_level(logging.INFO)
+    edges = "source,target,weight,amount\n1,2,1,5\n1,2,1,6\n1,2,1,7\n2,3,1,8\n"
+    graph = tables(BARE, edges, **{"label": None, "edge_features": ["amount"], **options}).open()
+    assert (words is None) == ("ends of another" not in caplog.text)
+    assert (words or "") in caplog.text
+    if options == {}:
+        assert "the first are kept; their weights are added up" in caplog.text
+        assert graph.edge_weights.tolist() == [3, 1]
+
+
+def test_edges_to_predict_are_listed_without_labels(tables):
+    edges = "source,target,y\n1,2,\n2,3,\n"
+    source = tables(BARE, edges, label=None, edge_label="y")
+    graph = source.to_predict(None, None, splits=False).open()
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2]]
+    assert graph.edge_labels is None

@@ -1,0 +1,672 @@
+import json
+import resource
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_line import one_line
+
+from gnnscale import ops
+from gnnscale.core.artifact.files import new_folder
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.data.storage import column_writers as published_edges
+from gnnscale.data.storage import edge_spool
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.graph import Graph
+from gnnscale.graph.dtypes import quantized
+
+SPLIT = (np.array([2]), np.array([0]), np.array([1]))
+
+
+def write(path, *, options=None, edges=((0, 1), (2, 1)), num_vertices=3, **parts):
+    """Write a store of three vertices, with the parts under test replaced."""
+    path.mkdir()
+    with StoreWriter(path, options or StoreOptions()) as writer:
+        writer.set_num_vertices(num_vertices, source="raw")
+        src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+        writer.add_edges(src, dst, weights=parts.get("weights"), source="raw")
+        features = parts.get("features", np.ones((num_vertices, 2), np.float32))
+        dtype = parts.get("dtype", "float32")
+        writer.write_features([features], num_features=2, dtype=dtype, source="raw")
+        labels = parts.get("labels", np.arange(num_vertices) % 2)
+        kind = {"num_classes": parts.get("num_classes"), "metric": parts.get("metric", "accuracy")}
+        writer.set_labels(labels, **kind, source="raw")
+        writer.set_split(*parts.get("split", SPLIT), source="raw")
+        writer.finish(name="tiny", source="raw", options={})
+    return Graph.open(path)
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A writer of three vertices."""
+    (tmp_path / "three").mkdir()
+    with StoreWriter(tmp_path / "three", StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        yield writer
+
+
+def test_tiny_graph(tmp_path):
+    graph = write(tmp_path / "store", edges=[(2, 1), (0, 1), (1, 0), (2, 1)])
+    assert graph.indptr.tolist() == [0, 1, 3, 3]
+    assert graph.indices.tolist() == [1, 0, 2]
+    assert graph.indices.dtype == np.int32
+    assert graph.labels.tolist() == [0, 1, 0]
+    assert (graph.train_idx, graph.valid_idx, graph.test_idx) == SPLIT
+    assert graph.name == "tiny"
+    assert graph.num_classes == 2
+
+
+def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
+    """Return neighbours and weights of each vertex, as they are stored."""
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    with StoreWriter(path, options) as writer:
+        writer.set_num_vertices(num_vertices, source="raw")
+        weights = np.array(weights, np.float32)
+        for part in np.split(np.arange(len(src)), sorted(cuts)):
+            writer.add_edges(src[part], dst[part], weights=weights[part], source="raw")
+        indptr, indices = writer.build_topology()
+    kept = np.load(path / "edge_weights.npy")
+    assert kept.dtype == np.float32
+    assert len(kept) == len(indices)
+    ends = list(zip(indices.tolist(), kept.tolist(), strict=True))
+    return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [[], [(0, 2.5), (2, 3)], [(2, 4)]]),
+        ({"drop_duplicates": False}, [[], [(0, 0.5), (0, 2), (2, 3)], [(2, 4)]]),
+        ({"undirected": True}, [[(1, 2.5)], [(0, 2.5), (2, 3)], [(1, 3), (2, 4)]]),
+        ({"self_loops": "remove"}, [[], [(0, 2.5), (2, 3)], []]),
+        ({"self_loops": "add"}, [[(0, 1)], [(0, 2.5), (1, 1), (2, 3)], [(2, 1)]]),
+    ],
+)
+def test_weights_of_edges(tmp_path, options, expected):
+    edges, weights = [(0, 1), (0, 1), (2, 1), (2, 2)], [2, 0.5, 3, 4]
+    assert weighted_lists(tmp_path, StoreOptions(**options), edges, weights) == expected
+
+
+def rows_of_lists(path, options, edges, *, weights=None, num_vertices=3, cuts=()):
+    """Return neighbours of each vertex with the rows, and perhaps weights, of their edges.
+
+    Edge ``i`` has the features ``[i, -i]``; they are compared with what is stored.
+    """
+    path.mkdir(exist_ok=True)
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    features = np.arange(len(src))[:, None] * [1, -1]
+    weights = None if weights is None else np.array(weights, np.float32)
+    with StoreWriter(path, options) as writer:
+        writer.set_num_vertices(num_vertices, source="raw")
+        for part in np.split(np.arange(len(src)), sorted(cuts)):
+            some = None if weights is None else weights[part]
+            ends = src[part], dst[part]
+            writer.add_edges(*ends, weights=some, features=features[part], source="raw")
+        indptr, indices = writer.build_topology()
+    rows, stored = np.load(path / "edge_rows.npy"), np.load(path / "edge_features.npy")
+    assert (rows.dtype, stored.dtype) == (np.uint32, np.float32)
+    assert stored.tolist() == [*features.tolist(), *[[0, 0]] * (options.self_loops == "add")]
+    kept = [indices.tolist(), rows.tolist()]
+    if weights is not None:
+        kept.append(np.load(path / "edge_weights.npy").tolist())
+    ends = list(zip(*kept, strict=True))
+    assert not (path / "row_weights").exists()
+    assert np.load(path / "edge_ends.npy").tolist() == [*map(list, edges)]
+    return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [[], [(0, 0), (2, 2)], [(2, 3)]]),
+        ({"drop_duplicates": False}, [[], [(0, 0), (0, 1), (2, 2)], [(2, 3)]]),
+        ({"undirected": True}, [[(1, 0)], [(0, 0), (2, 2)], [(1, 2), (2, 3)]]),
+        ({"self_loops": "remove"}, [[], [(0, 0), (2, 2)], []]),
+        # Loops that are added share a row of zeros after the four that are published.
+        ({"self_loops": "add"}, [[(0, 4)], [(0, 0), (1, 4), (2, 2)], [(2, 4)]]),
+    ],
+)
+def test_features_of_edges(tmp_path, options, expected):
+    edges = [(0, 1), (0, 1), (2, 1), (2, 2)]
+    assert rows_of_lists(tmp_path, StoreOptions(**options), edges, cuts=[3]) == expected
+
+
+def test_an_edge_that_is_published_both_ways_has_one_row(tmp_path):
+    options = StoreOptions(undirected=True)
+    found = rows_of_lists(tmp_path, options, [(1, 0), (0, 1)], weights=[2, 3], num_vertices=2)
+    assert found == [[(1, 0, 5)], [(0, 0, 5)]]
+
+
+def expected_rows(options, edges, weights, num_vertices):
+    """Return what ``rows_of_lists`` does, edge by edge."""
+    lists = [[] for _ in range(num_vertices)]
+    for row, ((src, dst), weight) in enumerate(zip(edges, weights, strict=True)):
+        if src == dst and options.self_loops != "keep":
+            continue
+        lists[dst].append((src, row, weight))
+        if options.undirected and src != dst:
+            lists[src].append((dst, row, weight))
+    for vertex, ends in enumerate(lists):
+        if options.self_loops == "add":
+            ends.append((vertex, len(edges), 1))
+        ends.sort()
+    if not options.drop_duplicates:
+        return lists
+    return [
+        [
+            (src, min(same)[1], float(sum(weight for _, _, weight in same)))
+            for src in sorted({end[0] for end in ends})
+            for same in [[end for end in ends if end[0] == src]]
+        ]
+        for ends in lists
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40),
+    weighted=st.booleans(),
+    self_loops=st.sampled_from(edge_spool.SELF_LOOPS),
+    undirected=st.booleans(),
+    drop_duplicates=st.booleans(),
+    memory_bytes=st.sampled_from([1, 400, 1 << 20]),
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+)
+def test_rows_are_those_of_a_slow_reference(
+    tmp_path_factory, edges, weighted, memory_bytes, cuts, **options
+):
+    path = tmp_path_factory.mktemp("store")
+    options = StoreOptions(**options, memory_bytes=memory_bytes)
+    weights = np.random.default_rng(len(edges)).integers(0, 9, len(edges)).tolist()
+    given_weights = weights if weighted else None
+    found = rows_of_lists(path, options, edges, weights=given_weights, num_vertices=5, cuts=cuts)
+    expected = expected_rows(options, edges, weights, 5)
+    if not weighted:
+        expected = [[end[:2] for end in ends] for ends in expected]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "features", "message"),
+    [
+        (1, None, "raw: edges have no features, those before have some"),
+        (None, [[1], [1]], "raw: edges have features, those before have n"),
+        (1, [[1]], "raw: 1 rows of features for 2 edges"),
+        (1, [[1, 2], [1, 2]], "raw: 2 features from edge 2 on, before 1"),
+        (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
+        (1, [[1e39], [0]], "raw: feature 0 of edge 2 is 1e+39, float32 cannot hold it"),
+        (1, [1, 2], r"raw: features of edges: int64[2] has 1 axes, needed are 2"),
+        (1, [["a"], ["b"]], "raw: features of edges: <U1[2, 1], needed are numbers"),
+    ],
+)
+def test_features_of_edges_that_are_refused(writer, before, features, message):
+    ends = np.array([0, 1]), np.array([1, 2])
+    rows = None if before is None else np.ones((2, before))
+    writer.add_edges(*ends, features=rows, source="raw")
+    features = features if features is None else np.array(features)
+    with one_line(error=GraphError, begins=message):
+        writer.add_edges(*ends, features=features, source="raw")
+
+
+@pytest.mark.parametrize("width", [0, (1 << 16) + 1])
+def test_so_many_features_no_edge_has(writer, width):
+    rows = np.zeros((1, width), np.uint8)
+    message = f"raw: edges: {width} features, allowed are 1 to 65536"
+    with one_line(error=GraphError, begins=message):
+        writer.add_edges(np.array([0]), np.array([1]), features=rows, source="raw")
+
+
+def test_features_of_too_many_edges(writer, monkeypatch):
+    monkeypatch.setattr(published_edges, "MAX_EDGE_ROWS", 3)
+    ends, rows = (np.array([0, 1]), np.array([1, 2])), np.ones((2, 1))
+    writer.add_edges(*ends, features=rows, source="raw")
+    with one_line(
+        error=GraphError, begins="raw: 3 edges, features and labels are allowed for up to 2"
+    ):
+        writer.add_edges(ends[0][:1], ends[1][:1], features=rows[:1], source="raw")
+
+
+def test_features_of_edges_of_too_many_vertices(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_spool, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
+    with pytest.raises(GraphError, match="features of edges are allowed for up to 2147483647"):
+        rows_of_lists(tmp_path, StoreOptions(), [(0, 1)])
+
+
+def test_a_graph_without_weights_is_as_before(tmp_path):
+    graph = write(tmp_path / "store")
+    assert graph.edge_weights is None
+    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
+    assert "edge_weights" not in meta["arrays"]
+    assert not (tmp_path / "store" / "edge_weights.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "weights", "message"),
+    [
+        ([1, 1], [1, -1], "raw: weight -1.0 of edge 1, allowed are numbers from 0 on that"),
+        ([1, 1], [np.nan, 1], "raw: weight nan of edge 0"),
+        ([1, 1], [1, 1e39], "raw: weight 1e+39 of edge 1"),
+        ([1, 1], [1], "raw: 1 weights for 2 edges"),
+        ([1, 1], None, "raw: edges have no weights, those before have some"),
+        (None, [1, 1], "raw: edges have weights, those before have none"),
+    ],
+)
+def test_weights_that_are_refused(writer, before, weights, message):
+    before, weights = (None if w is None else np.array(w, np.float64) for w in (before, weights))
+    ends = np.array([0, 1]), np.array([1, 2])
+    writer.add_edges(*ends, weights=before, source="raw")
+    with one_line(error=GraphError, begins=message):
+        writer.add_edges(*ends, weights=weights, source="raw")
+
+
+def test_weights_that_sum_up_to_infinity(tmp_path):
+    with pytest.raises(GraphError, match=r"^edge 0 to 1: it repeats, and its weights sum up to"):
+        weighted_lists(tmp_path, StoreOptions(), [(0, 1), (0, 2), (0, 1)], [3e38, 1, 3e38])
+
+
+def test_weights_of_too_many_vertices(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_spool, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
+    with pytest.raises(GraphError, match="weights of edges are allowed for up to 2147483647"):
+        weighted_lists(tmp_path, StoreOptions(), [(0, 1)], [1])
+
+
+def reference(edges, num_vertices, options):
+    """The adjacency matrix (destination by source) that the options ask for, by scipy."""
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    loops = src[src == dst] if options.self_loops == "keep" else src[:0]
+    if options.self_loops == "add":
+        loops = np.arange(num_vertices)
+    src, dst = src[src != dst], dst[src != dst]
+    if options.undirected:
+        src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+    src, dst = np.concatenate([src, loops]), np.concatenate([dst, loops])
+    shape = (num_vertices, num_vertices)
+    matrix = scipy.sparse.coo_matrix((np.ones(len(src), np.int64), (dst, src)), shape).tocsr()
+    if options.drop_duplicates:
+        matrix.data[:] = 1
+    return matrix
+
+
+VERTEX, WEIGHT = st.integers(0, 11), st.sampled_from([0.0, -0.0, 0.1, 1, 2.5, 1e30])
+CUTS = st.lists(st.integers(0, 60), max_size=3)
+OPTIONS = st.builds(
+    StoreOptions,
+    **dict.fromkeys(["undirected", "drop_duplicates"], st.booleans()),
+    self_loops=st.sampled_from(["keep", "remove", "add"]),
+    memory_bytes=st.sampled_from([12, 100, 1 << 20]),
+)
+
+
+@given(edges=st.lists(st.tuples(VERTEX, VERTEX), max_size=60), cuts=CUTS, options=OPTIONS)
+@settings(max_examples=80, deadline=None)
+def test_topology_equals_scipy(tmp_path_factory, edges, cuts, options):
+    path = tmp_path_factory.mktemp("store")
+    writer = StoreWriter(path, options)
+    writer.set_num_vertices(12, source="raw")
+    for part in np.split(np.array(edges, np.int64).reshape(-1, 2), sorted(cuts)):
+        writer.add_edges(part[:, 0], part[:, 1], source="raw")
+    indptr, indices = writer.build_topology()
+    matrix = scipy.sparse.csr_matrix((np.ones(len(indices), np.int64), indices, indptr), (12, 12))
+    assert (matrix != reference(edges, 12, options)).nnz == 0
+    assert matrix.has_sorted_indices
+    assert sorted(file.name for file in path.iterdir()) == ["indices.npy", "indptr.npy"]
+
+
+@given(edges=st.lists(st.tuples(VERTEX, VERTEX, WEIGHT), max_size=60), cuts=CUTS, options=OPTIONS)
+@settings(max_examples=80, deadline=None)
+def test_weights_equal_a_dictionary_of_sums(tmp_path_factory, edges, cuts, options):
+    path = tmp_path_factory.mktemp("store")
+    expected = {}
+    for src, dst, weight in edges:
+        if src != dst or options.self_loops == "keep":
+            expected.setdefault((dst, src), []).append(weight)
+        if src != dst and options.undirected:
+            expected.setdefault((src, dst), []).append(weight)
+    if options.self_loops == "add":
+        expected |= {(vertex, vertex): [1] for vertex in range(12)}
+    pairs, weights = [edge[:2] for edge in edges], [edge[2] for edge in edges]
+    found = weighted_lists(path, options, pairs, weights, num_vertices=12, cuts=cuts)
+    for vertex, ends in enumerate(found):
+        wanted = []
+        for src in range(12):
+            weights = sorted(np.float32(expected.get((vertex, src), [])))
+            if options.drop_duplicates and weights:
+                weights = [np.float32(sum(map(float, weights)))]
+            wanted += [(src, float(weight)) for weight in weights]
+        assert ends == wanted
+    names = sorted(file.name for file in path.iterdir())
+    assert names == ["edge_weights.npy", "indices.npy", "indptr.npy"]
+
+
+def skewed(num_vertices):
+    """Edges to all vertices, most to the first ones, and a tenth to vertex 7."""
+    generator = np.random.default_rng(1)
+    dst = (num_vertices * generator.random(300_000) ** 3).astype(np.int64)
+    dst[::10] = 7
+    return generator.integers(num_vertices, size=len(dst)), dst
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 500_000, 30_000])
+def test_each_edge_is_sorted_once(tmp_path, monkeypatch, memory_bytes):
+    """In four blocks of vertices, some of them cut, and a list longer than what is allowed."""
+    filled, fill = [], ops.csc_fill
+    monkeypatch.setattr(
+        ops, "csc_fill", lambda src, *rest: filled.append(len(src)) or fill(src, *rest)
+    )
+    src, dst = skewed(200_000)
+    options = StoreOptions(self_loops="add", drop_duplicates=False, memory_bytes=memory_bytes)
+    with StoreWriter(tmp_path, options) as writer:
+        writer.set_num_vertices(200_000, source="raw")
+        for part in np.array_split(np.arange(len(src)), 3):
+            writer.add_edges(src[part], dst[part], source="raw")
+        indptr, indices = writer.build_topology()
+    num_loops = int((src == dst).sum())
+    assert sum(filled) == len(src) - num_loops + 200_000
+    own = np.arange(200_000)
+    src, dst = np.append(src[src != dst], own), np.append(dst[src != dst], own)
+    np.testing.assert_array_equal(np.diff(indptr), np.bincount(dst))
+    np.testing.assert_array_equal(indices, src[np.lexsort([src, dst])])
+
+
+def test_edges_leave_the_disk_as_they_are_sorted(tmp_path, monkeypatch):
+    used, sort = [], ops.csc_sort
+
+    def measured(*given):
+        used.append(sum(each.stat().st_blocks * 512 for each in tmp_path.iterdir()))
+        return sort(*given)
+
+    monkeypatch.setattr(ops, "csc_sort", measured)
+    with StoreWriter(tmp_path, StoreOptions(drop_duplicates=False, memory_bytes=1)) as writer:
+        writer.set_num_vertices(1000, source="raw")
+        src, dst = np.divmod(np.arange(1_000_000), 1000)
+        writer.add_edges(src[dst != src], dst[dst != src], source="raw")
+        writer.build_topology()
+    spooled, lists = 8 * 999_000, 4 * 999_000
+    assert len(used) == 1000
+    assert max(used) < spooled + (1 << 16)
+    assert used[-1] < lists + (1 << 17)
+
+
+def test_sorting_that_is_interrupted_leaves_no_edges(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ops, "csc_sort", interrupt)
+    with StoreWriter(tmp_path, StoreOptions(memory_bytes=100)) as writer:
+        writer.set_num_vertices(200_000, source="raw")
+        writer.add_edges(*skewed(200_000), source="raw")
+        with pytest.raises(KeyboardInterrupt):
+            writer.build_topology()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["indices.npy", "indptr.npy"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("float16", [0.5, -2]), ("uint8", [0, 255]), ("float32", [0.1, 1e30])]
+)
+def test_feature_types(tmp_path, dtype, values):
+    features = np.array([values] * 3, np.float32)
+    graph = write(tmp_path / "store", features=features, options=StoreOptions(feature_dtype=dtype))
+    assert graph.feature_dtype == dtype == str(graph.features.dtype)
+    np.testing.assert_array_equal(graph.features, features)
+
+
+def test_bfloat16_rounds_as_torch_does(tmp_path):
+    features = np.random.default_rng(0).standard_normal((3, 2)).astype(np.float32)
+    features[0] = [1 + 2**-8, 1 + 3 * 2**-8]  # ties
+    options = StoreOptions(feature_dtype="bfloat16")
+    graph = write(tmp_path / "store", features=features, options=options)
+    assert graph.feature_dtype == "bfloat16"
+    expected = torch.from_numpy(features).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    np.testing.assert_array_equal(graph.features, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_rows_with_a_scale(tmp_path, dtype, standardize):
+    features = np.float32([[1, 3], [0, 0], [2, -5]])
+    plain = write(
+        tmp_path / "plain", features=features, options=StoreOptions(standardize=standardize)
+    )
+    options = StoreOptions(feature_dtype=dtype, standardize=standardize)
+    graph = write(tmp_path / "store", features=features, options=options)
+    assert (graph.feature_dtype, graph.num_features) == (dtype, 2)
+    assert graph.features.dtype == np.uint8
+    assert np.array_equal(graph.features, quantized(plain.features, dtype))
+
+
+def test_published_whole_numbers_get_a_scale(tmp_path):
+    options = StoreOptions(feature_dtype="int8", normalize_features=True)
+    features = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
+    graph = write(tmp_path / "store", features=features, dtype="uint8", options=options)
+    expected = quantized(np.float32([[0.25, 0.75], [0, 0], [1, 0]]), "int8")
+    assert np.array_equal(graph.features, expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_with_a_scale_are_finite(tmp_path, value):
+    features = np.ones((3, 2), np.float32)
+    features[1, 1] = value
+    with pytest.raises(GraphError, match=r"^raw: feature 1 of vertex 1 .* finite"):
+        write(tmp_path / "one", features=features, options=StoreOptions(feature_dtype="int8"))
+    message = "^dataset.feature_dtype=int4: raw: feature 1 of vertex 1 is 1e.300, int4 cannot"
+    features = np.ones((3, 2))
+    features[1, 1] = 1e300
+    with pytest.raises(ConfigError, match=message):
+        write(tmp_path / "two", features=features, options=StoreOptions(feature_dtype="int4"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_features": 3}, r"features.npy: .*\[3, 6\]"),
+        ({"feature_dtype": "int4"}, r"features.npy: .*\[3, 6\]"),
+        ({"feature_dtype": "int2"}, "feature_dtype"),
+        ({"feature_dtype": "float32"}, "features.npy: .*uint8"),
+    ],
+)
+def test_rows_with_a_scale_of_another_form(tmp_path, changes, message):
+    write(tmp_path / "store", options=StoreOptions(feature_dtype="int8"))
+    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
+    (tmp_path / "store" / "meta.json").write_text(json.dumps(meta | changes))
+    with pytest.raises(GraphError, match=message):
+        Graph.open(tmp_path / "store")
+
+
+def test_normalized_features(tmp_path):
+    features = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
+    options = StoreOptions(normalize_features=True)
+    graph = write(tmp_path / "store", features=features, dtype="uint8", options=options)
+    assert graph.feature_dtype == "float32"
+    assert graph.features.tolist() == [[0.25, 0.75], [0, 0], [1, 0]]
+
+
+def test_regression(tmp_path):
+    graph = write(tmp_path / "one", labels=np.array([0.5, np.nan, -3]), metric="rmse")
+    assert graph.regression
+    assert not graph.multilabel
+    assert graph.labels.dtype == np.float32
+    assert np.array_equal(graph.labels, np.float32([0.5, np.nan, -3]), equal_nan=True)
+    assert (graph.num_classes, graph.metric) == (1, "rmse")
+    targets = np.array([[1, 2], [np.nan, 3], [5, 6]], np.float16)
+    graph = write(tmp_path / "two", labels=targets, metric="rmse")
+    assert graph.num_classes == 2
+    assert graph.labels.dtype == np.float32
+
+
+def test_a_graph_without_labels_and_edges(writer, tmp_path):
+    writer.add_edges(np.array([], int), np.array([], int), source="raw")
+    rows = np.ones((3, 2), np.float32)
+    writer.write_features([rows], num_features=2, dtype="float32", source="raw")
+    writer.set_unlabelled()
+    assert not writer.labelled
+    writer.finish(name="tiny", source="raw", options={})
+    graph = Graph.open(tmp_path / "three")
+    assert graph.indptr.tolist() == [0, 0, 0, 0]
+    assert graph.labels.tolist() == [-1, -1, -1]
+    assert graph.num_classes == 0
+    assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [0, 0, 0]
+
+
+def test_multilabel(tmp_path):
+    labels = np.array([[1, 0], [1, 1], [0, 0]])
+    graph = write(tmp_path / "store", labels=labels)
+    assert graph.multilabel
+    assert graph.labels.dtype == np.uint8
+    assert graph.num_classes == 2
+
+
+NAN, INFINITE = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
+NAN[1, 0], INFINITE[2, 1] = np.nan, np.inf
+
+
+def targets(labels):
+    return {"labels": np.array(labels, np.float64), "metric": "rmse"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"edges": [(0, -1)]}, "raw: vertex id -1 is negative"),
+        ({"edges": [(0, 3)]}, "raw: vertex id 3 is out of range, the graph has 3 vertices"),
+        ({"num_vertices": 0, "edges": []}, "raw: 0 vertices"),
+        ({"features": NAN}, "raw: feature 0 of vertex 1 is nan"),
+        ({"features": INFINITE}, "raw: feature 1 of vertex 2 is inf"),
+        ({"features": np.full((3, 2), 1e300)}, "raw: feature 0 of vertex 0 is 1e+300, float32 can"),
+        *(({"features": np.ones(shape)}, "raw: features") for shape in [(3, 3), (3,), (3, 2, 1)]),
+        ({"features": np.ones((2, 2))}, "raw: 2 feature rows for 3 vertices"),
+        ({"labels": np.array([0, 1, 5]), "num_classes": 3}, "label 5 of vertex 2 is out of range"),
+        ({"labels": np.array([0, -2, 1])}, "label -2 of vertex 1 is out of range"),
+        ({"labels": np.array([0, 1])}, "2 labels for 3 vertices"),
+        ({"labels": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
+        ({"labels": np.array([[0, 1], [np.nan, 0], [1, 1]])}, "label nan of vertex 1"),
+        ({"labels": np.array([-1, -1, -1])}, "no vertex has a label"),
+        ({"labels": np.array([0, 1, -1])}, "vertex 2 of the train split has no label"),
+        ({"num_classes": 2**20 + 1}, "raw: 1048577 classes, allowed are up to 1048576"),
+        (targets([0.5, np.inf, 1]), "raw: label inf of vertex 1, allowed are numbers that float32"),
+        (targets([0.5, 1e300, 1]), "raw: label 1e+300 of vertex 1, allowed"),
+        (targets([np.nan] * 3), "raw: no vertex has a label"),
+        (targets([0.5, 1]), "raw: 2 labels for 3 vertices"),
+        (targets([np.nan, 1, 1]), "raw: vertex 0 of the valid split has no label"),
+        (targets([[]] * 3), "raw: 0 targets, allowed are 1 to"),
+        ({"split": ([2], [], [1])}, "raw: the valid split is empty"),
+        ({"split": ([2], [2], [1])}, "overlapping splits, vertex 2 of the valid split"),
+        ({"split": ([2], [0], [3])}, "raw: test split: vertex id 3 is out of range"),
+        ({"split": ([2], [0], [1.0])}, "test split: vertex ids are float64"),
+        ({"split": ([2, 2], [0], [1])}, "the train split names a vertex twice"),
+    ],
+)
+def test_bad_input(tmp_path, parts, message):
+    if "split" in parts:
+        parts["split"] = tuple(map(np.array, parts["split"]))
+    with one_line(message, error=GraphError):
+        write(tmp_path / "store", **parts)
+
+
+def test_ids_must_be_whole_numbers(writer):
+    with pytest.raises(GraphError, match=r"raw: vertex ids are float64, they must be whole"):
+        writer.add_edges(np.array([0.0]), np.array([1.5]), source="raw")
+
+
+def test_edges_before_vertices(tmp_path):
+    writer = StoreWriter(tmp_path, StoreOptions())
+    with pytest.raises(GraphError, match="raw: edges come before the number of vertices is known"):
+        writer.add_edges(np.array([0]), np.array([1]), source="raw")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(1e6, "float16"), (0.5, "uint8"), (256, "uint8"), (3.4e38, "bfloat16")]
+)
+def test_values_that_the_type_cannot_hold(tmp_path, value, dtype):
+    features = np.ones((3, 2), np.float32)
+    features[2, 1] = value
+    message = f"^dataset.feature_dtype={dtype}: raw: feature 1 of vertex 2 .*, {dtype} cannot hold"
+    with pytest.raises(ConfigError, match=message):
+        write(tmp_path / "store", features=features, options=StoreOptions(feature_dtype=dtype))
+
+
+def test_normalized_features_that_overflow(tmp_path):
+    features = np.array([[3e38, 3e38], [0, 0], [1, -1]], np.float32)
+    options = StoreOptions(normalize_features=True)
+    graph = write(tmp_path / "store", features=features, options=options)
+    assert graph.features.tolist() == [[0, 0], [0, 0], [1, -1]]
+
+
+@pytest.mark.parametrize("num_features", [0, 65_537])
+def test_rows_that_are_too_long(writer, num_features):
+    with pytest.raises(GraphError, match=f"raw: {num_features} features, allowed are 1 to"):
+        writer.write_features([], num_features=num_features, dtype="float32", source="raw")
+
+
+def test_features_that_the_disk_cannot_hold(tmp_path, monkeypatch):
+    """Noticed before anything is written."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(1000, source="raw")
+        message = "raw: 65536 features of 1000 vertices: needs 250.0 MiB of disk, and 1.0 MiB are"
+        with pytest.raises(GraphError, match=message):
+            writer.write_features([], num_features=65_536, dtype="float32", source="raw")
+    assert not (tmp_path / "features.npy").exists()
+
+
+def test_vertices_that_memory_cannot_hold(tmp_path):
+    message = r"raw: \d+ vertices: needs .* GiB of memory, and .* GiB are available"
+    with StoreWriter(tmp_path, StoreOptions()) as writer, pytest.raises(GraphError, match=message):
+        writer.set_num_vertices(10**15, source="raw")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"self_loops": "drop"}, "dataset.self_loops=drop: allowed are keep, remove, add"),
+        ({"feature_dtype": "float64"}, "dataset.feature_dtype=float64: allowed are float32"),
+        ({"feature_dtype": "uint8", "normalize_features": True}, "dataset.feature_dtype=uint8"),
+        ({"memory_bytes": 0}, "dataset.memory_bytes=0"),
+        ({"memory_bytes": 2**60}, "dataset.memory_bytes=1152921504606846976"),
+    ],
+)
+def test_bad_options(option, message):
+    with pytest.raises(ConfigError, match=message):
+        StoreOptions(**option)
+
+
+@contextmanager
+def file_size_limit():
+    """Files may not grow beyond 64 KiB, which fails like a full disk.
+
+    No fixture: a report of the tests that goes to a file is one, too.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def write_much(path, part):
+    many = np.zeros(100_000, np.int64)
+    with new_folder(path) as folder, StoreWriter(folder, StoreOptions()) as writer:
+        writer.set_num_vertices(100_000, source="raw")
+        if part == "edges":
+            writer.add_edges(many, many + 1, source="raw")
+            writer.build_topology()
+        rows = np.ones((100_000, 8), np.float32)
+        writer.write_features([rows], num_features=8, dtype="float32", source="raw")
+
+
+@pytest.mark.parametrize("part", ["edges", "features"])
+def test_disk_full(tmp_path, leftovers, part):
+    path = tmp_path / "stores" / "big"
+    refused = pytest.raises(GraphError, match=r"big: cannot be written, .* MiB free\)")
+    with file_size_limit(), refused:
+        write_much(path, part)
+    assert not path.exists()
+    assert leftovers(path) == []

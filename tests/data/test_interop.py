@@ -1,0 +1,536 @@
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.core.errors import GraphError
+from gnnscale.data import from_arrays, from_dgl, from_pyg
+from gnnscale.data.interop import edge_order, in_neighbors
+
+SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
+
+X = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def check(graph):
+    assert graph.indptr.tolist() == [0, 1, 3, 4]
+    assert graph.indices.tolist() == [1, 0, 2, 0]
+    assert graph.indices.dtype == np.int32
+    assert graph.labels.tolist() == [0, 1, 1]
+    assert graph.num_classes == 2
+    assert graph.train_idx.tolist() == [2]
+    assert graph.valid_idx.tolist() == [0]
+    assert graph.test_idx.tolist() == []
+
+
+def test_from_arrays():
+    graph = from_arrays((SRC, DST), X, np.array([0, 1, 1]), train_idx=[2], valid_idx=[0])
+    check(graph)
+    assert np.shares_memory(graph.features, X)
+
+
+def test_weights_and_numbers_follow_their_edges():
+    # 0 -> 1 twice, the second before the first of another source.
+    src, dst = np.array([2, 0, 1, 0, 0]), np.array([1, 1, 0, 1, 2])
+    weights = [0.5, 3, 0, 2, 1]
+    graph = from_arrays((src, dst), X, edge_weights=weights, number_edges=True)
+    assert graph.indptr.tolist() == [0, 1, 4, 5]
+    assert graph.indices.tolist() == [1, 0, 0, 2, 0]
+    assert graph.edge_weights.tolist() == [0, 3, 2, 0.5, 1]
+    assert graph.edge_weights.dtype == np.float32
+    assert graph.edge_ids.tolist() == [2, 1, 3, 0, 4]
+    assert graph.edge_ids.dtype == np.int64
+    plain = from_arrays((src, dst), X)
+    assert plain.edge_weights is None
+    assert plain.edge_ids is None
+    assert (plain.labels.tolist(), plain.num_classes, len(plain.train_idx)) == ([-1] * 3, 0, 0)
+    weighted = from_arrays((src, dst), X, edge_weights=torch.tensor(weights))
+    assert weighted.edge_weights.tolist() == graph.edge_weights.tolist()
+    assert weighted.edge_ids is None
+    assert from_arrays((src, dst), X, number_edges=True).edge_weights is None
+
+
+EDGE_FEATURES = np.array([[5, 1], [6, 2], [7, 3], [8, 4]], np.float32)
+
+
+def test_features_of_edges_stay_and_rows_follow_their_edges():
+    graph = from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES)
+    assert graph.indices.tolist() == [1, 0, 2, 0]
+    assert graph.edge_rows.tolist() == [2, 1, 0, 3]
+    assert graph.edge_rows.dtype == np.uint32
+    assert np.shares_memory(graph.edge_features, EDGE_FEATURES)
+    assert (graph.num_edge_features, graph.edge_weights, graph.edge_ids) == (2, None, None)
+    both = from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES, edge_weights=[1, 2, 3, 4])
+    assert both.edge_weights.tolist() == [3, 2, 1, 4]
+    plain = from_arrays((SRC, DST), X)
+    assert (plain.edge_rows, plain.edge_features, plain.num_edge_features) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [1, 0, 1, 0],
+        np.array([1, 0, 1, 0], np.float64),
+        np.array([True, False, True, False]),
+        torch.tensor([[1], [0], [1], [0]], dtype=torch.uint8),
+        torch.tensor([1, 0, 1, 0], dtype=torch.bfloat16),
+    ],
+)
+def test_one_feature_of_edges_of_any_type(caplog, column):
+    caplog.set_level("INFO")
+    graph = from_arrays((SRC, DST), X, edge_features=column)
+    assert graph.edge_features.dtype == np.float32
+    assert graph.edge_features.tolist() == [[1], [0], [1], [0]]
+    if getattr(column, "dtype", None) != torch.bfloat16:
+        (message,) = caplog.messages
+        assert message.startswith("graph: edge features: ")
+        assert message.endswith(" is converted to float32")
+
+
+def test_labels_and_split_of_edges():
+    masks = np.array([True, False, False, False]), None, torch.tensor([3, 1])
+    graph = from_arrays((SRC, DST), X, edge_labels=[2, 0, -1, 1], edge_split=masks)
+    labels = graph.edge_labels
+    assert labels.labels.tolist() == [2, 0, -1, 1]
+    assert (labels.num_classes, labels.metric, labels.name) == (3, "accuracy", "graph")
+    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    assert [rows.tolist() for rows in split] == [[0], [], [1, 3]]
+    assert graph.edges.ends.tolist() == [[2, 1], [0, 1], [1, 0], [0, 2]]
+    assert (graph.edge_rows, graph.num_classes) == (None, 0)
+    targets = from_arrays((SRC, DST), X, edge_labels=torch.tensor([0.5, torch.nan, 1, 2]))
+    assert (targets.edge_labels.num_classes, targets.edge_labels.metric) == (1, "rmse")
+    assert from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES).edges.ends is not None
+    assert from_arrays((SRC, DST), X, number_edges=True).edges.ends is None
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
+def test_masks_of_the_split(kind):
+    masks = {"train_idx": kind([False, False, True]), "valid_idx": kind([True, False, False])}
+    check(from_arrays((SRC, DST), X, [0, 1, 1], **masks))
+
+
+def test_tensors_lists_and_other_types():
+    split = {"train_idx": torch.tensor([2]), "valid_idx": torch.tensor([0])}
+    edges = torch.from_numpy(SRC), torch.from_numpy(DST)
+    check(from_arrays(edges, torch.from_numpy(X), torch.tensor([0, 1, 1]), **split))
+    edges = SRC.astype(np.uint8), DST[::-1][::-1].tolist()
+    check(from_arrays(edges, X, [0, 1, 1], train_idx=[2], valid_idx=[0], test_idx=[]))
+
+
+@pytest.mark.parametrize("features", [X.astype(np.float64), torch.from_numpy(X).double()])
+def test_features_of_64_bits(caplog, features):
+    caplog.set_level("INFO")
+    graph = from_arrays((SRC, DST), features)
+    assert graph.feature_dtype == str(graph.features.dtype) == "float32"
+    np.testing.assert_array_equal(graph.features, X)
+    assert caplog.messages == ["graph: features: float64 is converted to float32"]
+
+
+def test_targets_of_regression(caplog):
+    caplog.set_level("INFO")
+    graph = from_arrays((SRC, DST), X, [0.5, np.nan, -2], train_idx=[0])
+    assert graph.labels.dtype == np.float32
+    np.testing.assert_array_equal(graph.labels, np.float32([0.5, np.nan, -2]))
+    assert (graph.regression, graph.multilabel) == (True, False)
+    assert (graph.num_classes, graph.metric) == (1, "rmse")
+    assert caplog.messages == ["graph: labels: float64 labels are regression targets, as float32"]
+    graph = from_arrays((SRC, DST), X, torch.tensor([[0.5, 1]] * 3))
+    assert (graph.regression, graph.num_classes, graph.metric) == (True, 2, "rmse")
+    assert from_arrays((SRC, DST), X, [1, 2, 3], metric="rmse").regression
+    assert not from_arrays((SRC, DST), X, np.eye(3)).regression
+    classes = from_arrays((SRC, DST), X, [0.0, np.nan, 1], metric="accuracy")
+    assert classes.labels.tolist() == [0, -1, 1]
+
+
+def test_multilabel_and_metric():
+    labels = np.array([[0, 1], [1, 1], [0, 0]])
+    assert from_arrays((SRC, DST), X, labels).metric == "micro_f1"
+    assert from_arrays((SRC, DST), X, labels, metric="roc_auc").metric == "roc_auc"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+def test_features_are_shared(dtype):
+    features = torch.from_numpy(X).to(dtype)
+    graph = from_arrays((SRC, DST), features)
+    assert graph.feature_dtype == str(dtype).removeprefix("torch.")
+    assert graph.features.__array_interface__["data"][0] == features.data_ptr()
+
+
+def test_from_pyg():
+    geometric = pytest.importorskip("torch_geometric.data")
+    x = torch.from_numpy(X)
+    data = geometric.Data(
+        x=x,
+        edge_index=torch.from_numpy(np.stack([SRC, DST])),
+        y=torch.tensor([[0], [1], [1]]),
+        train_mask=torch.tensor([False, False, True]),
+        val_mask=torch.tensor([True, False, False]),
+    )
+    graph = from_pyg(data)
+    check(graph)
+    assert graph.features.__array_interface__["data"][0] == x.data_ptr()
+    with pytest.raises(GraphError, match="graph: has no edge_index"):
+        from_pyg(geometric.Data(x=x))
+    with pytest.raises(GraphError, match=r"HeteroData; graphs of several types .* not supported"):
+        from_pyg(geometric.HeteroData(a={"x": x}))
+    with pytest.raises(GraphError, match="graph: has no features 'x'"):
+        from_pyg(geometric.Data(edge_index=data.edge_index))
+    featureless = from_pyg(geometric.Data(edge_index=data.edge_index, y=data.y, num_nodes=3))
+    assert (featureless.num_features, featureless.indptr.tolist()) == (0, graph.indptr.tolist())
+
+
+def test_weights_of_pyg():
+    geometric = pytest.importorskip("torch_geometric.data")
+    edge_index = torch.from_numpy(np.stack([SRC, DST]))
+    data = geometric.Data(x=torch.from_numpy(X), edge_index=edge_index)
+    assert from_pyg(data).edge_weights is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge weights 'edge_attr'$"):
+        from_pyg(data, edge_weight="edge_attr")
+    data.edge_weight = torch.tensor([4.0, 1, 2, 3])
+    data.edge_attr = torch.tensor([1.0, 2, 3, 4])
+    graph = from_pyg(data, number_edges=True)
+    np.testing.assert_array_equal(graph.edge_weights, data.edge_weight[graph.edge_ids])
+    assert from_pyg(data, edge_weight="edge_attr").edge_weights.tolist() == [3, 2, 1, 4]
+    assert from_pyg(data, edge_weight=None).edge_weights is None
+    data.edge_weight = torch.ones(4, 1)
+    with pytest.raises(GraphError, match=r"edge weights 'edge_weight' are \[4, 1\], allowed"):
+        from_pyg(data)
+
+
+def test_features_of_edges_of_pyg():
+    geometric = pytest.importorskip("torch_geometric.data")
+    edge_index = torch.from_numpy(np.stack([SRC, DST]))
+    data = geometric.Data(x=torch.from_numpy(X), edge_index=edge_index)
+    assert from_pyg(data).edge_features is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge features 'other'$"):
+        from_pyg(data, edge_attr="other")
+    data.edge_attr = torch.from_numpy(EDGE_FEATURES)
+    graph = from_pyg(data, number_edges=True)
+    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
+    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
+    assert from_pyg(data, edge_attr=None).edge_features is None
+    data.edge_attr = torch.tensor([1.0, 2, 3, 4])
+    assert from_pyg(data).edge_features.tolist() == [[1], [2], [3], [4]]
+    assert from_pyg(data, edge_weight="edge_attr").edge_features is None
+
+
+def test_features_of_edges_of_dgl():
+    dgl = pytest.importorskip("dgl")
+    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    peer.ndata["feat"] = torch.from_numpy(X)
+    peer.edata["w"] = torch.from_numpy(EDGE_FEATURES)
+    graph = from_dgl(peer, edge_feature="w", number_edges=True)
+    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
+    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
+    assert from_dgl(peer).edge_features is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge features 'feat'$"):
+        from_dgl(peer, edge_feature="feat")
+
+
+def test_weights_of_dgl():
+    dgl = pytest.importorskip("dgl")
+    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    peer.ndata["feat"] = torch.from_numpy(X)
+    peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])
+    graph = from_dgl(peer, edge_weight="w", number_edges=True)
+    for vertex in range(3):
+        lists = slice(graph.indptr[vertex], graph.indptr[vertex + 1])
+        sources, _, numbers = peer.in_edges([vertex], form="all")
+        assert sorted(graph.edge_ids[lists]) == sorted(numbers.tolist())
+        assert sorted(graph.indices[lists]) == sorted(sources.tolist())
+    np.testing.assert_array_equal(graph.edge_weights, peer.edata["w"][graph.edge_ids])
+    assert from_dgl(peer).edge_weights is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge weights 'weight'$"):
+        from_dgl(peer, edge_weight="weight")
+
+
+def test_from_dgl():
+    dgl = pytest.importorskip("dgl")
+    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    peer.ndata["feat"] = torch.from_numpy(X)
+    peer.ndata["label"] = torch.tensor([0, 1, 1])
+    peer.ndata["train_mask"] = torch.tensor([False, False, True])
+    peer.ndata["val_mask"] = torch.tensor([True, False, False])
+    check(from_dgl(peer))
+    with pytest.raises(GraphError, match="graph: has no features 'x'"):
+        from_dgl(peer, features="x")
+    featureless = from_dgl(peer, features=None)
+    assert (featureless.num_features, featureless.labels.tolist()) == (0, [0, 1, 1])
+    several = dgl.heterograph({("a", "r", "b"): ([0], [0]), ("b", "s", "a"): ([0], [0])})
+    with pytest.raises(GraphError, match="several vertex or edge types"):
+        from_dgl(several)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"edges": (SRC, DST + 1)}, "graph: edge destinations: vertex id 3 is out of range"),
+        ({"edges": (SRC - 1, DST)}, "graph: edge sources: vertex id -1 is negative"),
+        ({"edges": (SRC[1:], DST)}, "graph: 3 edge sources, 4 destinations"),
+        ({"edges": (SRC * 1.0, DST)}, "graph: edge sources: vertex ids are float64"),
+        ({"edges": (SRC, DST > 0)}, "graph: edge destinations are a mask"),
+        ({"edges": (SRC[:, None], DST)}, r"graph: edge sources are \[4, 1\], allowed is one axis"),
+        ({"edges": (SRC, SRC, SRC)}, "graph: edges have 3 rows"),
+        ({"edges": ([2**70], [0])}, "graph: edge sources: vertex ids are object"),
+        ({"edges": ([[0], [0, 1]], DST)}, "graph: edge sources: not an array"),
+        ({"edges": (SRC.astype(np.uint64) + 2**63, DST)}, "vertex id 9223372036854775810 is out"),
+        (
+            {"features": X.astype(np.float64) * 1e300},
+            r"feature 1 of vertex 0 is 1e\+300, float32 cannot hold it$",
+        ),
+        ({"features": X + np.float32(np.inf)}, "feature 0 of vertex 0 is inf, features must be f"),
+        ({"features": np.ma.masked_greater(X, 3)}, "masked array that hides 2 of 6 values"),
+        ({"features": [*map(np.ma.masked_less, X, [1] * 3)]}, "masked array that hides 1 of 2 val"),
+        ({"features": scipy.sparse.eye(3)}, r"features: scipy\.\w+, expected an array, .* toarray"),
+        ({"features": {"x": X}}, "features: dict, expected an array, a tensor or a list"),
+        ({"labels": np.ma.masked_equal([0, 1, 2], 2)}, "labels: a masked array that hides 1 of 3"),
+        ({"labels": {0: 1}}, "labels: dict, expected an array, a tensor or a list"),
+        ({"edges": scipy.sparse.eye(3).tocsr()}, r"edges: scipy\.\w+; from_arrays\(\(m.row, m.col"),
+        ({"edges": {0: [1], 1: [2]}}, r"edges: dict; expected \(src, dst\)"),
+        ({"edges": None}, r"edges: NoneType; expected \(src, dst\)"),
+        ({"edges": 5}, r"edges: int; expected \(src, dst\)"),
+        ({"edges": np.array(5)}, "edges have 1 rows, allowed are 2"),
+        (
+            {"edge_labels": [1] * 4, "edge_split": {0: 1}},
+            "edge_split: dict, expected .train, valid",
+        ),
+        ({"train_idx": {0, 1}}, "train split: set, expected an array, a tensor or a list"),
+        ({"features": X.astype(np.int64)}, "features are int64"),
+        ({"features": X.astype(">f4")}, "features are >f4"),
+        ({"features": X[:, 0]}, "features are \\[3\\]"),
+        ({"features": X[:0]}, r"features are \[0, 2\]"),
+        ({"features": np.zeros((3, 65_537), np.uint8)}, r"features are \[3, 65537\]"),
+        ({"features": np.full((3, 2), np.nan, np.float32)}, "feature 0 of vertex 0 is nan"),
+        (
+            {"features": torch.full((3, 2), torch.inf).bfloat16()},
+            "feature 0 of vertex 0 is inf, features must be finite, and at most 3.4e.38",
+        ),
+        (
+            {"features": np.full((3, 2), np.inf, np.float16)},
+            "feature 0 of vertex 0 is inf, features must be finite, and at most 6.55e.04",
+        ),
+        (
+            {"features": np.zeros(3, [("a", np.float32), ("b", np.float32)])},
+            "features: a structured array with the fields a, b, expected numbers; numpy.lib.rec",
+        ),
+        ({"features": torch.eye(3).to_sparse()}, "features: torch.sparse_coo on cpu, allowed is"),
+        ({"features": torch.ones((3, 2), device="meta")}, "features: torch.strided on meta"),
+        ({"labels": np.array([0, 1])}, "labels: 2 labels for 3 vertices"),
+        ({"labels": [0, np.inf, 1.5]}, "labels: label inf of vertex 1, allowed are numbers that"),
+        ({"labels": [np.nan] * 3}, "labels: no vertex has a label"),
+        ({"labels": [0.5, 1, 2], "metric": "accuracy"}, "labels: label 0.5 of vertex 0 is not a"),
+        ({"labels": [0.5, 1, 2], "num_classes": 3}, "labels: 1 targets, num_classes is 3"),
+        ({"labels": np.zeros((3, 2, 1), int)}, r"labels are int64\[3, 2, 1\]"),
+        ({"labels": np.array([0, 1, None])}, r"labels are object\[3\]"),
+        ({"labels": np.array([0, 1, 2**64 - 1], np.uint64)}, "labels: label 18446744073709551615"),
+        ({"labels": np.array([0, 1, 5]), "num_classes": 3}, "label 5 of vertex 2 is out of range"),
+        ({"labels": np.zeros((3, 2), int), "num_classes": 3}, "labels: 2 columns for 3 classes"),
+        ({"num_classes": -1}, "num_classes -1, allowed are 0 to"),
+        ({"train_idx": np.array([5])}, "train split: vertex id 5 is out of range"),
+        ({"train_idx": [True, False]}, r"train split is bool\[2\], allowed are ids and a mask"),
+        ({"valid_idx": np.array([[0, 1]])}, r"valid split are \[1, 2\], allowed is one axis"),
+        ({"test_idx": 1}, r"test split are \[\], allowed is one axis"),
+        ({"test_idx": [1, 1]}, "test split names vertex 1 twice"),
+        ({"train_idx": [0], "test_idx": [2, 0]}, "overlapping splits, vertex 0 of the test split"),
+        ({"edge_weights": [1, 2]}, "edge weights: 2 weights for 4 edges"),
+        ({"edge_weights": [1, 2, -0.5, 1]}, "edge weights: weight -0.5 of edge 2, allowed are"),
+        ({"edge_weights": [1, 1, 1, 1e39]}, r"weight 1e\+39 of edge 3, .* that float32 holds"),
+        ({"edge_weights": np.ones((4, 1))}, r"edge weights: float64\[4, 1\] has 2 axes"),
+        ({"edge_weights": [True] * 4}, "edge weights: bool"),
+        ({"edge_features": EDGE_FEATURES[1:]}, "graph: 3 rows of features for 4 edges"),
+        ({"edge_features": EDGE_FEATURES[:, :0]}, "edge features: 0 features, allowed are 1 to"),
+        (
+            {"edge_features": EDGE_FEATURES.astype(np.float64) * 1e300},
+            r"feature 0 of edge 0 is 5e\+300, float32 cann",
+        ),
+        ({"edge_features": EDGE_FEATURES * np.nan}, "graph: feature 0 of edge 0 is nan, features"),
+        ({"edge_features": EDGE_FEATURES[None]}, r"features of edges: float32\[1, 4, 2\] has 3 ax"),
+        ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
+        ({"edge_features": ["a"] * 4}, r"features of edges: <U1\[4, 1\], needed are numbers"),
+        ({"edge_features": torch.eye(4).to_sparse()}, "edge features: torch.sparse_coo on cpu"),
+        ({"edge_labels": [1, 2]}, "labels of edges: 2 labels for 4 edges"),
+        ({"edge_labels": ["a"] * 4}, r"labels of edges: labels are <U1\[4\], expected"),
+        ({"edge_split": ([0], [1], [2])}, "edge_split without edge_labels"),
+        ({"edge_labels": [1] * 4, "edge_split": [[0]]}, "edge_split has 1 parts, needed are 3"),
+        ({"edge_labels": [1] * 4, "edge_split": ([4], [], [])}, "edges: train split: edge id 4 is"),
+        (
+            {"edge_labels": [1] * 4, "edge_split": ([1, 1], [], [])},
+            "train split names edge 1 twice",
+        ),
+        ({"edge_labels": [1] * 4, "edge_split": ([1], [1], [])}, "splits, edge 1 of the valid spl"),
+        ({"metric": "mse"}, "metric 'mse', allowed are accuracy"),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(GraphError, match=message) as error:
+        from_arrays(**({"edges": (SRC, DST), "features": X} | arguments))
+    assert str(error.value).startswith("graph: ")
+    assert str(error.value).isprintable()
+
+
+def test_an_array_that_hides_no_value_is_an_array():
+    graph = from_arrays((SRC, DST), np.ma.masked_greater(X, 9), np.ma.masked_less([0, 1, 1], 0))
+    np.testing.assert_array_equal(graph.features, X)
+    assert graph.labels.tolist() == [0, 1, 1]
+
+
+WIDE = np.array([[1, 2e5], [2, -1e5], [3, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": WIDE}, "graph: features: feature 1 reaches 2e+05, and most only 3;"),
+        ({"features": torch.from_numpy(WIDE).bfloat16()}, "features: feature 1 reaches 2e+05"),
+        ({"features": np.full((3, 2), 3e38)}, "graph: features: features reach 3e+38; sums and"),
+        ({"features": torch.full((3, 2), -3e38).bfloat16()}, "e+38; sums and squares"),
+        ({"edge_features": EDGE_FEATURES[:, :1] * 1e5}, "edge features: feature 0 reaches 8e+05"),
+        ({"edge_features": EDGE_FEATURES * 1e37}, "edge features: features reach 8e+37; sums and"),
+    ],
+)
+def test_features_that_hide_others_are_warned_of(caplog: Any, arguments: Any, message: str) -> None:
+    given = {"edges": (SRC, DST), "features": X} | arguments
+    from_arrays(**given)
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert message in warnings[0]
+    caplog.clear()
+    from_arrays(**given, advises=False)
+    from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES)
+    assert not [each for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def others() -> dict[str, Any]:
+    """Objects of other libraries that are no homogeneous graph of the expected one."""
+    networkx = pytest.importorskip("networkx")
+    geometric = pytest.importorskip("torch_geometric")
+    dgl = pytest.importorskip("dgl")
+    edges = torch.from_numpy(np.stack([SRC, DST]))
+    return {
+        "networkx.Graph; torch_geometric.utils.from_networkx and dgl": networkx.path_graph(3),
+        "dict; ": {"x": 1},
+        "NoneType; ": None,
+        "scipy.csr_matrix; from_arrays((m.row, m.col), features)": scipy.sparse.csr_matrix(X),
+        "gnnscale.Graph; it needs no conversion; ": from_arrays((SRC, DST), X),
+        "numpy.ndarray; ": X,
+        "torch_geometric.KarateClub; dataset[0] is its": geometric.datasets.KarateClub(),
+        "torch_geometric.Data; from_pyg takes it; ": geometric.data.Data(edge_index=edges),
+        "dgl.DGLGraph; from_dgl takes it; ": dgl.graph((edges[0], edges[1])),
+        "dgl.DGLBlock; graphs of several types": dgl.to_block(dgl.graph((edges[0], edges[1]))),
+    }
+
+
+def test_objects_of_other_libraries():
+    for kind, value in others().items():
+        for convert in (from_pyg, from_dgl):
+            if kind.startswith("dgl" if convert is from_dgl else "torch_geometric.Data"):
+                continue
+            with pytest.raises(GraphError) as error:
+                convert(value, name="mine")
+            assert str(error.value).startswith(f"mine: {kind}"), convert
+
+
+def test_a_class_of_the_users_is_what_it_inherits_from():
+    geometric = pytest.importorskip("torch_geometric.data")
+
+    class Own(geometric.Data):
+        pass
+
+    graph = from_pyg(Own(x=torch.from_numpy(X), edge_index=torch.from_numpy(np.stack([SRC, DST]))))
+    assert graph.num_edges == 4
+    sparse = Own(x=torch.from_numpy(X), adj_t=torch.eye(3).to_sparse())
+    with pytest.raises(
+        GraphError, match="has no edge_index; it has adj_t: leave out the transform"
+    ):
+        from_pyg(sparse)
+
+
+@pytest.mark.parametrize(
+    "features", [X[::-1], X[:, ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]]
+)
+def test_strided_features_are_copied(features):
+    graph = from_arrays((SRC, DST), features)
+    assert graph.features.flags.c_contiguous
+    np.testing.assert_array_equal(graph.features, features)
+    tensor = torch.from_numpy(X).bfloat16().T.contiguous().T
+    graph = from_arrays((SRC, DST), tensor)
+    assert graph.features.tolist() == tensor.contiguous().view(torch.int16).tolist()
+
+
+def test_unaligned_and_read_only_features():
+    raw = np.zeros(25, np.uint8)
+    unaligned = raw[1:].view(np.float32).reshape(3, 2)
+    unaligned.flags.writeable = False
+    graph = from_arrays((SRC, DST), unaligned)
+    assert graph.features.flags.aligned
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"edge_index": torch.zeros((3, 4), dtype=torch.long)}, r"edge_index is \[3, 4\]"),
+        ({"y": torch.zeros(3).bfloat16()}, "labels 'y': not an array"),
+        ({"train_mask": torch.tensor([True])}, "train_mask: 1 entries for 3 vertices"),
+        ({"train_mask": torch.tensor(True)}, r"train_mask is bool\[\]"),
+        ({"val_mask": torch.zeros((3, 0), dtype=torch.bool)}, r"val_mask is bool\[3, 0\]"),
+        ({"test_mask": torch.tensor([0.0, 1, 1])}, r"test_mask is float32\[3\]"),
+    ],
+)
+def test_pyg_fields_that_do_not_fit(fields, message):
+    geometric = pytest.importorskip("torch_geometric.data")
+    whole = {"x": torch.from_numpy(X), "edge_index": torch.from_numpy(np.stack([SRC, DST]))}
+    with pytest.raises(GraphError, match=f"^graph: {message}"):
+        from_pyg(geometric.Data(**(whole | fields)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40), st.booleans())
+def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None:
+    dtype = np.int64 if wide else np.int32
+    src, dst = given = np.array(edges, dtype).reshape(-1, 2).T.copy()
+    before = given.copy()
+    expected = sorted(range(len(edges)), key=lambda number: (dst[number], src[number]))
+    indptr, order = edge_order(src, dst, 6)
+    assert order.tolist() == expected
+    assert indptr.tolist() == [0, *np.cumsum(np.bincount(dst, minlength=6))]
+    lists = in_neighbors(src, dst, 6)
+    assert lists[0].tolist() == indptr.tolist()
+    assert lists[1].tolist() == src[order].tolist()
+    assert lists[1].dtype == dtype
+    np.testing.assert_array_equal(given, before)
+
+
+def test_a_source_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="allowed are 0 to 1"):
+        edge_order(np.array([2], np.int32), np.array([0], np.int32), 2)
+
+
+class Frame:
+    """What a data frame of pandas or polars has for NumPy."""
+
+    def __init__(self, **columns: list[float]) -> None:
+        self.columns = list(columns)
+        self._rows = np.array(list(columns.values()), np.float32).T
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self._rows
+
+
+def test_columns_of_data_frames_that_are_no_features_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    frame = Frame(a=[1, 2, 3], index=[0, 1, 2], train_mask=[1, 0, 0], y=[0, 1, 1], b=[4, 5, 6])
+    graph = from_arrays((SRC, DST), frame)
+    assert graph.num_features == 5
+    (line,) = caplog.messages
+    assert line.endswith(
+        "names of other things become features, too: 'index' (the index of pandas), "
+        "'train_mask' (a mask), 'y' (a label)"
+    )
+    caplog.clear()
+    from_arrays((SRC, DST), Frame(a=[1, 2, 3], b=[4, 5, 6]))
+    from_arrays((SRC, DST), frame, advises=False)
+    assert not caplog.messages

@@ -1,0 +1,129 @@
+"""Messages arrive as they were sent, in their order, until the other end is gone."""
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.distributed.channel import Channel, Kind, Meeting, connect, pair
+
+
+@contextmanager
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    near, far = pair()
+    yield near, far
+    near.close()
+    far.close()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(list(Kind)),
+            st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 3),
+            st.sampled_from([np.uint8, np.int32, np.int64]),
+            st.lists(st.integers(0, 127), max_size=50),
+        ),
+        max_size=8,
+    )
+)
+def test_messages_arrive_as_they_were_sent(messages: Any) -> None:
+    with ends() as (near, far):
+        for kind, numbers, dtype, content in messages:
+            near.send(kind, numbers=numbers, array=np.array(content, dtype))
+        near.hang_up()
+        for kind, numbers, dtype, content in messages:
+            found = far.receive()
+            assert found is not None
+            assert (found.kind, found.numbers) == (kind, numbers)
+            assert found.array.dtype == dtype
+            assert found.array.tolist() == content
+        assert far.receive() is None
+
+
+def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
+    with ends() as (near, far):
+        array = np.arange(1 << 20)
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(near.send, Kind.EXPECT, array=array)
+            found = far.receive()
+            sent.result()
+        assert found is not None
+        assert np.array_equal(found.array, array)
+
+
+def test_a_thread_that_waits_is_woken_by_the_end() -> None:
+    for end in ("refuse", "hang_up"):
+        with ends() as (_, far), ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(far.receive)
+            getattr(far, end)()
+            assert waiting.result(timeout=10) is None
+
+
+def test_a_thread_that_sends_fails_at_the_end() -> None:
+    with ends() as (near, _):
+        started = threading.Event()
+
+        def send() -> None:
+            started.set()
+            near.send(Kind.READY, array=np.zeros(1 << 24, np.uint8))
+
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send)
+            started.wait()
+            near.hang_up()
+            with pytest.raises(OSError, match=r"Broken pipe|reset"):
+                sending.result(timeout=10)
+
+
+def test_a_message_that_breaks_off_is_none() -> None:
+    with ends() as (near, far):
+        near._socket.sendall(b"abc")
+        near.hang_up()
+        assert far.receive() is None
+
+
+def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> None:
+    meeting = Meeting()
+    there = connect(meeting.name)
+    here = meeting.accept()
+    meeting.close()
+    there.send_values(Kind.SETUP, {"rank": 1, "of": [2, 3]})
+    message = here.receive()
+    assert message is not None
+    assert message.values == {"rank": 1, "of": [2, 3]}
+    (tmp_path / "file").write_bytes(b"content")
+    with open(tmp_path / "file", "rb") as file:
+        here.send_file(file.fileno())
+    descriptor = there.receive_file()
+    assert os.pread(descriptor, 100, 0) == b"content"
+    os.close(descriptor)
+    here.hang_up()
+    with pytest.raises(ConnectionError, match="gone"):
+        there.receive_file()
+    here.close()
+    there.close()
+    with pytest.raises(ConnectionRefusedError):
+        connect(meeting.name)
+
+
+def test_processes_of_other_users_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = Meeting()
+    strange, own = connect(meeting.name), connect(meeting.name)
+    given = iter([os.getuid() + 1, os.getuid()])
+    monkeypatch.setattr(os, "getuid", lambda: next(given))
+    here = meeting.accept()
+    assert strange.receive() is None
+    own.send(Kind.END)
+    message = here.receive()
+    assert message is not None
+    assert message.kind == Kind.END
+    for each in (meeting, strange, own, here):
+        each.close()

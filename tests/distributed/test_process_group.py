@@ -1,0 +1,102 @@
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.distributed import process_group as group
+from gnnscale.distributed.process_group import ALONE, Group, join, join_torchrun, torchrun_keys
+
+
+def test_one_process_is_a_group() -> None:
+    values = torch.tensor([1.0, 2.0])
+    ALONE.sum(values)
+    assert values.tolist() == [1, 2]
+    assert ALONE.broadcast(b"") == b""
+    assert ALONE.gather(b"abc") == [b"abc"]
+    assert ALONE.broadcast_json({"a": None}) == {"a": None}
+    ALONE.barrier()
+    with join(0, 1, None, backend="gloo") as joined:
+        assert joined == ALONE
+
+
+@pytest.mark.timeout(120)
+def test_several_processes_exchange_and_synchronise(together: Any) -> None:
+    together("check_group", 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
+    together("check_gone", 3)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(120)
+def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    together("check_left", 2, port)
+
+
+def test_several_machines_share_no_memory() -> None:
+    several = Group(rank=0, size=4, local_rank=0, local_size=2)
+    assert several._with_sums() is several
+    assert several.sums is None
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(together: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    together("check_torchrun", 2, port)
+
+
+def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}.items():
+        monkeypatch.setenv(name, str(value))
+    message = "torchrun started 3 processes, but device_plan has 2 devices"
+    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
+        pass
+
+
+@pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
+def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
+    monkeypatch: pytest.MonkeyPatch, backend: str, aborted: int
+) -> None:
+    calls: list[str] = []
+
+    class Nccl:
+        def abort(self) -> None:
+            calls.append("abort")
+            raise RuntimeError("aborted before")
+
+    world = SimpleNamespace(_get_backend=lambda device: Nccl() if device.type == "cuda" else None)
+    monkeypatch.setattr(group.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(group.dist, "get_backend_config", lambda: backend)
+    monkeypatch.setattr(group.dist, "group", SimpleNamespace(WORLD=world))
+    group.hang_up()
+    assert len(calls) == aborted
+
+
+def test_processes_that_are_started_again_need_a_new_meeting_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "mine"}
+    variables |= {"TORCHELASTIC_MAX_RESTARTS": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    message = "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
+        pass
+
+
+def test_keys_of_torchruns_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    assert torchrun_keys(3) == "start-0/job-3"  # machines may count differently
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    assert torchrun_keys(3) == "start-2/job-3"

@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.distributed import process_group as group
+from gnnscale.distributed import sockets as connections
+from gnnscale.distributed.process_group import join_torchrun
+
+
+@pytest.mark.parametrize(
+    ("address", "resolved", "interface", "refused"),
+    [
+        ("10.0.0.1", "127.0.1.1", None, True),
+        ("10.0.0.1", None, None, True),  # a name that nothing knows
+        ("first", "127.0.0.1", "", True),
+        ("10.0.0.1", "10.0.0.2", None, False),
+        ("10.0.0.1", "127.0.0.1", "eth0", False),
+        ("127.0.0.1", "127.0.0.1", None, False),  # all on one machine
+        ("::1", "127.0.0.1", None, False),
+        ("localhost", "127.0.0.1", None, False),
+    ],
+)
+def test_several_machines_need_an_address_that_others_reach(
+    address: str, resolved: str | None, interface: str | None, refused: bool, monkeypatch: Any
+) -> None:
+    def resolve(name: str) -> str:
+        if resolved is None:
+            raise OSError
+        return resolved
+
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    for name, value in (variables | {"MASTER_ADDR": address}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    if interface is not None:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
+    monkeypatch.setattr(connections.socket, "gethostbyname", resolve)
+    monkeypatch.setattr(group, "_torchrun_store", lambda: (_ for _ in ()).throw(RuntimeError("on")))
+    error = ConfigError if refused else group.PeerLostError
+    words = "^GLOO_SOCKET_IFNAME: is not set, and this machine's name" if refused else r"\(on\)$"
+    with pytest.raises(error, match=words), join_torchrun(2, backend="gloo"):
+        pass

@@ -1,0 +1,355 @@
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from faults import processes
+from fixture_types import Make
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.cache import LookAhead
+from gnnscale.cache.belady import count_hits
+from gnnscale.core.stages import Access, Traffic
+from gnnscale.features import HostFeatures
+from gnnscale.features.cached import (
+    CachedFeatures,
+    LookAheadFeatures,
+    RowsAddress,
+    map_rows,
+    share_rows,
+    slots_of,
+)
+
+#: Types of rows as they are kept, and as they are asked for.
+STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+each_dtype = pytest.mark.parametrize(
+    ("stored", "dtype"), [*product(STORED, (torch.float32, torch.bfloat16))]
+)
+
+
+def test_slots_follow_the_members_of_a_clique() -> None:
+    caches = [np.array([4, 1]), np.array([], np.int32), np.array([0, 5])]
+    slots = slots_of(6, caches)
+    assert slots.starts.tolist() == [0, 2, 2, 4]
+    # Of each vertex, the member that has it, and 3 for the host.
+    for vertex, member in enumerate([2, 0, 3, 3, 0, 2]):
+        reads = ops.count_slots(slots, np.array([vertex]), slots.starts, num_threads=1)
+        assert reads.argmax() == member
+    # Rows lie in the order of the lists.
+    rows = [(each[:, None].astype(np.float32), "float32") for each in caches]
+    host, out = (np.full((6, 1), -1, np.float32), "float32"), torch.empty(6, 1)
+    ops.gather_cached(host, rows, slots, np.arange(6), out=out, num_threads=1)
+    assert out[:, 0].tolist() == [0, 1, -1, -1, 4, 5]
+
+
+def cached(host: HostFeatures, kept: list[NDArray[Any]], own: int) -> CachedFeatures:
+    rows, _ = host.stored
+    copies = [rows[vertices].copy() for vertices in kept]
+    return CachedFeatures(host, copies, slots_of(host.num_rows, kept), own=own)
+
+
+@each_dtype
+def test_rows_are_those_of_the_host_bit_for_bit(random_graph, stored, dtype) -> None:
+    host = HostFeatures.of(random_graph(dtype=stored))
+    generator = np.random.default_rng(0)
+    vertices = generator.integers(0, 300, 500)
+    for num_members, fraction in ((1, 0.0), (1, 0.3), (1, 1.0), (3, 0.7)):
+        order = generator.permutation(300)[: int(300 * fraction)]
+        kept = [order[each::num_members] for each in range(num_members)]
+        for own in range(num_members):
+            store = cached(host, kept, own)
+            expected, _ = host.gather(vertices, dtype=dtype, num_threads=1)
+            hits = int(np.isin(vertices, kept[own]).sum())
+            misses = 500 - int(np.isin(vertices, order).sum())
+            peers = 500 - hits - misses
+            moved = {"host_bytes": misses * host.row_bytes, "peer_bytes": peers * host.row_bytes}
+            rows = Access(hits=hits, peer_hits=peers, misses=misses, **moved)
+            for threads in (1, 2):
+                found, traffic = store.gather(vertices, dtype=dtype, num_threads=threads)
+                assert found.dtype == dtype
+                assert torch.equal(found, expected)
+                assert traffic == Traffic(rows=rows)
+
+
+def test_rows_are_read_where_they_are_kept() -> None:
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    host = HostFeatures(rows, "float32")
+    store = cached(host, [np.array([1]), np.array([4])], own=1)
+    rows[:] = -1
+    found, traffic = store.gather(np.array([0, 1, 4, 4]), dtype=torch.float32, num_threads=1)
+    assert found.tolist() == [[-1, -1], [2, 3], [8, 9], [8, 9]]
+    assert traffic.rows == Access(hits=2, peer_hits=1, misses=1, host_bytes=8, peer_bytes=8)
+
+
+def test_a_cache_has_the_shape_of_its_host(random_graph: Make) -> None:
+    host = HostFeatures.of(random_graph(dtype=torch.float16))
+    store = cached(host, [np.array([3])], own=0)
+    assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 40)
+    empty, traffic = store.gather(np.array([], np.int64), dtype=torch.float32, num_threads=1)
+    assert empty.shape == (0, 20)
+    lossy = HostFeatures.of(random_graph().with_quantized_features("int4"))
+    store = cached(lossy, [np.array([3])], own=0)
+    assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 14)
+    assert traffic == Traffic()
+
+
+@given(st.data())
+def test_every_row_is_found_in_one_place(data: st.DataObject) -> None:
+    num_vertices = data.draw(st.integers(1, 12))
+    # Which member keeps each vertex, 3 for none.
+    owner = data.draw(st.lists(st.integers(0, 3), min_size=num_vertices, max_size=num_vertices))
+    asked = data.draw(st.lists(st.integers(0, num_vertices - 1), max_size=20))
+    own = data.draw(st.integers(0, 2))
+    rows = np.arange(num_vertices, dtype=np.float32)[:, None]
+    kept = [np.flatnonzero(np.array(owner) == member) for member in range(3)]
+    store = cached(HostFeatures(rows, "float32"), kept, own)
+    found, traffic = store.gather(np.array(asked, np.int64), dtype=torch.float32, num_threads=1)
+    assert found[:, 0].tolist() == asked
+    places = [owner[vertex] for vertex in asked]
+    hits, misses = places.count(own), places.count(3)
+    access = traffic.rows
+    expected = (hits, len(asked) - hits - misses, misses)
+    assert (access.hits, access.peer_hits, access.misses) == expected
+
+
+Batch = NDArray[Any]
+FLOAT = np.dtype(np.float32)
+
+
+def priorities(num_vertices: int) -> NDArray[np.int32]:
+    return (np.arange(num_vertices, dtype=np.int32) * 7) % 5
+
+
+def opened(host: HostFeatures, num_rows: int, window: int, match: bool) -> LookAheadFeatures:
+    policy = LookAhead(window=window, num_rows=num_rows, match=match)
+    return LookAheadFeatures(host, policy, priority=priorities(host.num_rows))
+
+
+def served(
+    store: LookAheadFeatures, batches: Sequence[Batch | None], ahead: int
+) -> Iterator[tuple[Batch, torch.Tensor, Traffic]]:
+    """Gather ``batches``, each once the ``ahead`` steps after it were told of."""
+    for step in range(len(batches) + ahead):
+        if step < len(batches):
+            store.expect(batches[step])
+        batch = batches[step - ahead] if step >= ahead else None
+        if batch is not None:
+            yield batch, *store.gather(batch, dtype=torch.float32, num_threads=1)
+
+
+def random_batches(num_vertices: int, number: int, size: int) -> list[Batch]:
+    generator = np.random.default_rng(3)
+    return [generator.permutation(num_vertices)[:size].astype(np.int32) for _ in range(number)]
+
+
+@each_dtype
+@pytest.mark.parametrize("match", [False, True])
+def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
+    random_graph: Make, stored: torch.dtype, dtype: torch.dtype, match: bool
+) -> None:
+    host = HostFeatures.of(random_graph(dtype=stored))
+    store = opened(host, 40, 2, match)
+    batches = random_batches(300, 12, 90)
+    for batch in batches[:3]:
+        store.expect(batch)
+    hits = 0
+    for step, batch in enumerate(batches):
+        expected, _ = host.gather(batch, dtype=dtype, num_threads=1)
+        found, traffic = store.gather(batch, dtype=dtype, num_threads=1 + step % 2)
+        assert found.dtype == dtype
+        assert torch.equal(found, expected)
+        misses = traffic.rows.misses
+        expected = Access(hits=90 - misses, misses=misses, host_bytes=misses * host.row_bytes)
+        assert traffic.rows == expected
+        hits += traffic.rows.hits
+        if step + 3 < len(batches):
+            store.expect(batches[step + 3])
+    assert hits > 40
+
+
+steps_of_rows = st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max_size=12)
+
+
+@given(steps_of_rows, st.integers(0, 10), st.integers(1, 4), st.booleans(), st.integers(0, 3))
+def test_hits_are_those_of_a_replay(sets, num_rows, window, match, further) -> None:
+    # How far beyond the window the batches are told of plays no part.
+    steps = [None if each is None else np.array(sorted(each), np.int64) for each in sets]
+    batches = [each for each in steps if each is not None]
+    rows = np.arange(10, dtype=np.float32)[:, None]
+    store = opened(HostFeatures(rows, "float32"), num_rows, window, match)
+    hits = misses = 0
+    for batch, found, traffic in served(store, steps, window + further):
+        assert found[:, 0].tolist() == batch.tolist()
+        hits, misses = hits + traffic.rows.hits, misses + traffic.rows.misses
+    if None in sets:
+        # Fewer batches are known where some steps have none; values are right all the same.
+        return
+    rule = {"num_vertices": 10, "capacity": num_rows, "window": window, "match": match}
+    counts = count_hits(batches, **rule, priority=priorities(10), num_threads=1)
+    assert (hits, misses) == (counts.num_hits + counts.num_previous, counts.num_misses)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "match", "last", "read"),
+    [
+        # Row 1 is read again soonest, and stays in its slot.
+        (1, False, [1], Access(hits=1)),
+        # Rows stay for a batch; row 0 was in the one before that, and is gone.
+        (0, True, [0, 2], Access(hits=1, misses=1, host_bytes=8)),
+    ],
+)
+def test_rows_that_stay_are_copies(num_rows, match, last, read) -> None:
+    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
+    store = opened(HostFeatures(rows, "float32"), num_rows, 1, match)
+    answers = served(store, [np.array([0, 1]), np.array([1, 2]), np.array(last)], 1)
+    next(answers)
+    rows[:] = -1
+    _, found, traffic = next(answers)
+    assert found.tolist() == [[2, 3], [-1, -1]]
+    assert traffic.rows == Access(hits=1, misses=1, host_bytes=8)
+    _, found, traffic = next(answers)
+    assert found[0].tolist() == ([-1, -1] if match else [2, 3])
+    assert traffic.rows == read
+
+
+def test_what_is_not_expected_is_read_at_the_host_and_changes_nothing() -> None:
+    host = HostFeatures(np.arange(40, dtype=np.float32)[:, None], "float32")
+    batches, strange = random_batches(40, 10, 12), np.arange(20)
+    plain, disturbed = opened(host, 8, 2, match=True), opened(host, 8, 2, match=True)
+    expected = [traffic for _, _, traffic in served(plain, batches, 2)]
+    found = []
+    assert disturbed.gather(strange, dtype=torch.float32, num_threads=1)[1].rows.hit_rate is None
+    for _, _, traffic in served(disturbed, batches, 2):
+        found.append(traffic)
+        # Equal to what comes next, and yet not it.
+        for other in (strange, batches[min(len(found), 9)].copy()):
+            values, read = disturbed.gather(other, dtype=torch.float32, num_threads=1)
+            assert values[:, 0].tolist() == other.tolist()
+            assert read == Traffic(rows=Access(host_bytes=4 * len(other)))
+    assert found == expected
+
+
+@pytest.mark.parametrize(("gap", "hits"), [(0, 1), (1, 1), (2, 0)])
+def test_steps_that_read_nothing_count_in_the_window(gap: int, hits: int) -> None:
+    rows = np.arange(3, dtype=np.float32)[:, None]
+    # Of rows that are not seen to be read again row 1 is kept, which has the higher priority.
+    steps = [np.array([0, 1]), *[None] * gap, np.array([0])]
+    store = opened(HostFeatures(rows, "float32"), 1, 2, match=False)
+    assert [traffic.rows.hits for _, _, traffic in served(store, steps, 2)] == [0, hits]
+
+
+def test_a_cache_that_looks_ahead_has_the_shape_of_its_host() -> None:
+    store = opened(HostFeatures(np.zeros((7, 3), np.float32), "float32"), 2, 4, match=False)
+    assert (store.num_rows, store.width, store.row_bytes, store.window) == (7, 3, 12, 4)
+
+
+#: Shares 5 rows, tells where they are, and waits.
+OWNER = """
+import sys
+import numpy as np
+from gnnscale.features.cached import share_rows
+rows, address = share_rows(5, 3, np.dtype(np.float32))
+rows[:] = np.arange(15).reshape(5, 3)
+print(address.process, address.file, flush=True)
+sys.stdin.read()
+"""
+
+
+def read(address: RowsAddress, answers: Any) -> None:
+    rows = map_rows(address, 3, FLOAT)
+    answers.send((rows.tolist(), rows.flags.writeable))
+    # What the owner writes later is seen as well.
+    answers.recv()
+    answers.send(rows[0].tolist())
+
+
+def test_another_process_reads_what_the_owner_wrote() -> None:
+    rows, address = share_rows(4, 3, FLOAT)
+    assert rows.shape == (4, 3)
+    assert not rows.any()
+    rows[:] = np.arange(12).reshape(4, 3)
+    assert address.process == os.getpid()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    reader = context.Process(target=read, args=(address, theirs))
+    reader.start()
+    theirs.close()
+    assert ours.recv() == (rows.tolist(), False)
+    rows[0] = -1
+    ours.send(None)
+    assert ours.recv() == [-1, -1, -1]
+    reader.join()
+    assert reader.exitcode == 0
+
+
+def test_peers_cannot_write() -> None:
+    rows, address = share_rows(2, 3, FLOAT)
+    mapped = map_rows(address, 3, FLOAT)
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0, 0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        mapped.flags.writeable = True
+    assert not rows.any()
+
+
+@pytest.mark.parametrize(("num_rows", "width"), [(0, 3), (0, 0), (3, 0), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.uint8])
+def test_of_no_rows_there_are_none(num_rows: int, width: int, dtype: Any) -> None:
+    rows, address = share_rows(num_rows, width, np.dtype(dtype))
+    mapped = map_rows(address, width, np.dtype(dtype))
+    assert rows.shape == mapped.shape == (num_rows, width)
+    assert rows.dtype == mapped.dtype == dtype
+
+
+def shared_memory() -> set[Path]:
+    """Files of shared memory that have a name."""
+    temporary = Path(tempfile.gettempdir()).glob("*gnnscale-cache*")
+    return {*map(Path, processes.shared_memory()), *temporary}
+
+
+def memory_files(process: int) -> list[str]:
+    links = [os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir()]
+    return [each for each in links if "gnnscale-cache" in each]
+
+
+def test_a_mapping_outlives_its_owner_and_nothing_else_does() -> None:
+    before = shared_memory()
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        process, file = map(int, owner.stdout.readline().split())
+        assert process == owner.pid
+        assert memory_files(process)
+        address = RowsAddress(process=process, file=file, num_rows=5)
+        opened = len(os.listdir("/proc/self/fd"))
+        rows = map_rows(address, 3, FLOAT)
+        # No mapping costs its process more than the one file that keeps it alive.
+        assert len(os.listdir("/proc/self/fd")) <= opened + 1
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+    assert rows.tolist() == np.arange(15).reshape(5, 3).tolist()
+    assert shared_memory() <= before
+    with pytest.raises(OSError, match=str(process)):
+        map_rows(address, 3, FLOAT)
+
+
+def test_a_mapping_that_is_dropped_gives_its_file_back() -> None:
+    rows, address = share_rows(2, 3, FLOAT)
+    gc.collect()
+    opened = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert map_rows(address, 3, FLOAT).shape == rows.shape
+    assert len(os.listdir("/proc/self/fd")) == opened

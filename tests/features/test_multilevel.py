@@ -1,0 +1,199 @@
+"""A device's cache over host memory over a source: each tier is asked for what those above lack."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
+
+from gnnscale.cache.belady import Belady, count_hits
+from gnnscale.features.multilevel import DeviceRows, StackedFeatures
+from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import StaticRows
+from gnnscale.features.tiered.store import TieredFeatures, WorkerPool
+
+
+def tier_of(*, num_kept=0, window=1, ahead=2):
+    policy = Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
+    planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
+    source = LateSource()
+    return TieredFeatures(WorkerPool(source, planner, window=window, ahead=ahead)), source
+
+
+def staying(*members, own=0, names=("mine", "other")):
+    kept = [np.array(each, np.int32) for each in members]
+    return DeviceRows(
+        policy=StaticRows(NUM_ROWS, np.concatenate(kept)),
+        members=[ROWS[each] for each in kept],
+        own=own,
+        names=names[: len(members)],
+    )
+
+
+def following(num_rows, *, window=1, match=False):
+    policy = Belady(
+        NUM_ROWS, num_rows, window=window, priority=PRIORITY, match=match, num_threads=1
+    )
+    rows = np.full((num_rows, WIDTH), np.nan, np.float32)
+    return DeviceRows(policy=policy, members=[rows], names=["mine"], window=window, match=match)
+
+
+def gathered(store, vertices, dtype=torch.float32):
+    return store.gather(vertices, dtype=dtype, num_threads=1)
+
+
+def served(store, steps):
+    """Expect steps, gather each as soon as may be, and yield what it found."""
+    lead = store.lead
+    for step, each in enumerate([*steps, *[None] * lead]):
+        if step < len(steps):
+            store.expect(each)
+        if step >= lead and steps[step - lead] is not None:
+            rows, traffic = gathered(store, steps[step - lead])
+            assert np.array_equal(rows.numpy(), ROWS[steps[step - lead]])
+            yield traffic
+
+
+def ids(*vertices):
+    return np.array(vertices, np.int32)
+
+
+steps_of_runs = st.lists(
+    st.none() | st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(
+    steps=steps_of_runs,
+    num_rows=st.integers(0, 6),
+    window=st.integers(0, 3),
+    match=st.booleans(),
+    num_kept=st.integers(0, 5),
+    below=st.integers(0, 3),
+    ahead=st.integers(1, 3),
+)
+@example([[0, 1], None, None, None, [1, 2]], 1, 0, True, 0, 0, 1)
+def test_rows_that_follow_the_batches(steps, num_rows, window, match, num_kept, below, ahead):
+    tier, source = tier_of(num_kept=num_kept, window=below, ahead=ahead)
+    store = StackedFeatures(tier, following(num_rows, window=window, match=match))
+    assert store.lead == window + below + ahead
+    arrays = [None if each is None else ids(*each) for each in steps]
+    every = list(served(store, arrays))
+    total = sum((each.rows for each in every), start=type(every[0].rows)()) if every else None
+    if total is None:
+        return
+    known = [each for each in arrays if each is not None]
+    if len(known) == len(arrays):  # steps that read nothing take a part of the window
+        counts = count_hits(
+            known,
+            num_vertices=NUM_ROWS,
+            capacity=num_rows,
+            window=window,
+            priority=PRIORITY,
+            match=match,
+            num_threads=1,
+        )
+        assert total.hits == counts.num_hits + counts.num_previous
+    assert total.hits + total.misses == sum(map(len, known))
+    assert total.host_bytes == total.misses * 4 * WIDTH
+    # Host memory is asked for what the device lacks, and the source for what both lack.
+    asked = sum(each.tier.hits + each.tier.misses for each in every)
+    assert asked == total.misses
+    assert sum(map(len, source.asked)) == sum(each.tier.misses for each in every)
+
+
+@given(steps=steps_of_runs, num_kept=st.integers(0, 5), own=st.integers(0, 1))
+def test_rows_that_stay_are_never_asked_for(steps, num_kept, own):
+    tier, source = tier_of(num_kept=num_kept)
+    store = StackedFeatures(tier, staying([0, 3, 5], [7, 9], own=own))
+    arrays = [None if each is None else ids(*each) for each in steps]
+    every = list(served(store, arrays))
+    read = [row for each in arrays if each is not None for row in each.tolist()]
+    found = [sum(row in kept for row in read) for kept in ((0, 3, 5), (7, 9))]
+    assert sum(each.rows.hits for each in every) == found[own]
+    assert sum(each.rows.peer_hits for each in every) == found[1 - own]
+    assert {row for asked in source.asked for row in asked} <= {1, 2, 4, 6, 8, 10, 11}
+    names = dict(zip(("rows from mine", "rows from other"), found, strict=True))
+    assert store.take_counters() == {**names, "rows from the host": len(read) - sum(found)}
+
+
+def test_by_hand():
+    tier, source = tier_of(num_kept=1, window=1, ahead=1)
+    store = StackedFeatures(tier, following(1))
+    every = list(served(store, [ids(0, 1), ids(0, 2), ids(1, 0), ids(2)]))
+    # The device keeps 0 from the first to the third step. Memory keeps 1, which it is asked for in
+    # the third, and not 2.
+    assert [(each.rows.hits, each.tier.hits, each.tier.misses) for each in every] == [
+        (0, 0, 2),
+        (1, 0, 1),
+        (1, 1, 0),
+        (0, 0, 1),
+    ]
+    assert source.asked == [[0, 1], [2], [], [2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_are_of_the_type_that_is_asked_for(dtype):
+    store = StackedFeatures(tier_of()[0], staying([2]))
+    vertices = ids(2, 4)
+    store.expect(vertices)
+    rows, _ = gathered(store, vertices, dtype)
+    assert torch.equal(rows, torch.from_numpy(ROWS[vertices]).to(dtype))
+
+
+def test_what_is_not_expected_is_read_below_and_changes_nothing():
+    tier, source = tier_of()
+    store = StackedFeatures(tier, following(2, window=2))
+    first, second = ids(1, 2), ids(2, 3)
+    store.expect(first)
+    store.expect(second)
+    rows, traffic = gathered(store, ids(1, 2))
+    assert np.array_equal(rows.numpy(), ROWS[[1, 2]])
+    assert (traffic.rows.hits, traffic.tier.misses) == (0, 2)
+    assert [gathered(store, each)[1].rows.hits for each in (first, second)] == [0, 1]
+    store.close()
+    assert source.closed
+
+
+def test_other_rows_count_from_the_next_step_that_is_decided():
+    store = StackedFeatures(tier_of()[0], staying([0, 1]))
+    steps = [ids(0, 1, 2), ids(0, 1, 2), ids(0, 1, 2)]
+    store.expect(steps[0])
+    store.expect(steps[1])
+    store.replace(staying([2, 4]))
+    store.expect(steps[2])
+    found = []
+    for each in steps:
+        rows, traffic = gathered(store, each)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+        found.append(traffic.rows.hits)
+    assert found == [2, 2, 1]
+
+
+def test_a_thread_may_expect_while_another_gathers():
+    store = StackedFeatures(tier_of(num_kept=3, window=2)[0], following(3, window=2, match=True))
+    generator = np.random.default_rng(1)
+    steps = [generator.permutation(NUM_ROWS)[:5].astype(np.int32) for _ in range(200)]
+    known = threading.Semaphore(0)
+
+    def expect():
+        for each in steps:
+            store.expect(each)
+            known.release()
+        for _ in range(store.lead):
+            known.release()
+
+    thread = threading.Thread(target=expect)
+    thread.start()
+    for _ in range(store.lead):
+        known.acquire()
+    for each in steps:
+        known.acquire()
+        rows, _ = gathered(store, each)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+    thread.join()

@@ -1,0 +1,67 @@
+"""Slots of rows, which are touched before rows arrive."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnscale.features.tiered import buffer as pool
+from gnnscale.features.tiered.buffer import RowPool, slots_of_file
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/smaps_rollup") as lines:
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Rss:")) * 1024
+
+
+def test_touching_changes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_TOUCHED_BYTES", 1 << 16)
+    slots = RowPool(1 << 14, 64, np.dtype(np.float32))
+    assert slots.rows.shape == (1 << 14, 64)
+    assert slots.rows.ctypes.data % 4096 == 0
+    slots.rows[5] = np.arange(64)
+    before = resident_bytes()
+    slots.touch(1 << 13)
+    assert slots._thread is not None
+    slots._thread.join()
+    assert resident_bytes() - before > 1 << 20
+    assert slots.rows[5].tolist() == list(range(64))
+    assert not slots.rows[6].any()
+    slots.close()
+
+
+def test_it_ends_with_its_thread() -> None:
+    slots = RowPool(1000, 2, np.dtype(np.float16))
+    slots.touch(10**9)  # more than there are
+    slots.close()
+    assert slots._thread is not None
+    assert not slots._thread.is_alive()
+    RowPool(0, 4, np.dtype(np.uint8)).close()
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 1000])
+@pytest.mark.parametrize("header_bytes", [128, 4096])
+def test_rows_of_a_file_come_first(tmp_path: Path, num_rows: int, header_bytes: int) -> None:
+    every = np.arange(num_rows * 5, dtype=np.int16).reshape(num_rows, 5)
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(header_bytes) + every.tobytes())
+    file = np.memmap(path, every.dtype, "r", header_bytes, every.shape)
+    first = slots_of_file(file)
+    assert first >= num_rows
+    slots = RowPool(first + 3, 5, every.dtype, file=file)
+    slots.touch(first + 3)
+    assert np.array_equal(slots.rows[:num_rows], every)
+    slots.rows[first:] = -1  # they share no page with the file
+    assert np.array_equal(slots.rows[:num_rows], every)
+    assert (slots.rows[first:] == -1).all()
+    assert path.read_bytes() == bytes(header_bytes) + every.tobytes()
+    slots.close()
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(4096))
+    file = np.memmap(path, np.uint8, "r", 0, (64, 64))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="rows"):
+        RowPool(slots_of_file(file), 64, np.dtype(np.uint8), file=file)

@@ -1,0 +1,185 @@
+"""The planner of a tier against a pool that is kept by hand."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.cache.belady import Belady, count_hits
+from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import StaticRows
+
+NUM_ROWS = 12
+
+
+def belady(num_kept, window):
+    priority = np.arange(NUM_ROWS, dtype=np.int32)
+    return Belady(NUM_ROWS, num_kept, window=window, priority=priority, num_threads=1)
+
+
+def ids(*vertices):
+    return np.array(vertices, np.int32)
+
+
+def test_rows_that_stay_keep_their_slot():
+    planner = TierPlanner(belady(2, 1), num_kept=2, num_staged=2, window=1)
+    batches = [ids(0, 1, 2), ids(2, 0), ids(3)]
+    for batch in batches:
+        planner.expect(batch)
+    first = planner.plan()
+    assert first.slots.tolist() == [0, 1, 2]
+    assert first.missing.tolist() == [0, 1, 2]
+    assert first.leaving.tolist() == [1]  # 1 is not read again, and does not stay
+    second = planner.plan()
+    assert second.slots.tolist() == [2, 0]
+    assert (second.num_hits, second.missing.tolist()) == (2, [])
+    assert planner.plan() is None  # its window is not known
+    assert planner.plan(ids(3)) is None  # another array is another batch
+    third = planner.plan(batches[2])
+    assert third.slots.tolist() == [3]  # slot 1 is yet to be given back
+
+
+def test_the_last_batches_are_planned_without_a_window():
+    planner = TierPlanner(belady(1, 2), num_kept=1, num_staged=4, window=2)
+    planner.expect(ids(0, 1))
+    planner.expect(ids(1))
+    assert planner.plan() is None
+    planner.end()
+    assert planner.plan().missing.tolist() == [0, 1]
+    assert planner.plan().num_hits == 1  # 1 is read again, and stayed
+    assert planner.plan() is None
+
+
+def test_fixed_slots_come_before_all_others():
+    planner = TierPlanner(StaticRows(4, ids(3)), num_kept=1, num_staged=2, window=0, num_fixed=5)
+    planner.fill(1)
+    planner.expect(ids(3, 0))
+    batch = planner.plan()
+    assert batch.slots.tolist() == [5, 6]
+    assert batch.missing.tolist() == [1]
+    assert (planner.num_slots, planner.num_usual_slots) == (5 + 1 + 8, 5 + 1 + 2)
+
+
+def test_slots_are_given_back_when_their_batch_was_served():
+    planner = TierPlanner(belady(0, 0), num_kept=0, num_staged=2, window=0)
+    for batch in (ids(0, 1), ids(2), ids(3, 4)):
+        planner.expect(batch)
+    first = planner.plan()
+    assert first.slots.tolist() == [0, 1]
+    assert planner.plan() is None  # no slots, until the first batch was served
+    planner.served(first)
+    second = planner.plan()
+    assert second.slots.tolist() in ([0], [1])
+    assert planner.plan() is None
+    planner.served(second)
+    assert sorted(planner.plan().slots.tolist()) == [0, 1]
+
+
+def test_a_batch_that_is_too_large_for_the_staging_area_waits_until_it_is_alone():
+    planner = TierPlanner(belady(0, 0), num_kept=0, num_staged=2, window=0)
+    assert planner.num_slots == 8
+    for batch in (ids(0), ids(1, 2, 3, 4, 5), np.arange(9, dtype=np.int32)):
+        planner.expect(batch)
+    first = planner.plan()
+    assert planner.plan() is None
+    planner.served(first)
+    second = planner.plan()
+    assert len(set(second.slots.tolist())) == 5
+    planner.served(second)
+    with pytest.raises(MemoryError, match="misses 9 rows, there is memory for 8 of them; features"):
+        planner.plan()
+
+
+def test_steps_that_read_nothing_count_in_the_window():
+    planner = TierPlanner(belady(1, 1), num_kept=1, num_staged=2, window=1)
+    planner.expect(None)
+    assert planner.plan() is None
+    planner.expect(ids(0))
+    assert planner.plan() is None
+    planner.expect(None)
+    assert planner.plan().slots.tolist() == [0]
+    assert planner.plan() is None
+
+
+def test_static_rows_are_hit_from_the_first_batch_on():
+    planner = TierPlanner(StaticRows(NUM_ROWS, ids(7, 3)), num_kept=2, num_staged=3, window=0)
+    planner.fill(2)
+    planner.expect(ids(3, 5, 7))
+    batch = planner.plan()
+    assert batch.slots.tolist() == [1, 2, 0]
+    assert batch.missing.tolist() == [1]
+    assert batch.leaving.tolist() == [2]
+
+
+_batches = st.lists(
+    st.none() | st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True), max_size=20
+)
+
+
+@given(
+    batches=_batches,
+    num_kept=st.integers(0, NUM_ROWS),
+    num_staged=st.integers(3, NUM_ROWS),
+    window=st.integers(0, 4),
+    in_flight=st.integers(1, 3),
+    static=st.booleans(),
+)
+def test_every_row_lies_where_the_plan_says(
+    batches, num_kept, num_staged, window, in_flight, static
+):
+    """Whatever is served late finds its rows, and hits are those of the policy alone."""
+    kept = ids(*range(num_kept))
+    policy = StaticRows(NUM_ROWS, kept) if static else belady(num_kept, window)
+    planner = TierPlanner(policy, num_kept=num_kept, num_staged=num_staged, window=window)
+    pool = np.full(planner.num_slots, -1)
+    if static:
+        pool[:num_kept] = kept
+        planner.fill(num_kept)
+    begun = deque()
+    hits = 0
+
+    def begin(batch):
+        # What is read may be written at any time from now on; nothing in flight may need it.
+        pool[batch.slots[batch.missing]] = batch.vertices[batch.missing]
+        begun.append(batch)
+
+    def serve():
+        batch = begun.popleft()
+        assert pool[batch.slots].tolist() == batch.vertices.tolist()
+        planner.served(batch)
+
+    arrays = [None if each is None else ids(*each) for each in batches]
+    for each in arrays:
+        planner.expect(each)
+        while (batch := planner.plan()) is not None:
+            begin(batch)
+            hits += batch.num_hits
+            if len(begun) >= in_flight:
+                serve()
+    for each in (each for each in arrays if each is not None):
+        if any(batch.vertices is each for batch in begun):
+            continue
+        batch = planner.plan(each)
+        while batch is None and begun:
+            serve()
+            batch = planner.plan(each)
+        if batch is not None:
+            begin(batch)
+            hits += batch.num_hits
+    while begun:
+        serve()
+    read = [each for each in arrays if each is not None]
+    if static:
+        assert hits == sum((each < num_kept).sum() for each in read)
+    elif len(read) == len(arrays):
+        counts = count_hits(
+            read,
+            num_vertices=NUM_ROWS,
+            capacity=num_kept,
+            window=window,
+            priority=np.arange(NUM_ROWS, dtype=np.int32),
+            num_threads=1,
+        )
+        assert hits == counts.num_hits

@@ -1,0 +1,100 @@
+"""Which rows of a mini-batch a device's cache lacks, before the run begins."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.cache import CachePlan, DeviceCache, LookAhead
+from gnnscale.core import ConfigError
+from gnnscale.distributed.process_group import ALONE
+from gnnscale.features.tiered.policies import CacheAbove, check_follows, held_bytes
+from gnnscale.graph import Graph
+
+
+def ids(*vertices: int) -> Any:
+    return np.array(vertices, np.int32)
+
+
+def plan(*rows: Any, **fields: Any) -> CachePlan:
+    """Return a plan of one clique, whose devices keep ``rows``."""
+    devices = tuple(
+        DeviceCache(
+            **{
+                **{"device": at, "name": f"emulated:{at}", "budget_bytes": 100},
+                **{"features": each, "topology": ids(), "feature_bytes": 8 * len(each)},
+                **{"topology_bytes": 0, **fields},
+            }
+        )
+        for at, each in enumerate(rows)
+    )
+    clique = tuple(range(len(rows)))
+    return CachePlan(
+        planner="any", cliques=(clique,), devices=devices, alphas=(None,), predicted=None
+    )
+
+
+BATCHES = [ids(0, 1, 4), ids(4, 2), ids(1, 3)]
+
+
+def lacked(above: CacheAbove | None) -> list[list[int]]:
+    assert above is not None
+    return [each.tolist() for each in above.lacks(BATCHES)]
+
+
+def test_rows_that_a_clique_keeps_are_not_asked_for(tiny_graph: Graph) -> None:
+    found = plan(ids(4, 1), ids(2))
+    for device in (0, 1):
+        above = CacheAbove.of(found, tiny_graph, device)
+        assert lacked(above) == [[0], [], [3]]
+        assert above is not None
+        assert above.window == 0
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"), [(False, [[0, 1, 4], [2], [1, 3]]), (True, [[0, 1, 4], [2], [3]])]
+)
+def test_rows_that_follow_are_none_at_first(
+    tiny_graph: Graph, match: bool, expected: list[list[int]]
+) -> None:
+    # One row stays: 4, which is read first, unless it lies in the batch before anyway.
+    policy = LookAhead(window=2, num_rows=1, match=match)
+    above = CacheAbove.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
+    assert lacked(above) == expected
+    assert above is not None
+    assert above.window == 2
+
+
+def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
+    priority = ids(5, 1, 7, 7, 3)
+    stays = CacheAbove.of(plan(ids(4, 1), ids(2)), tiny_graph, 0)
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    follows = CacheAbove.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
+    assert stays is not None
+    assert follows is not None
+    assert stays.priority_below(priority).tolist() == [5, -1, -1, 7, -1]
+    assert follows.priority_below(priority).tolist() == [5, 1, -1, -1, 3]
+    assert priority.tolist() == [5, 1, 7, 7, 3]
+
+
+def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph: Graph) -> None:
+    assert CacheAbove.of(None, tiny_graph, 0) is None
+    assert CacheAbove.of(plan(ids(1)), tiny_graph, 1) is None
+    assert CacheAbove.of(plan(ids(), host_aggregates=True), tiny_graph, 0) is None
+
+
+def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:
+    assert held_bytes(None, tiny_graph, ALONE) == 0
+    policies = 8 * tiny_graph.num_vertices
+    assert held_bytes(plan(ids(1, 2)), tiny_graph, ALONE) == 16 + policies
+    assert held_bytes(plan(ids(), matched_bytes=24), tiny_graph, ALONE) == 48 + policies
+    # The second device's worker is on another machine.
+    assert held_bytes(plan(ids(1, 2), ids(3)), tiny_graph, ALONE) == 16 + policies
+
+
+def test_other_machines_fill_no_cache() -> None:
+    check_follows(None)
+    check_follows(plan(ids(), look_ahead=LookAhead(window=2, num_rows=1, match=False)))
+    check_follows(plan(ids(), host_aggregates=True))
+    with pytest.raises(ConfigError, match=r"^features=shared: the cache of emulated:0 is filled"):
+        check_follows(plan(ids(1)))

@@ -1,0 +1,84 @@
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale.cache.belady import Belady
+from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import OthersRows
+
+
+def belady(num_vertices: int, capacity: int, window: int) -> Belady:
+    priority = np.zeros(num_vertices, np.int32)
+    return Belady(num_vertices, capacity, window=window, priority=priority, num_threads=1)
+
+
+def ids(*vertices: int) -> Any:
+    return np.array(vertices, np.int32)
+
+
+def halves(vertices: Any) -> Any:
+    """Own rows are those of even vertices."""
+    return np.where(vertices % 2, -1, vertices // 2)
+
+
+def test_own_rows_take_no_place() -> None:
+    policy = OthersRows(belady(6, 2, 1), halves, num_kept=2)
+    policy.expect(ids(0, 1, 2, 3))
+    policy.expect(ids(3, 4, 1))
+    assert policy.num_expected == 2
+    assert policy.look_up().tolist() == [2, -1, 3, -1]  # after the two places of the policy
+    replaced = policy.advance()
+    assert (replaced.counts.num_hits, replaced.counts.num_misses) == (0, 2)
+    assert sorted(replaced.positions.tolist()) == [1, 3]  # those of vertices 1 and 3
+    places = policy.look_up()
+    assert places[1] == 4  # vertex 4, the third of the own ones
+    assert sorted(places[[0, 2]].tolist()) == [0, 1]
+    assert policy.advance().counts.num_misses == 0
+    assert policy.num_expected == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    batches=st.lists(
+        st.lists(st.integers(0, 29), unique=True, max_size=12), min_size=1, max_size=12
+    ),
+    capacity=st.integers(0, 20),
+    window=st.integers(1, 4),
+    own=st.sets(st.integers(0, 29)),
+)
+def test_the_planner_finds_every_row_and_misses_what_the_policy_alone_misses(
+    batches: list[list[int]], capacity: int, window: int, own: set[int]
+) -> None:
+    mine = np.isin(np.arange(30), list(own))
+    number_of = np.where(mine, np.cumsum(mine) - 1, -1)
+    policy = OthersRows(
+        belady(30, capacity, window), lambda vertices: number_of[vertices], num_kept=capacity
+    )
+    planner = TierPlanner(
+        policy, num_kept=capacity, num_staged=24, window=window, num_fixed=len(own)
+    )
+    pool = np.full(planner.num_slots, -1)
+    pool[: len(own)] = sorted(own)
+    alone = belady(30, capacity, len(batches))
+    known = [ids(*batch) for batch in batches]
+    for batch in known:
+        planner.expect(batch)
+        alone.expect(batch[~mine[batch]])
+    bounded = belady(30, capacity, window)
+    expected = iter(known)
+    missed = 0
+    for number, batch in enumerate(known):
+        while bounded.num_expected <= window and (new := next(expected, None)) is not None:
+            bounded.expect(new[~mine[new]])
+        planned = planner.plan(batch)
+        assert planned is not None
+        missing = batch[planned.missing]
+        assert not mine[missing].any()
+        missed += len(missing)
+        assert bounded.advance().counts.num_misses == len(missing)
+        pool[planned.slots[planned.missing]] = missing
+        assert pool[planned.slots].tolist() == batch.tolist(), number
+        planner.served(planned)
+    assert missed >= sum(alone.advance().counts.num_misses for _ in known)

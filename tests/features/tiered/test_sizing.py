@@ -1,0 +1,73 @@
+"""What mini-batches miss: by hand, and against batches that are drawn."""
+
+import numpy as np
+import pytest
+
+from gnnscale.features.tiered.sizing import Misses, ReadChances, expect_misses
+
+
+def ids(*vertices):
+    return np.array(vertices, np.int32)
+
+
+def test_rows_with_small_gaps_are_one_request():
+    misses = Misses(num_rows=9, mean=3.0, when_full=4, vertices=ids(0, 2, 3, 9))
+    assert misses.requests(row_bytes=10, max_gap_bytes=10) == (2, 50)
+    assert misses.requests(row_bytes=10, max_gap_bytes=9) == (3, 40)
+    assert misses.rate == pytest.approx(1 / 3)
+    nothing = Misses(num_rows=0, mean=0.0, when_full=0, vertices=ids())
+    assert nothing.requests(row_bytes=10, max_gap_bytes=0) == (0, 0)
+    assert nothing.rate == 0
+
+
+def test_a_sample_that_fills_memory_is_counted():
+    batches = [ids(0, 1), ids(2, 3), ids(4, 5), ids(0, 1)]
+    found = expect_misses(
+        batches, 2, 1, priority=np.zeros(6, np.int32), num_steps=10, num_threads=1
+    )
+    assert (found.num_rows, found.when_full) == (2, 2)
+    # Six are missed until 0 and 1 are read again, which stayed; then two a step.
+    assert found.mean == pytest.approx((6 + 6 * 2) / 10)
+    assert found.vertices.tolist() in ([0, 1], [2, 3], [4, 5])
+
+
+def test_an_epoch_that_is_not_longer_than_the_sample_is_counted():
+    batches = [ids(0, 1), ids(1, 2), ids(3), ids(4, 5, 0)]
+    found = expect_misses(batches, 6, 4, priority=np.zeros(6, np.int32), num_steps=3, num_threads=1)
+    assert found.mean == pytest.approx(4 / 3)
+
+
+def test_chances_are_those_of_classes_of_degrees():
+    degrees = ids(0, 0, 0, 0, 7, 7, -1)
+    chances = ReadChances.of([ids(4, 0), ids(4, 5)], degrees)
+    present = np.flatnonzero(chances.num_vertices)
+    assert chances.num_vertices[present].tolist() == [1, 4, 2]
+    assert chances.chance[present].tolist() == [0, 1 / 8, 3 / 4]
+    assert chances.distinct(1) == pytest.approx(2)
+    assert chances.distinct(2) == pytest.approx(4 * (1 - (7 / 8) ** 2) + 2 * (1 - 1 / 16))
+
+
+def test_misses_until_memory_is_full_and_after():
+    chances = ReadChances(num_vertices=np.array([10, 2]), chance=np.array([0.1, 1.0]))
+    # All twelve fit: the distinct vertices of five steps, and what the fifth reads first.
+    mean, last = chances.misses(12, 5)
+    assert mean == pytest.approx((2 + 10 * (1 - 0.9**5)) / 5)
+    assert last == round(10 * 0.1 * 0.9**4)
+    # Two fit: the others are read whenever they are needed.
+    mean, last = chances.misses(2, 100)
+    assert mean == pytest.approx(1, abs=0.05)
+    assert last == 3  # those of the first step, which fills it
+
+
+@pytest.mark.parametrize("num_kept", [2_000, 8_000, 20_000])
+def test_estimates_are_near_what_later_batches_miss(num_kept):
+    generator = np.random.default_rng(0)
+    degrees = np.minimum(generator.pareto(0.8, 20_000) + 1, 2_000).astype(np.int32)
+    chance = np.minimum(degrees * 0.004, 1)
+    batches = [
+        np.flatnonzero(generator.random(20_000) < chance).astype(np.int32) for _ in range(200)
+    ]
+    rest = {"priority": degrees, "num_threads": 1}
+    found = expect_misses(batches[:16], num_kept, 16, num_steps=200, **rest)
+    counted = expect_misses(batches, num_kept, 16, num_steps=200, **rest)
+    assert found.mean == pytest.approx(counted.mean, rel=0.2)

@@ -1,0 +1,43 @@
+import pytest
+from design_goals import goal
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.fpga_design.dse.goal import part_of
+from gnnscale.nn import GAT, GIN, GraphSAGE
+
+
+def test_slices_share_neighbours() -> None:
+    whole = goal()
+    (batch,), (quarter,) = whole.batches, whole.slices(4)
+    assert batch.size.num_seeds == 1024
+    assert quarter.size.num_seeds == 256
+    assert 4 * quarter.size.vertices[0] > batch.size.vertices[0]
+
+
+def test_an_equal_part_has_its_part_of_everything() -> None:
+    (batch,) = goal().batches
+    part = part_of(batch, 4)
+    assert part.layers[0].edges == batch.layers[0].edges / 4
+    assert part.layers[1].rows == batch.layers[1].rows / 4
+    assert part.layers[0].width_in == batch.layers[0].width_in
+    assert part.size is batch.size
+
+
+def test_units_share_the_link() -> None:
+    whole = goal(local=0.5)
+    one, four = (
+        whole.passes(whole.batches, clock_hz=3e8, bandwidth=1e9, units=units)[0][0]
+        for units in (1, 4)
+    )
+    assert four.link_s == pytest.approx(4 * one.link_s)
+    assert four.memory_s == one.memory_s
+
+
+def test_layers_are_those_of_the_model() -> None:
+    (sage,) = goal(model=GraphSAGE(hidden=32)).batches
+    assert [layer.slots for layer in sage.layers] == [2, 2]
+    (gin,) = goal(model=GIN(hidden=32)).batches
+    # The second product of a layer has no edges.
+    assert [layer.edges > 0 for layer in gin.layers] == [True, False, True, False]
+    with pytest.raises(ConfigError, match="layer 0 computes attention"):
+        goal(model=GAT(hidden=32, num_heads=4))

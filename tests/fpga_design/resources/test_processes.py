@@ -1,0 +1,42 @@
+import pytest
+
+from gnnscale.fpga_design.resources.design import VITIS_HLS, DesignSize
+from gnnscale.fpga_design.resources.processes import Processes
+
+
+def of(n: int, m: int) -> Processes:
+    return Processes(DesignSize(n=n, m=m), VITIS_HLS)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 256), (2, 512), (8, 2048)])
+def test_slices_are_those_of_the_papers(n: int, m: int) -> None:
+    """HP-GNN, from which HitGNN's constants are, has five for a multiply-accumulate unit."""
+    model = of(n, m)
+    assert model.array().dsps == 5 * m
+    # Sixteen lanes: a product in a scatter PE, a sum in a gather PE.
+    assert (model.scatter().dsps, model.gather().dsps) == (48, 32)
+
+
+def test_memories_of_a_gather_pe() -> None:
+    """Half of 8,192 sums is in BRAM, the other half in URAM."""
+    taken = of(2, 256).gather()
+    assert (taken.brams, taken.urams) == (114, 16)
+
+
+def test_memories_of_rows_and_edges() -> None:
+    model = of(2, 256)
+    assert 4 * model.keep_rows().urams == 4 * 8 * 6  # 24,576 words in each of four banks
+    assert model.read_edges().urams == 8 * 5
+
+
+def test_dropout_is_drawn_once_for_a_row() -> None:
+    """Twelve products of 64 bits for each row that leaves the array in a cycle."""
+    rest = 16 * (2 + 3)  # sums, and products with the scale
+    assert of(2, 256).deal().dsps == 12 * 10 + rest
+    assert of(2, 512).deal().dsps == 2 * 12 * 10 + rest + 16 * 2  # and a tree over two slices
+
+
+def test_every_process_takes_something() -> None:
+    taken = of(2, 256).all()
+    assert len(taken) == 19
+    assert all(each.luts > 0 for each in taken.values())

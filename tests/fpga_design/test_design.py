@@ -1,0 +1,45 @@
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from gnnscale.core.config.typed import typed
+from gnnscale.core.errors import ConfigError
+from gnnscale.fpga_design import GenerateConfig
+
+
+def composed(*overrides: str) -> Any:
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        return compose("generate", list(overrides))
+
+
+def config(*overrides: str) -> GenerateConfig:
+    return typed(composed(*overrides), GenerateConfig)
+
+
+def test_the_default_is_the_u250() -> None:
+    found = config()
+    assert (found.board.name, found.mode, found.cards) == ("Alveo U250", "ours", 1)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("mode=theirs", "mode=theirs: allowed are ours, hitgnn"),
+        ("system=dgl", "system=dgl"),
+        ("graph=cora", "graph=cora"),
+        ("cards=0", "cards=0: must be at least 1"),
+        ("batch_size=0", "batch_size=0"),
+        ("link_share=1.5", "link_share=1.5"),
+        ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
+        ("design=/tmp", "design=/tmp: only with report=DIR"),
+        ("board.clock_hz=0", "board.clock_hz=0"),
+        ("board.link_bandwidth=-1", "board.link_bandwidth=-1: must be above 0"),
+        ("~board.power_w", "board.power_w: required, and not given"),
+        ("board.sources.dies=", "board.sources.dies: required; name"),
+    ],
+)
+def test_what_is_not_allowed_is_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(override)
+    assert message in str(error.value)

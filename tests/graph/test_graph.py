@@ -1,0 +1,357 @@
+import json
+import os
+import re
+import shutil
+import tracemalloc
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnscale.core.errors import GraphError
+from gnnscale.data import from_arrays
+from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph import graph as graph_module
+from gnnscale.graph.store_format import GRAPH_STORE, vertex_dtype
+
+ARRAYS = {
+    **{"indptr": np.array([0, 1, 3, 3]), "indices": np.array([1, 0, 2], np.int32)},
+    **{"features": np.arange(6, dtype=np.float32).reshape(3, 2), "labels": np.array([0, 1, -1])},
+    **{"train_idx": np.array([0], np.int32), "valid_idx": np.array([1], np.int32)},
+    "test_idx": np.array([2], np.int32),
+}
+
+
+def put(store, name, array):
+    """Write an array, and in ``meta.json`` what it is."""
+    np.save(store / f"{name}.npy", array)
+    meta = json.loads((store / "meta.json").read_text())
+    meta["arrays"][name] = {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "bytes": (store / f"{name}.npy").stat().st_size,
+        "crc32": zlib.crc32(np.ascontiguousarray(array).tobytes()),
+    }
+    (store / "meta.json").write_text(json.dumps(meta))
+
+
+def change_meta(store, **entries):
+    meta = json.loads((store / "meta.json").read_text())
+    (store / "meta.json").write_text(json.dumps(meta | entries))
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "store"
+    path.mkdir()
+    meta = {
+        **{"format_version": GRAPH_STORE.version, "name": "tiny", "metric": "accuracy"},
+        **{"num_vertices": 3, "num_edges": 3, "num_features": 2, "num_classes": 2},
+        **{"feature_dtype": "float32", "arrays": {}},
+    }
+    (path / "meta.json").write_text(json.dumps(meta))
+    for name, array in ARRAYS.items():
+        put(path, name, array)
+    return path
+
+
+def refused(store):
+    """The line that says why the store cannot be opened; it names the store."""
+    with pytest.raises(GraphError) as error:
+        Graph.open(store)
+    assert str(error.value).startswith(str(store))
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 700
+    line = str(error.value).removesuffix("; run gnnscale prepare again with force=true")
+    return line.removeprefix(f"{store}").lstrip("/")
+
+
+def test_open(store):
+    graph = Graph.open(str(store))
+    for name, array in ARRAYS.items():
+        mapped = getattr(graph, name)
+        np.testing.assert_array_equal(mapped, array)
+        assert isinstance(mapped, np.memmap)
+        assert not mapped.flags.writeable
+    assert (graph.num_vertices, graph.num_edges, graph.num_features) == (3, 3, 2)
+    assert graph.topology_bytes == 4 * 8 + 3 * 4
+    assert graph.feature_bytes == 24
+    assert not graph.multilabel
+    assert graph.path == store
+    assert graph.attainable_accuracy is None
+    change_meta(store, attainable_accuracy=0.75)
+    assert Graph.open(store).attainable_accuracy == 0.75
+
+
+WEIGHTS = np.array([0.5, 1, 2], np.float32)
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "features", "labels", "test_idx"])
+def test_files_that_became_shorter_are_named(store, name):
+    graph = Graph.open(store)
+    graph.check_files()
+    file = store / f"{name}.npy"
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(GraphError, match=rf"{name}\.npy: became shorter while it was in use"):
+        graph.check_files()
+
+
+def test_weights_of_edges(store):
+    assert Graph.open(store).edge_weights is None
+    content = Graph.open(store).content
+    put(store, "edge_weights", WEIGHTS)
+    graph = Graph.open(store)
+    assert graph.edge_weights.tolist() == [0.5, 1, 2]
+    assert graph.content != content
+
+
+EDGE_FEATURES = np.arange(4, dtype=np.float32).reshape(2, 2)
+
+
+def test_features_of_edges(store):
+    assert Graph.open(store).num_edge_features == 0
+    content = Graph.open(store).content
+    put(store, "edge_rows", np.array([1, 0, 1], np.uint32))
+    assert "allowed are ['edge_features', 'edge_rows'" in refused(store)
+    put(store, "edge_features", EDGE_FEATURES)
+    graph = Graph.open(store)
+    assert graph.edge_rows.tolist() == [1, 0, 1]
+    assert isinstance(graph.edge_features, np.memmap)
+    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
+    assert (graph.num_edge_features, graph.edge_weights) == (2, None)
+    assert graph.content != content
+    for rows, expected in (
+        (EDGE_FEATURES[:, :0], "edge_features.npy: 0 features an edge, allowed are 1 to 65536"),
+        (EDGE_FEATURES[:0], "edge_features.npy: 0 rows for 3 edges, allowed are 1 to 4294967296"),
+        (EDGE_FEATURES[0], "edge_features.npy: float32[2], must be float32[n, n]"),
+        (EDGE_FEATURES.astype(np.float64), "edge_features.npy: float64[2, 2], must be float32[n,"),
+    ):
+        put(store, "edge_features", rows)
+        assert refused(store).startswith(expected)
+    put(store, "edge_features", EDGE_FEATURES)
+    put(store, "edge_rows", np.array([1, 0], np.uint32))
+    assert refused(store) == "edge_rows.npy: uint32[2], must be uint32[3]"
+
+
+def test_labels_of_regression(store):
+    change_meta(store, metric="rmse", num_classes=1)
+    assert "must be float32[3]" in refused(store)
+    put(store, "labels", np.array([0.5, -2, np.nan], np.float32))
+    graph = Graph.open(store)
+    assert graph.regression
+    assert not graph.multilabel
+    put(store, "labels", np.array([[0.5], [1], [np.nan]], np.float32))
+    assert Graph.open(store).regression
+    put(store, "labels", np.array([0.5, np.nan, 1], np.float32))
+    assert refused(store) == "valid_idx.npy: vertex 1 has no label; 1 of 1 lack one"
+    put(store, "labels", np.array([0.5, np.inf, 1], np.float32))
+    assert "labels.npy: label inf of vertex 1, allowed are finite numbers" in refused(store)
+
+
+def test_several_targets_of_regression(store):
+    change_meta(store, metric="rmse", num_classes=2)
+    put(store, "labels", np.array([0.5, 1, 1], np.float32))
+    assert "must be float32[3, 2]" in refused(store)
+    put(store, "labels", np.array([[0.5, 1], [1, 1], [np.nan, 1]], np.float32))
+    assert Graph.open(store).num_classes == 2
+    put(store, "labels", np.array([[0.5, 1], [1, np.nan], [1, 1]], np.float32))
+    assert len(Graph.open(store).valid_idx) == 1  # one known target is a label
+    put(store, "labels", np.array([[0.5, 1], [np.nan, np.nan], [1, 1]], np.float32))
+    assert refused(store) == "valid_idx.npy: vertex 1 has no label; 1 of 1 lack one"
+
+
+def test_without_labels_and_split(store):
+    change_meta(store, num_classes=0)
+    assert "labels.npy: label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
+    put(store, "labels", np.full(3, -1))
+    assert refused(store) == "train_idx.npy: vertex 0 has no label; 1 of 1 lack one"
+    for name in ("train_idx", "valid_idx", "test_idx"):
+        put(store, name, np.empty(0, np.int32))
+    graph = Graph.open(store)
+    assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
+    put(store, "labels", np.empty((3, 0), np.uint8))
+    assert "must be int64[3]" in refused(store)
+
+
+def test_content_tells_stores_apart(store, tmp_path):
+    content = Graph.open(store).content
+    shutil.copytree(store, tmp_path / "copy")
+    assert Graph.open(tmp_path / "copy").content == content
+    put(store, "features", ARRAYS["features"] + 1)
+    assert Graph.open(store).content != content
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_missing_file(store, name):
+    (store / f"{name}.npy").unlink()
+    assert refused(store) == f"{name}.npy: missing"
+
+
+@pytest.mark.parametrize("key", ["name", "num_classes", "num_vertices", "arrays", "metric"])
+def test_meta_without_an_entry(store, key):
+    meta = json.loads((store / "meta.json").read_text())
+    del meta[key]
+    (store / "meta.json").write_text(json.dumps(meta))
+    assert refused(store) == f"meta.json: entry: Object missing required field `{key}`"
+
+
+WRONG = [None, True, -1, 0, 2.0, 1e400, 10**30, "", "1", [], {}, [[1]], [["x"] * 50]]
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("key", ["num_vertices", "num_features", "num_classes", "num_edges"])
+def test_meta_with_wrong_sizes(store, key, value):
+    change_meta(store, **{key: value})
+    if (key, value) == ("num_classes", 0):
+        assert "label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
+    elif (key, value) == ("num_features", 0):
+        assert "features.npy: float32[3, 2], must be float32[3, 0]" in refused(store)
+    elif (key, value) == ("num_edges", 0):
+        assert "indices.npy: int32[3], must be int32[0]" in refused(store)
+    else:
+        line = refused(store)
+        assert line.startswith((f"meta.json: entry.{key}: ", "meta.json: cannot be read as JSON"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("name", bad) for bad in (5, "", "a\nb", "\x1b[2J", "x" * 10_000, ["x"])),
+        *(("num_classes", 1 << 21), ("num_features", 1 << 17), ("arrays", [])),
+        *(("metric", "mse"), ("metric", []), ("feature_dtype", "float64"), ("feature_dtype", {})),
+        *(("attainable_accuracy", bad) for bad in ("much", float("nan"), 1.5, True)),
+    ],
+)
+def test_meta_with_wrong_values(store, key, value):
+    change_meta(store, **{key: value})
+    assert re.match(rf"meta\.json: (entry\.{key}: |entry: {key} is |cannot be)", refused(store))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("indptr", np.array([0, 3, 1, 3]), "falls from 3 to 1 after vertex 1"),
+        ("indptr", np.array([1, 1, 3, 3]), "goes from 1 to 3, allowed is from 0 to 3"),
+        ("indptr", np.array([0, 2**62, 2**62, 3]), "falls from 4611686018427387904 to 3"),
+        ("indptr", np.array([0, 1, 3, 3, 3]), "int64[5], must be int64[4]"),
+        ("indices", np.array([1, 0, 2]), "int64[3], must be int32[3]"),
+        ("indices", np.ones((3, 1), np.int32), "int32[3, 1], must be"),
+        ("edge_weights", WEIGHTS[:2], "float32[2], must be float32[3]"),
+        ("features", np.ones((3, 2), np.float64), "float64[3, 2], must be"),
+        ("labels", np.array([0, 1, 2]), "label 2 of vertex 2 is out of range, allowed are -1 to 1"),
+        ("labels", np.array([0, -2, 1]), "label -2 of vertex 1 is out of range"),
+        ("labels", np.ones((3, 5), np.uint8), "uint8[3, 5], must be"),
+        ("labels", np.full((3, 2), 7, np.uint8), "label 7 of vertex 0 is out of range"),
+        ("train_idx", np.array([-1, 0], np.int32), "vertex id -1 is out of range"),
+        ("test_idx", np.array([1, 3], np.int32), "vertex id 3 is out of range"),
+        ("test_idx", np.array([1, 2], np.int32), "vertex 1 is in an earlier part"),
+        ("valid_idx", np.array([1, 1], np.int32), "the ids do not rise"),
+        ("valid_idx", np.array([], np.int32), "the split is empty"),
+        ("train_idx", np.array([2], np.int32), "vertex 2 has no label"),
+    ],
+)
+def test_arrays_that_no_graph_has(store, name, array, message):
+    put(store, name, array)
+    assert refused(store).startswith(f"{name}.npy: {message}")
+
+
+def test_a_vertex_far_from_the_first_is_in_two_parts(store):
+    num_vertices = 3_000_000
+    large(store, num_vertices)
+    put(store, "train_idx", np.array([0, num_vertices - 2], np.int32))
+    put(store, "test_idx", np.array([num_vertices - 2], np.int32))
+    assert refused(store).startswith(f"test_idx.npy: vertex {num_vertices - 2} is in an earlier")
+
+
+def test_opening_takes_memory_whatever_the_number_of_vertices(store):
+    large(store, 20_000_000)
+    tracemalloc.start()
+    try:
+        assert Graph.open(store).num_vertices == 20_000_000
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def large(store, num_vertices):
+    """Turn the store into one of many vertices, most of whose arrays are holes in files."""
+    n, meta = num_vertices, json.loads((store / "meta.json").read_text())
+    meta["num_vertices"] = num_vertices
+    for name, shape in (("indptr", (n + 1,)), ("labels", (n,)), ("features", (n, 2))):
+        file, entry = store / f"{name}.npy", meta["arrays"][name]
+        array = np.lib.format.open_memmap(file, "w+", entry["dtype"], shape)
+        if name == "indptr":
+            array[-1] = meta["num_edges"]
+        array.flush()
+        entry["shape"], entry["bytes"] = list(array.shape), file.stat().st_size
+    (store / "meta.json").write_text(json.dumps(meta))
+
+
+def test_store_replaced_while_it_is_opened(store, monkeypatch):
+    real = graph_module.map_arrays
+
+    def late(path, meta):
+        arrays = real(path, meta)
+        put(store, "features", ARRAYS["features"] + 1)
+        return arrays
+
+    monkeypatch.setattr(graph_module, "map_arrays", late)
+    assert "was prepared anew while it was opened; try again" in refused(store)
+
+
+def test_vertex_dtype():
+    assert vertex_dtype(2**31 - 1) == np.int32
+    assert vertex_dtype(2**31) == np.int64
+
+
+def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.array([1, 2, 4, 8, 16], np.float32)
+    graph = Graph(
+        name="graph",
+        indptr=np.array([0, 0, 2, 2, 5, 5]),
+        indices=np.array([0, 3, 1, 1, 4], np.int32),
+        features=ARRAYS["features"],
+        feature_dtype="float32",
+        labels=ARRAYS["labels"],
+        num_classes=2,
+        edges=EdgeData(weights=weights),
+    )
+    for together in (1, 2, 100):
+        monkeypatch.setattr(graph_module, "_LISTS", together)
+        found = replace(graph).weight_sums
+        assert found.tolist() == [0, 3, 0, 28, 0]
+        assert found.dtype == np.float32
+    assert replace(graph, edges=EdgeData()).weight_sums is None
+    for damaged in (np.nan, np.inf, -9.0):
+        wrong = replace(
+            graph, edges=EdgeData(weights=np.array([1, 2, damaged, damaged, 0], np.float32))
+        )
+        with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
+            _ = wrong.weight_sums
+    large = EdgeData(weights=np.array([1, 2, 3e38, 3e38, 0], np.float32))
+    with pytest.raises(
+        GraphError, match=r"^graph: edge_weights: .* vertex 3 add up to more than fl"
+    ):
+        _ = replace(graph, edges=large).weight_sums
+    for ends in ([0, 0, 2, 2, 6, 6], [0, 0, 2, 1, 5, 5], [-1, 0, 2, 2, 5, 5]):
+        wrong = replace(graph, indptr=np.array(ends))
+        with pytest.raises(GraphError, match=r"graph: damaged, indptr: lists between vertices"):
+            _ = wrong.weight_sums
+
+
+def test_a_graph_in_memory_that_trains_without_labels_names_its_own_parts(tmp_path):
+    ends = np.array([0, 1, 2]), np.array([1, 2, 0])
+    x, targets = np.ones((4, 1), np.float32), np.array([0.5, np.nan, 1, 2], np.float32)
+    split = {"train_idx": [0, 1], "valid_idx": [2], "test_idx": [3]}
+    graph = from_arrays(ends, x, targets, **split)
+    with pytest.raises(GraphError) as error:
+        graph.save(tmp_path / "store")
+    assert str(error.value) == (
+        "graph: vertex 1 of train_idx has no label; 1 of 2 lack one; leave them out of train_idx"
+    )
+    edges = from_arrays(ends, x, edge_labels=np.array([1, -1, 0]), edge_split=([0], [1], [2]))
+    with pytest.raises(GraphError, match=r"^graph: edge 1 of edge_split\[1\] has no label; 1 of"):
+        edges.save(tmp_path / "store")
+    test = from_arrays(ends, x, targets, train_idx=[0], valid_idx=[2], test_idx=[1, 3])
+    test.save(tmp_path / "store")

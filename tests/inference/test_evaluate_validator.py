@@ -1,0 +1,104 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from held_rows import HoldEvenVertices
+from row_exchange import NoRows, TradeRows
+
+from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES
+from gnnscale.features import HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.inference.activation_store import Workers
+from gnnscale.inference.evaluate import Validator, open_examiner
+from gnnscale.inference.predictor import Predictor
+from gnnscale.nn import GNN
+from gnnscale.run.tasks.base import VertexTask
+
+
+@pytest.fixture
+def graph(settings: Any) -> Graph:
+    return settings().dataset.open()
+
+
+@pytest.fixture
+def model(settings: Any, graph: Graph) -> GNN:
+    """A model that has not learnt anything, in the middle of training."""
+    found = settings().model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    return found.train()
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
+)
+def test_when_validation_is_due(settings, graph, model, every, due) -> None:
+    config = settings("epochs=5", f"runtime.eval_every={every}")
+    validator = Validator(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
+    assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+
+
+@pytest.mark.parametrize("inference", ["exact", "sampled"])
+def test_each_split_has_its_own_metric(settings, graph, model, inference) -> None:
+    config, task = settings(f"runtime.inference={inference}"), VertexTask(graph=graph)
+    validator = Validator(config, task, model, HoldEvenVertices().open(graph))
+    known = open_examiner(task, model, Predictor(model, graph, config)).measure(["valid", "test"])
+    metric, seconds = validator.validate()
+    assert [metric, validator.test()] == known
+    assert metric != validator.test()
+    metrics, counts = validator.test_by_class()
+    assert metrics == known[1]
+    wanted = np.bincount(graph.labels[graph.test_idx], minlength=graph.num_classes)
+    assert counts.wanted == tuple(wanted)
+    assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])
+    assert seconds > 0
+
+
+def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -> None:
+    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
+    known = Validator(settings(), task, model, HostFeatures.of(graph)).validate()[0]
+    assert Validator(settings(), task, model, nothing).validate()[0] != known
+    # Unless it needs others' to complete them.
+    trading = replace(settings(), exchange=TradeRows())
+    assert Validator(trading, task, model, nothing).validate()[0] == known
+
+
+def test_it_takes_all_threads_and_gives_them_back(settings, graph, model, monkeypatch) -> None:
+    seen: list[Any] = []
+    threads: list[int] = []
+
+    class Watched(HostFeatures):
+        def aggregate(self, *arguments: Any, **options: Any) -> Any:
+            seen.append((threads[-1], torch.get_num_threads(), set(CURRENT_ACTIVITIES.values())))
+            return super().aggregate(*arguments, **options)
+
+    class WatchedWorkers(Workers):
+        def __init__(self, num_threads: int) -> None:
+            threads.append(num_threads)
+            super().__init__(num_threads)
+
+    store = Watched(graph.features, graph.feature_dtype)
+    monkeypatch.setattr("gnnscale.run.config.usable_cores", lambda: 3)
+    monkeypatch.setattr("gnnscale.inference.layerwise.Workers", WatchedWorkers)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        Validator(settings("num_threads=2"), VertexTask(graph=graph), model, store).validate()
+        Validator(settings("num_threads=8"), VertexTask(graph=graph), model, store).test()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    # A hook may ask what a worker is in: see CURRENT_ACTIVITIES.
+    assert seen[0] == (2, 1, {"validate"})
+    assert seen[-1] == (3, 1, set())
+    assert not CURRENT_ACTIVITIES
+
+
+def test_a_metric_that_is_not_defined_is_none(settings: Any, graph: Graph) -> None:
+    labels = np.zeros(graph.num_vertices, np.int64)
+    one_class = replace(graph, labels=labels, num_classes=2, metric="roc_auc")
+    model = settings().model.build(num_features=graph.num_features, num_classes=2)
+    store = HostFeatures.of(graph)
+    validator = Validator(settings(), VertexTask(graph=one_class), model, store)
+    assert validator.validate()[0] == {"roc_auc": None}
+    assert validator.test() == {"roc_auc": None}

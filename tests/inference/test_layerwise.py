@@ -1,0 +1,288 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import own_layers
+import pytest
+import torch
+from one_line import one_line
+
+from gnnscale.backend.feature_loading import ChunkLoader, FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.inference.layerwise import LayerwiseInference
+from gnnscale.inference.memory_plan import Limits
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
+from gnnscale.nn.scatter_gather import Custom
+from gnnscale.nn.transform_first import ProjectedLayer
+from gnnscale.sampling import NeighborSampler
+
+Model = Callable[..., ModelConfig]
+
+OWN = (own_layers.MaxPooling, own_layers.PairSum)
+ALL = (GCN, GraphSAGE, GIN, GAT, *(partial(Custom, functions=functions) for functions in OWN))
+
+
+#: Limits that cut a graph into many chunks.
+SMALL = Limits(chunk_edges=256, chunk_vertices=32)
+
+
+def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
+    """Logits over all neighbours, in one mini-batch."""
+    model.eval()
+    sampler = NeighborSampler(graph, fanouts=[-1] * len(model.layers))
+    batch = sampler.sample(vertices, 0)
+    with torch.no_grad():
+        logits: torch.Tensor = model(batch, FeatureLoader(graph, model, num_threads=1).load(batch))
+    return logits
+
+
+def watch_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return where the sizes of chunks will be noted."""
+    sizes: list[int] = []
+    neighbours = ChunkLoader.neighbours
+
+    def noted(self: ChunkLoader, vertices: Any, **options: Any) -> Any:
+        sizes.append(len(vertices))
+        return neighbours(self, vertices, **options)
+
+    monkeypatch.setattr(ChunkLoader, "neighbours", noted)
+    return sizes
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_equals_a_batch_of_full_neighbourhoods(random_graph, config, num_layers, norm) -> None:
+    graph = random_graph(200, 1500)
+    built = config(hidden=16, num_layers=num_layers, norm=norm)
+    model = built.build(num_features=20, num_classes=5).train()
+    everything = np.arange(200)
+    for vertices in (None, np.array([7, 3, 199]), np.array([], np.int64)):
+        logits = LayerwiseInference(model, graph, num_threads=2).logits(vertices)
+        assert model.training
+        expected = full_batch(model, graph, everything if vertices is None else vertices)
+        model.train()
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(APPNP(hidden=16), APPNP(hidden=16, num_layers=3), SGC(), SGC(num_layers=3)),
+        *(GATv2(hidden=16), GraphSAGE(hidden=16, aggregator="pool")),
+        GCN(hidden=16, num_layers=3, residual=True, norm="batch"),
+        GraphSAGE(hidden=16, num_layers=3, residual=True, jumping="cat", norm="layer"),
+        GAT(hidden=16, num_layers=3, jumping="max"),
+    ],
+)
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+def test_connected_layers_equal_a_batch_of_full_neighbourhoods(
+    random_graph: Any, config: Any, hidden_bytes: int
+) -> None:
+    for num_vertices, whole_vertices in ((300, 1 << 20), (2000, 0)):
+        graph = random_graph(num_vertices, 2 * num_vertices)
+        model = config.build(num_features=20, num_classes=5)
+        limits = replace(SMALL, hidden_bytes=hidden_bytes, whole_vertices=whole_vertices)
+        inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+        vertices = np.random.default_rng(0).permutation(num_vertices)[:20]
+        expected = full_batch(model, graph, vertices)
+        torch.testing.assert_close(inference.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        with torch.no_grad():  # what is kept of the first layer must not depend on weights
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        expected = full_batch(model, graph, vertices)
+        torch.testing.assert_close(inference.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        assert inference.estimate_s(vertices) > 0
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
+def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
+    random_graph: Any, config: Model, norm: str, hidden_bytes: int, whole_vertices: int
+) -> None:
+    # Of the sparse one, less than half is needed.
+    num_vertices = 500 if whole_vertices else 4000
+    graph = random_graph(num_vertices, 4000 if whole_vertices else 1500)
+    model = config(hidden=128, norm=norm).build(num_features=20, num_classes=5)
+    chunks = {"chunk_edges": 2000, "chunk_vertices": 100, "stream_bytes": 40_000, "kept_bytes": 0}
+    limits = Limits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices, **chunks)
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    vertices = np.random.default_rng(0).permutation(num_vertices)[: num_vertices // 5]
+    work = inference.work(vertices)
+    assert isinstance(work.needed[0], range) == (whole_vertices > 0)
+    for wanted in (None, vertices) if whole_vertices else (vertices,):
+        logits = inference.logits(wanted)
+        expected = full_batch(model, graph, np.arange(num_vertices) if wanted is None else wanted)
+        assert (logits - expected).norm() < 1e-5 * expected.norm()
+        projected = isinstance(inference.work(wanted).layers[1], ProjectedLayer)
+        few = wanted is not None and whole_vertices  # of a layer that all are computed of
+        assert projected == (config in (GCN, GraphSAGE) and not few)
+        columns = inference.work(wanted).widths[0]
+        assert columns == (((16, 2) if config is GraphSAGE else (16, 1)) if projected else (128, 1))
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_rows_of_a_hidden_layer_are_what_the_next_one_sees(random_graph, config, norm) -> None:
+    graph = random_graph(200, 1500)
+    model = config(hidden=16, num_layers=3, norm=norm).build(num_features=20, num_classes=5).eval()
+    for vertices in (None, np.array([7, 3, 199])):
+        for num_layers in (1, 2):
+            options = {"limits": SMALL, "num_layers": num_layers}
+            inference = LayerwiseInference(model, graph, num_threads=2, **options)
+            chunks = list(inference.rows(vertices))
+            assert (len(chunks) > 5) == (vertices is None)
+            # The layers above applied to them are the whole model.
+            shorter = GNN(model.layers[:num_layers], model.norms, 0.0, model.widths)
+            everything = np.arange(200) if vertices is None else vertices
+            expected = model.normalise(num_layers - 1, full_batch(shorter, graph, everything))
+            expected = expected.relu().detach()
+            torch.testing.assert_close(torch.cat(chunks), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_come_in_chunks_in_the_order_that_is_asked_for(random_graph: Any) -> None:
+    graph = random_graph(500, 4000)
+    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=SMALL)
+    vertices = np.random.default_rng(0).permutation(500)[:300]
+    chunks = list(inference.rows(vertices))
+    assert len(chunks) > 9
+    assert torch.equal(torch.cat(chunks), inference.logits(vertices))
+    # Whoever stops reading leaves the model as it was.
+    model.train()
+    some = inference.rows(vertices)
+    next(some)
+    some.close()
+    assert model.training
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8])
+def test_any_storage(random_graph: Any, stored: torch.dtype) -> None:
+    graph = random_graph(dtype=stored)
+    model = GraphSAGE(hidden=8).build(num_features=20, num_classes=5)
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    expected = full_batch(model, graph, np.arange(300))
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_small_chunks_and_a_small_budget_give_the_same_answer(
+    random_graph: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, config: Model
+) -> None:
+    graph = random_graph(500, 4000)
+    model = config(hidden=16, num_layers=3).build(num_features=20, num_classes=5)
+    vertices = np.random.default_rng(0).permutation(500)[:300]
+    expected = LayerwiseInference(model, graph, num_threads=1).logits(vertices)
+
+    files: list[Any] = []
+    original = tempfile.TemporaryFile
+
+    def counted(**options: Any) -> Any:
+        files.append(original(**options))
+        return files[-1]
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", counted)
+    sizes = watch_chunks(monkeypatch)
+    small = replace(SMALL, file_chunk_edges=256)
+    in_chunks = LayerwiseInference(model, graph, num_threads=2, limits=small).logits(vertices)
+    assert sum(sizes) == 500 + 500 + 300
+    assert len(sizes) >= 40
+    # Matrix products of other shapes may round otherwise.
+    torch.testing.assert_close(in_chunks, expected)
+    assert not files
+    # The hidden rows take 32,000 bytes a layer, the logits 6,000.
+    small = replace(small, hidden_bytes=10_000)
+    logits = LayerwiseInference(model, graph, num_threads=2, limits=small).logits(vertices)
+    assert torch.equal(logits, in_chunks)
+    assert len(files) == 2
+    assert all(file.closed for file in files)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("kept_bytes", [0, 5_000, 1 << 20])
+def test_weights_may_change_between_calls(random_graph, monkeypatch, config, kept_bytes) -> None:
+    graph = random_graph(200, 1500)
+    model = config(hidden=16, norm="batch").build(num_features=20, num_classes=5)
+    vertices = np.array([7, 3, 199])
+    limits = replace(SMALL, kept_bytes=kept_bytes)
+    inference = LayerwiseInference(model, graph, num_threads=1, limits=limits)
+    inference.logits(vertices)
+    sizes = watch_chunks(monkeypatch)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    again = inference.logits(vertices)
+    # Inputs of at most 1 MB are kept: nothing but the last layer is sampled again.
+    assert sum(sizes) == (3 if kept_bytes == 1 << 20 else 203)
+    assert torch.equal(again, inference.logits(vertices))
+    fresh = LayerwiseInference(model, graph, num_threads=1, limits=limits)
+    assert torch.equal(again, fresh.logits(vertices))
+
+
+def test_a_disk_without_room_is_an_error_and_no_crash(random_graph: Any, monkeypatch: Any) -> None:
+    def full(*arguments: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    graph = random_graph()
+    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5).train()
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000)).logits()
+    assert model.training
+
+
+def test_what_inference_takes_is_said_before_it_is_done(random_graph: Any, caplog: Any) -> None:
+    graph = random_graph(500, 4000)
+    model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
+    caplog.set_level("INFO")
+    limits = Limits(hidden_bytes=10_000, chunk_edges=64, chunk_vertices=32)
+    LayerwiseInference(model, graph, num_threads=1, limits=limits).prepare(graph.valid_idx)
+    (message,) = [record.getMessage() for record in caplog.records]
+    # Two layers of 500 rows of 20 features, filled up to 32.
+    takes = r"about \d+ s each time, 0.1 MiB of temporary disk, 0.0 MiB of memory for hidden layers"
+    assert re.fullmatch(rf"exact inference of \d+ vertices of \S+: {takes}", message)
+    assert model.training
+    # A graph that is done in no time needs no announcement.
+    LayerwiseInference(model, graph, num_threads=1).prepare(graph.valid_idx)
+    assert len(caplog.records) == 1
+
+
+def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
+    random_graph: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = random_graph()
+    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
+    inference = LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000))
+    full = shutil.disk_usage("/")._replace(free=19_199)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with one_line("of temporary disk, and"):
+        inference.prepare(graph.valid_idx)
+    full = full._replace(free=19_200)
+    inference.prepare(graph.valid_idx)
+
+
+def test_nothing_is_left_on_the_disk_by_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, torch\n"
+        "from gnnscale.inference.activation_store import FileRows\n"
+        "rows = FileRows(1000, 16, stretch_bytes=1)\n"
+        "rows.write(0, torch.ones(500, 16))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == -9
+    assert list(tmp_path.iterdir()) == []

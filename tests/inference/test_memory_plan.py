@@ -1,0 +1,92 @@
+import shutil
+import tempfile
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.core import hardware
+from gnnscale.core.errors import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.inference import memory_plan as module
+from gnnscale.inference.memory_plan import InferencePlan, LayerSize, Limits, Work, find_work
+from gnnscale.nn import GIN, GraphSAGE, ModelConfig
+from gnnscale.nn.transform_first import ProjectedLayer
+
+
+def with_memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
+    memory = hardware.Memory(total=2 * available, available=available, installed=2 * available)
+    monkeypatch.setattr(module, "find_memory", lambda: memory)
+
+
+def planned(*layers: tuple[int, int], **limits: Any) -> InferencePlan:
+    return module.plan_layers(layers, **({"hidden_bytes": None, "stream_bytes": None} | limits))
+
+
+def test_layers_that_fit_into_memory_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_memory(monkeypatch, 1_000_000)
+    # 400,000 bytes each: one fits; two, which exist at once, do not.
+    one = planned((1000, 100))
+    assert (one.in_file, one.temporary_bytes, one.memory_bytes) == ((False,), 0, 400_000)
+    two = planned((1000, 100), (1000, 100))
+    assert two.in_file == (True, True)
+    # Rows are filled up to a multiple of 16 features.
+    assert two.temporary_bytes == 2 * 1000 * 112 * 4
+    assert planned((1000, 100), (1000, 10)).in_file == (False, False)
+    assert planned().temporary_bytes == 0
+    assert planned((1000, 100), hidden_bytes=399_999).in_file == (True,)
+
+
+def test_inference_takes_a_bounded_part_of_plenty_of_memory(monkeypatch: Any) -> None:
+    with_memory(monkeypatch, 100 << 30)
+    assert planned((1 << 20, 128)).in_file == (False,)
+    assert planned((1 << 20, 129)).in_file == (True,)
+    # What stays in the page cache is read once for every 256 MiB of sums, what does not as rarely
+    # as memory allows.
+    fits, exceeds = planned((50 << 20, 256)), planned((51 << 20, 256))
+    assert (fits.stream_bytes, fits.cached) == (256 << 20, True)
+    assert (exceeds.stream_bytes, exceeds.cached) == (15 << 30, False)
+
+
+def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(monkeypatch: Any) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    usage = SimpleNamespace(free=(5 << 30) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    plan = InferencePlan(
+        in_file=(True,), temporary_bytes=5 << 30, memory_bytes=0, stream_bytes=1, cached=True
+    )
+    with pytest.raises(ConfigError) as error:
+        plan.check_disk()
+    assert str(error.value) == (
+        "runtime.inference=exact: needs 5.0 GiB of temporary disk, and 5.0 GiB are free in /tmp; "
+        "TMPDIR=FOLDER takes another folder, runtime.inference=sampled needs none"
+    )
+    usage.free = 5 << 30
+    plan.check_disk()
+
+
+def test_sizes_count_vertices_and_their_in_edges(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph(50, 400)
+    assert LayerSize.of(graph, range(50)) == LayerSize(num_vertices=50, num_edges=400)
+    some = np.array([3, 7])
+    num_edges = int(np.diff(graph.indptr)[some].sum())
+    assert LayerSize.of(graph, some) == LayerSize(num_vertices=2, num_edges=num_edges)
+
+
+def test_rows_are_projected_where_they_get_narrower(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph(50, 400, num_features=8)
+
+    def work_of(config: ModelConfig) -> Work:
+        model = config.build(num_features=8, num_classes=5)
+        return find_work(model, graph, range(50), Limits(), num_threads=1)
+
+    work = work_of(GraphSAGE(hidden=64, num_layers=2))
+    # 5 outputs fill 16 columns, once to be aggregated and once for the vertex itself.
+    assert isinstance(work.layers[1], ProjectedLayer)
+    assert work.widths == [(16, 2)]
+    assert work.plan.memory_bytes == 50 * 2 * 16 * 4
+    narrow, product_first = GraphSAGE(hidden=32, num_layers=2), GIN(hidden=64, num_layers=2)
+    assert work_of(narrow).widths == [(32, 1)]
+    assert work_of(product_first).widths == [(64, 1)]

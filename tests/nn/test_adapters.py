@@ -1,0 +1,118 @@
+import importlib
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import own_modules
+import pytest
+import torch
+from torch import nn
+
+from gnnscale import Graph, LayerSampler, NeighborSampler
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.nn import adapters
+from gnnscale.sampling import Block, MiniBatch
+
+#: Vertices 10 to 14; 0 <- 1, 2; 1 <- 1 in the output layer, 0 <- 3; 2 <- 0, 4 before it.
+TINY = MiniBatch(
+    seed=0,
+    step=0,
+    num_seeds=2,
+    input_vertices=np.array([10, 11, 12, 13, 14], np.int32),
+    blocks=(
+        Block(indptr=np.array([0, 1, 1, 3]), indices=np.array([3, 0, 4], np.int32), num_src=5),
+        Block(indptr=np.array([0, 2, 3]), indices=np.array([1, 2, 1], np.int32), num_src=3),
+    ),
+)
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph()
+
+
+def edges(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    return torch.from_numpy(graph.indices.astype(np.int64)), torch.from_numpy(dst)
+
+
+def test_edge_indices_of_a_tiny_batch() -> None:
+    first, second = adapters.to_edge_indices(TINY)
+    assert first.tolist() == [[3, 0, 4], [0, 2, 2]]
+    assert second.tolist() == [[1, 2, 1], [0, 0, 1]]
+    assert first.dtype == torch.int64
+    assert [adj.size for adj in adapters.to_adjacencies(TINY)] == [(5, 3), (3, 2)]
+    assert [adj.e_id for adj in adapters.to_adjacencies(TINY)] == [None, None]
+    assert torch.equal(adapters.to_adjacencies(TINY)[1].edge_index, second)
+
+
+@pytest.mark.parametrize("idtype", [torch.int64, torch.int32])
+def test_dgl_blocks_of_a_tiny_batch(idtype: torch.dtype) -> None:
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    first, second = adapters.to_dgl_blocks(TINY, idtype=idtype)
+    assert [end.tolist() for end in first.edges()] == [[3, 0, 4], [0, 2, 2]]
+    assert [end.tolist() for end in second.edges()] == [[1, 2, 1], [0, 0, 1]]
+    assert first.is_block
+    assert first.idtype == second.idtype == idtype
+    assert (first.num_src_nodes(), first.num_dst_nodes()) == (5, 3)
+    assert first.srcdata[dgl.NID].tolist() == [10, 11, 12, 13, 14]
+    assert second.dstdata[dgl.NID].tolist() == [10, 11]
+
+
+def test_importance_goes_to_dgl_and_nowhere_in_pyg(graph: Graph) -> None:
+    batch = LayerSampler(graph, layer_sizes=[20, 20]).sample(np.arange(50), 0)
+    with pytest.raises(ValueError, match="no place for the importance of layer-wise sampling"):
+        adapters.to_edge_indices(batch)
+    pytest.importorskip("dgl", reason="DGL is not installed")
+    for block, ours in zip(adapters.to_dgl_blocks(batch), batch.blocks, strict=True):
+        assert np.array_equal(block.edata["importance"], ours.importance)
+
+
+SIZES = (20, 8, 5, 2)
+MODELS = {
+    "dgl": lambda: adapters.DGLModel(own_modules.DGLBlocks(*SIZES)),
+    "pyg": lambda: adapters.PyGModel(own_modules.PyGLayers(*SIZES)),
+    "pyg bipartite": lambda: adapters.PyGModel(own_modules.PyGBipartite(*SIZES), bipartite=True),
+}
+
+
+def build(name: str) -> nn.Module:
+    pytest.importorskip("dgl" if name == "dgl" else "torch_geometric")
+    return MODELS[name]()
+
+
+def whole_graph_output(model: nn.Module, graph: Graph) -> torch.Tensor:
+    """The module's layers on the whole graph, by the library that it is written for."""
+    x, src_dst = torch.from_numpy(graph.features), edges(graph)
+    if isinstance(model, adapters.DGLModel):
+        whole = importlib.import_module("dgl").graph(src_dst, num_nodes=graph.num_vertices)
+        first, second = (lambda h, layer=layer: layer(whole, h) for layer in model.module.convs)
+    else:
+        whole = torch.stack(src_dst)
+        first, second = (lambda h, layer=layer: layer(h, whole) for layer in model.module.convs)
+    return second(torch.relu(first(x)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_neighbours_give_the_output_of_the_whole_graph(graph: Graph, name: str) -> None:
+    model = build(name)
+    loader = FeatureLoader(graph, model, num_threads=1)
+    batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(np.arange(40, 90), 0)
+    out = model(batch, loader.load(batch))
+    torch.testing.assert_close(out, whole_graph_output(model, graph)[40:90])
+
+
+def test_the_two_forms_of_pyg_agree_on_sampled_batches(graph: Graph) -> None:
+    bipartite, plain = build("pyg bipartite"), build("pyg")
+    plain.load_state_dict(bipartite.state_dict())
+    batch = NeighborSampler(graph, fanouts=[4, 3]).sample(np.arange(100), 0)
+    inputs = FeatureLoader(graph, plain, num_threads=1).load(batch)
+    out = plain(batch, inputs)
+    assert out.shape == (100, 5)
+    torch.testing.assert_close(out, bipartite(batch, inputs))
+
+
+def test_a_missing_dgl_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    with pytest.raises(ImportError, match=r"DGL is not installed; pip install 'gnnscale\[dgl\]'"):
+        adapters.to_dgl_blocks(TINY)

@@ -1,0 +1,178 @@
+"""Models whose layers are connected in other ways than one after the other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, Inputs
+from gnnscale.sampling import MiniBatch, NeighborSampler
+
+CONFIGS: dict[str, Any] = {
+    "gatv2": GATv2(hidden=16, num_heads=4),
+    "gatv2_shared": GATv2(hidden=16, num_heads=2, share_weights=True),
+    "pool": GraphSAGE(hidden=16, aggregator="pool"),
+    "sgc": SGC(num_layers=2),
+    "appnp": APPNP(hidden=16, num_layers=2, alpha=0.2),
+    "residual": GCN(hidden=16, num_layers=3, residual=True, norm="layer"),
+    "cat": GraphSAGE(hidden=16, num_layers=3, jumping="cat", norm="layer"),
+    "max": GIN(hidden=16, num_layers=2, jumping="max"),
+    "both": GAT(hidden=16, num_layers=2, residual=True, jumping="cat"),
+}
+EACH = pytest.mark.parametrize("name", CONFIGS)
+
+
+def build(name: str) -> GNN:
+    torch.manual_seed(1)
+    model: GNN = CONFIGS[name].build(num_features=20, num_classes=5)
+    for parameter in model.parameters():  # so that no bias is 0
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def dense_gcn(block: Any, h: torch.Tensor, degrees: torch.Tensor) -> torch.Tensor:
+    """One hop of a sampled block: the dense matrix of GCN's coefficients, times ``h``."""
+    dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
+    edges = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
+    np.add.at(edges.numpy(), (dst, block.indices), 1)  # an edge may be there twice
+    counts = edges.sum(1, keepdim=True).clamp(min=1)
+    root = (degrees[: block.num_src] + 1).rsqrt()
+    num_dst = block.num_dst
+    sums = root[:num_dst] * (edges @ (root * h)) * degrees[:num_dst] / counts
+    return sums + h[:num_dst] * root[:num_dst] ** 2
+
+
+def dense(model: Any, batch: MiniBatch, x: torch.Tensor, degrees: torch.Tensor) -> torch.Tensor:
+    """Logits of GCN with connections, SGC and APPNP, by their definitions."""
+    if model.encoder is not None:
+        first, second = model.encoder.first, model.encoder.second
+        z = h = second(first(x).relu())
+        for block in batch.blocks:
+            hop = dense_gcn(block, z, degrees)
+            z = 0.8 * hop + 0.2 * h[: block.num_dst]
+        return z
+    if not model.connections.activates:
+        for block in batch.blocks:
+            x = dense_gcn(block, x, degrees)
+        first, last = model.layers[0], model.layers[-1]
+        return x @ first.linear.weight.T + (last.linear if first is last else last).bias
+    outputs, h, num_layers = [], x, len(model.layers)
+    for index, block in enumerate(batch.blocks):
+        out = model.layers[index].linear(dense_gcn(block, h, degrees))
+        last = index + 1 == num_layers
+        if model.connections.residual and index and not (last and model.output is None):
+            out = out + h[: block.num_dst]
+        if last and model.output is None:
+            return out
+        h = model.norms[index](out).relu()
+        outputs.append(h)
+    rows = [each[: batch.num_seeds] for each in outputs]
+    if model.connections.jumping == "cat":
+        return model.output(torch.cat(rows, 1))
+    return model.output(torch.stack(rows).amax(0))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(SGC(num_layers=1), SGC(num_layers=3), APPNP(hidden=16, alpha=0.2, num_layers=3)),
+        GCN(hidden=16, num_layers=4, residual=True, norm="layer"),
+        GCN(hidden=16, num_layers=3, jumping="cat"),
+        GCN(hidden=16, num_layers=3, jumping="max", residual=True),
+        GCN(hidden=16, num_layers=1, jumping="max"),
+    ],
+)
+@pytest.mark.parametrize("fused", [False, True])
+def test_against_a_dense_reference(random_graph: Any, load: Any, config: Any, fused: bool) -> None:
+    graph = random_graph()
+    num_layers = config.num_layers
+    batch = NeighborSampler(graph, fanouts=[5, -1, 3, 4][:num_layers]).sample(np.arange(30), 2)
+    model = config.build(num_features=20, num_classes=5).eval()
+    inputs = load(graph, model, batch, fused=fused)
+    logits = model(batch, inputs)
+    weight = torch.arange(logits.numel()).view_as(logits) % 7 - 3.0
+    found = torch.autograd.grad((logits * weight).sum(), list(model.parameters()))
+    x = torch.from_numpy(graph.features[batch.input_vertices]).double()
+    degrees = torch.from_numpy(np.diff(graph.indptr)[batch.input_vertices]).double()[:, None]
+    model = model.double()
+    expected = dense(model, batch, x, degrees)
+    torch.testing.assert_close(logits.double(), expected, rtol=1e-5, atol=1e-5)
+    wanted = torch.autograd.grad((expected * weight).sum(), list(model.parameters()))
+    for left, right in zip(found, wanted, strict=True):
+        assert (left - right).norm() <= 2e-5 * right.norm()
+
+
+@EACH
+def test_slices_of_a_batch_have_its_logits_and_its_gradients(
+    random_graph: Any, load: Callable[..., Inputs], name: str
+) -> None:
+    graph, model = random_graph(), build(name)
+    fanouts = [5, 3, 2][: len(model.layers)]
+    sampler = NeighborSampler(graph, fanouts=fanouts, num_threads=2, seed=3)
+    seeds = np.arange(0, 90, 2)
+    batches = [sampler.sample(part, 7) for part in (seeds, *np.array_split(seeds, 4))]
+    whole, *parts = (model(batch, load(graph, model, batch)) for batch in batches)
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-4, atol=1e-4)
+    parameters = list(model.parameters())
+    weight = torch.arange(whole.numel()).view_as(whole) % 7 - 3.0
+    expected = torch.autograd.grad((whole * weight).sum(), parameters)
+    found = torch.autograd.grad((torch.cat(parts) * weight).sum(), parameters)
+    for left, right in zip(found, expected, strict=True):
+        assert (left - right).norm() <= 1e-5 * right.norm()
+    # Dropout was on, in every model that has one; again it is the same.
+    again = model(batches[0], load(graph, model, batches[0]))
+    assert torch.equal(again, whole)
+    kept = model.eval()(batches[0], load(graph, model, batches[0]))
+    assert ((whole - kept).abs().max() > 0.01) == (name != "sgc")
+
+
+@EACH
+def test_a_whole_graph_in_plain_tensors(random_graph: Any, load: Any, name: str) -> None:
+    graph, model = random_graph(), build(name).eval()
+    everything = np.arange(graph.num_vertices)
+    batch = NeighborSampler(graph, fanouts=[-1] * len(model.layers)).sample(everything, 0)
+    dst = np.repeat(everything, np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+    found = model(torch.from_numpy(graph.features), edge_index)
+    expected = model(batch, load(graph, model, batch))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@EACH
+def test_no_seeds_no_logits(random_graph: Any, load: Any, name: str) -> None:
+    graph, model = random_graph(), build(name)
+    sampler = NeighborSampler(graph, fanouts=[3] * len(model.layers))
+    batch = sampler.sample(np.array([], np.int64), 0)
+    assert model(batch, load(graph, model, batch)).shape == (0, 5)
+
+
+def test_teleports_by_hand() -> None:
+    """On a path 0 -> 1 -> 2 the rows of vertex 2 are known."""
+    model = APPNP(num_layers=1, hidden=1, alpha=0.25).build(num_features=1, num_classes=1).eval()
+    with torch.no_grad():
+        for each in model.encoder.children():
+            each.weight.fill_(2.0)
+    logits = model(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[0, 1], [1, 2]]))
+    # The perceptron makes 4, 8, 12 of them; a vertex and its in-neighbour have degrees 1 and 0, 1.
+    expected = [4.0, 0.75 * (8 / 2 + 4 / 2**0.5) + 2.0, 0.75 * (12 / 2 + 8 / 2) + 3.0]
+    torch.testing.assert_close(logits[:, 0], torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GCN(residual=True), r"model\.residual=true: model\.num_layers=2 has no two"),
+        (lambda: GCN(residual=True, num_layers=1, jumping="cat"), "must be at least 2"),
+        (lambda: GCN(jumping="lstm"), r"model\.jumping=lstm: allowed are"),
+        (lambda: GraphSAGE(aggregator="sum"), r"model\.aggregator=sum: allowed are mean, pool"),
+        (lambda: GATv2(hidden=16, num_heads=3), r"model\.num_heads=3: must divide"),
+        (lambda: APPNP(alpha=0.0), r"model\.alpha=0\.0: must be above 0 and at most 1"),
+        (lambda: APPNP(dropout=1.0), r"model\.dropout=1\.0: must be at least 0 and below 1"),
+    ],
+)
+def test_options_that_are_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()

@@ -1,0 +1,144 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.nn import APPNP, GNN, SGC, GraphSAGE
+from gnnscale.nn.link_decoder import (
+    EdgeGNN,
+    EdgeNetwork,
+    LinkGNN,
+    initialise_rows,
+    link_objective,
+    make_decoder,
+)
+from gnnscale.sampling import NeighborSampler
+from gnnscale.sampling.minibatch import Links
+
+
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+def test_scores_are_those_of_rows_pair_by_pair(tiny_graph: Graph, decoder: str) -> None:
+    gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
+    model = LinkGNN(gnn, make_decoder(decoder, 4)).eval()
+    batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)
+    inputs = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
+    rows = model(batch, inputs)
+    assert rows.shape == (3, 4)
+    links = Links(sources=np.int32([0, 2]), destinations=np.int32([[1, 2], [0, 0]]))
+    scores = model(replace(batch, links=links), inputs)
+    pairs = [(0, 1), (0, 2), (2, 0), (2, 0)]
+    expected = [model.decoder(rows[source], rows[target]) for source, target in pairs]
+    assert torch.allclose(scores.flatten(), torch.stack(expected))
+    scores.sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+
+
+@pytest.mark.parametrize("num_edge_features", [0, 3])
+def test_outputs_of_edges_are_of_both_ends_and_features(
+    tiny_graph: Graph, num_edge_features: int
+) -> None:
+    gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
+    model = EdgeGNN(gnn, EdgeNetwork(4, num_edge_features, 5)).eval()
+    batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)
+    inputs = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
+    rows = model(batch, inputs)
+    features = np.arange(2 * num_edge_features, dtype=np.float32).reshape(2, -1)
+    links = Links(
+        sources=np.int32([0, 2]),
+        destinations=np.int32([[1], [0]]),
+        rows=np.array([7, 3]),
+        features=features if num_edge_features else None,
+    )
+    outputs = model(replace(batch, links=links), inputs)
+    for row, (source, target) in enumerate([(0, 1), (2, 0)]):
+        both = torch.cat([rows[source], rows[target], torch.from_numpy(features[row])])
+        hidden = (model.network.hidden.weight @ both + model.network.hidden.bias).relu()
+        expected = model.network.output.weight @ hidden + model.network.output.bias
+        assert torch.allclose(outputs[row], expected, atol=1e-6)
+    outputs.sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+
+
+def dense_hops(graph: Graph) -> torch.Tensor:
+    """``D^-1/2 (A + I) D^-1/2`` of the whole graph, float64; row v has what v receives."""
+    count = graph.num_vertices
+    edges = torch.eye(count, dtype=torch.float64)
+    for v in range(count):
+        for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist():
+            edges[v, u] += 1
+    roots = edges.sum(1).rsqrt()
+    return roots[:, None] * edges * roots
+
+
+def dense_rows(gnn: GNN, graph: Graph) -> torch.Tensor:
+    """Output rows of SGC, or of APPNP with its alpha of 0.2, over the whole graph."""
+    hops, x = dense_hops(graph), torch.from_numpy(graph.features).double()
+    if gnn.encoder is None:
+        for _ in gnn.layers:
+            x = hops @ x
+        return x @ gnn.layers[0].linear.weight.T.double() + gnn.layers[-1].bias.double()
+    h = z = gnn.encoder.double()(x)
+    gnn.encoder.float()
+    for _ in gnn.layers:
+        z = 0.8 * (hops @ z) + 0.2 * h
+    return z
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+@pytest.mark.parametrize("model", [SGC(hidden=6), APPNP(hidden=6, alpha=0.2, dropout=0.0)])
+def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(
+    random_graph: Callable[[], Graph], model: SGC | APPNP, num_layers: int
+) -> None:
+    """By blocks of all neighbours of the ends, as by the matrix of the whole graph."""
+    graph = random_graph()
+    config = replace(model, num_layers=num_layers)
+    built = [
+        config.build(num_features=graph.num_features, num_classes=config.row_width)
+        for _ in range(2)
+    ]
+    if model.name == "SGC":
+        for gnn in built:
+            torch.nn.init.uniform_(gnn.layers[-1].bias)
+    network = EdgeNetwork(6, 0, 3)
+    models = LinkGNN(built[0], make_decoder("dot", 6)), EdgeGNN(built[1], network)
+    seeds = np.array([3, 5, 20, 41])
+    pairs = Links(
+        sources=np.int32([0, 3, 1]), destinations=np.int32([[1], [2], [0]]), rows=np.arange(3)
+    )
+    for each in models:
+        batch = NeighborSampler(graph, fanouts=[-1] * num_layers).sample(seeds, 0)
+        inputs = FeatureLoader(graph, each, num_threads=1).load(batch)
+        found = each(replace(batch, links=pairs), inputs)
+        rows = dense_rows(each, graph)[seeds]
+        assert rows.shape == (4, 6)
+        ends = rows[[0, 3, 1]], rows[[1, 2, 0]]
+        expected = (
+            (ends[0] * ends[1]).sum(1, keepdim=True)
+            if isinstance(each, LinkGNN)
+            else network.double()(*ends, None)
+        )
+        assert torch.allclose(found.double(), expected, rtol=1e-5, atol=1e-5)
+        found.sum().backward()
+        assert all(part.grad is not None for part in each.parameters())
+
+
+def test_loss_by_hand(tiny_graph: Graph) -> None:
+    batch = NeighborSampler(tiny_graph, fanouts=[1]).sample(np.array([0]), 0)
+    scores = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
+    expected = -torch.cat([scores[:, 0], -scores[:, 1]]).sigmoid().log().mean()
+    assert link_objective(scores, batch).item() == pytest.approx(expected.item())
+    assert link_objective(torch.zeros(0, 2), batch).item() == 0
+
+
+def test_initial_rows_have_the_bounds_of_each_half() -> None:
+    gnn = GraphSAGE(hidden=40).build(num_features=200, num_classes=40)
+    initialise_rows(gnn)
+    for index, (inputs, outputs) in enumerate([(200, 40), (40, 40)]):
+        bound = (2 * 6 / (inputs + outputs)) ** 0.5
+        for half in gnn.layers[index].linear.weight.chunk(2, dim=1):
+            assert 0.97 * bound < half.abs().max() <= bound
+        assert 0.8 < gnn.layers[index].linear.bias.abs().max() * inputs**0.5 <= 1

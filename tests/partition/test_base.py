@@ -1,0 +1,110 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import own_parts
+import pytest
+from one_line import one_line
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.partition import UNREACHED, NoPartitioner, Parts
+from gnnscale.partition.base import check_num_parts, problem_of
+
+
+def test_every_part_needs_a_training_vertex(make_graph: Any) -> None:
+    three = make_graph([], 5, [0, 1, 4])
+    check_num_parts(three, 3)
+    with pytest.raises(ConfigError, match=r"^partitioner.num_parts=4: .* has 3 training vertices"):
+        check_num_parts(three, 4)
+    # Without a label it trains none.
+    unlabelled = replace(three, labels=np.array([0, 0, 0, 0, -1]))
+    check_num_parts(unlabelled, 2)
+    with pytest.raises(ConfigError, match=r"^partitioner.num_parts=3: .* has 2 training vertices"):
+        check_num_parts(unlabelled, 3)
+
+
+def test_training_vertices_belong_to_their_owners() -> None:
+    parts = Parts(num_parts=3, owner=np.array([0, 1, 0, 2, 1], np.int16))
+    found = parts.train_vertices(np.array([1, 2, 4], np.int32))
+    assert [each.tolist() for each in found] == [[2], [1, 4], []]
+    assert all(each.dtype == np.int32 for each in found)
+
+
+def test_parts_of_the_feature_dimension_have_no_training_vertices() -> None:
+    parts = Parts(num_parts=2, owner=None, columns=((0, 3), (3, 5)))
+    with pytest.raises(ValueError, match="no training vertices"):
+        parts.train_vertices(np.arange(3))
+
+
+def test_every_part_has_everything(tiny_graph: Graph) -> None:
+    parts = NoPartitioner().assign(tiny_graph, num_parts=3, num_hops=2, num_threads=1)
+    assert parts == Parts(num_parts=3, owner=None)
+    forecast = NoPartitioner().forecast(tiny_graph, num_parts=3, num_hops=2, num_threads=1)
+    assert (forecast.memory_bytes, forecast.seconds) == (0, 0)
+
+
+OWNER = np.array([0, 0, 1, 1, -1], np.int16)
+HOPS = np.array([[0, 0, 1, 1, 255], [1, 255, 0, 0, 255]], np.uint8)
+
+
+@pytest.fixture
+def graph(tiny_graph: Graph) -> Graph:
+    return tiny_graph.with_split(train_idx=np.array([0, 1, 3]))
+
+
+def changed(array: np.ndarray, place: Any, value: int) -> np.ndarray:
+    copy = array.copy()
+    copy[place] = value
+    return copy
+
+
+def parts(**fields: Any) -> Parts:
+    return Parts(**{"num_parts": 2, "owner": OWNER, **fields})
+
+
+def test_what_is_as_it_should_be(graph: Graph) -> None:
+    whole = {"owner": None}
+    for fields in ({}, {"hops": HOPS, "num_hops": 1}, whole, whole | {"columns": ((0, 1), (1, 2))}):
+        assert problem_of(parts(**fields), graph) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"owner": None, "hops": HOPS}, "hops are given, and no owners"),
+        ({"columns": ((0, 1), (1, 2))}, "both owners and feature columns are given"),
+        ({"owner": None, "columns": ((0, 2),)}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ((0, 1), (0, 2))}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ((0, 0), (0, 2))}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ((0, 1), (1, 3))}, "columns go from 0 to 3, the graph has 2"),
+        ({"owner": OWNER.astype(np.int32)}, "owner is int32[5], needed is int16[5]"),
+        ({"owner": OWNER[1:]}, "owner is int16[4]"),
+        ({"owner": changed(OWNER, 2, 2)}, "owner 2 is out of range, allowed are -1 to 1"),
+        ({"owner": changed(OWNER, 2, -2)}, "owner -2 is out of range"),
+        ({"owner": changed(OWNER, 1, -1)}, "training vertex 1 belongs to no part"),
+        ({"hops": HOPS.astype(np.int8), "num_hops": 1}, "hops is int8[2, 5]"),
+        ({"hops": HOPS[:1], "num_hops": 1}, "hops is uint8[1, 5], needed is uint8[2, 5]"),
+        ({"hops": HOPS, "num_hops": 0}, "num_hops is 0, allowed are 1 to 254"),
+        ({"hops": HOPS, "num_hops": UNREACHED}, "num_hops is 255"),
+        ({"hops": changed(HOPS, (1, 2), 2), "num_hops": 1}, "part 1 has vertex 2 at 2 hops"),
+        ({"hops": changed(HOPS, (1, 3), 1), "num_hops": 1}, "training vertex 3 is not at 0 hops"),
+    ],
+)
+def test_what_is_not(graph, fields, problem, monkeypatch) -> None:
+    monkeypatch.setattr("gnnscale.partition.base._SLICE_VERTICES", 2)
+    assert problem in (problem_of(parts(**fields), graph) or "")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "line"),
+    [
+        ("algorithm", "../up", "Dealt.algorithm=../up: must be a word of at most 63 letters"),
+        ("algorithm", "", "Dealt.algorithm=: must be a word"),
+        ("divides", "edges", "Dealt.divides=edges"),
+    ],
+)
+def test_what_a_class_of_the_users_cannot_say(attribute, value, line, monkeypatch) -> None:
+    monkeypatch.setattr(own_parts.Dealt, attribute, value)
+    with one_line(line):
+        own_parts.Dealt()

@@ -1,0 +1,239 @@
+import dataclasses
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import own_parts
+import pytest
+from fixture_types import Make
+
+from gnnscale.core.config.user_code import load_named
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.hardware import Memory
+from gnnscale.core.metrics import note_child
+from gnnscale.data import PlantedPartition
+from gnnscale.graph import Graph, Origin
+from gnnscale.partition import (
+    P3,
+    Forecast,
+    Hash,
+    NoPartitioner,
+    PaGraph,
+    PartitionerConfig,
+    Parts,
+    Random,
+    Range,
+    make_partition,
+    read_partition,
+    write_parts,
+)
+from gnnscale.partition import build as module
+
+
+def make(config: PartitionerConfig, graph: Graph, num_parts: int = 3, **options: Any) -> Path:
+    options = {"num_hops": 2, "num_threads": 1, **options}
+    return make_partition(config, graph, num_parts=num_parts, **options)
+
+
+def given(
+    parts: Parts, *, child_bytes: int = 0, needs: int = 0, interrupted: bool = False
+) -> PartitionerConfig:
+    """A partitioner that returns ``parts``."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Given(PartitionerConfig):
+        algorithm: ClassVar[str] = "given"
+
+        def assign(self, graph: Graph, **options: int) -> Parts:
+            if interrupted:
+                raise KeyboardInterrupt
+            if child_bytes:
+                note_child(child_bytes)
+            return parts
+
+        def forecast(self, graph: Graph, **options: int) -> Forecast:
+            return Forecast(memory_bytes=needs, seconds=600.0)
+
+    return Given()
+
+
+@pytest.mark.parametrize("config", [Hash(), Range(), Random(), P3(), NoPartitioner()])
+def test_a_partition_is_made_once(config, random_graph, home) -> None:
+    graph = random_graph()
+    path = make(config, graph)
+    assert path.parent == home / "partitions"
+    found = read_partition(path, graph)
+    assert found.figures.algorithm == config.algorithm
+    assert found.figures.predicted.seconds >= 0
+    before = (path / "partition.json").stat()
+    (path / module.PICTURE_FILE).write_text("<svg/>")
+    assert make(config, graph, num_threads=2, num_hops=3) == path
+    assert os.path.samestat((path / "partition.json").stat(), before)
+    assert make(config, graph, force=True) == path
+    assert not os.path.samestat((path / "partition.json").stat(), before)
+    assert read_partition(path, graph).content == found.content
+    # The picture was of the partition before.
+    arrays = ["owner.npy"] if found.parts.owner is not None else []
+    assert {each.name for each in path.iterdir()} == {"partition.json", *arrays}
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Graph:
+    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
+    return PlantedPartition(name="small", store=str(tmp_path / "graph"), **sizes).open()
+
+
+def test_a_store_and_a_graph_in_memory(stored: Graph) -> None:
+    inside = dataclasses.replace(stored, origin=Origin())
+    paths = [make(Hash(), each) for each in (stored, inside)]
+    assert paths[0] != paths[1]
+    pairs = zip(paths, (stored, inside), strict=True)
+    assert np.array_equal(*(read_partition(path, graph).parts.owner for path, graph in pairs))
+
+
+def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -> None:
+    config = given(Parts(num_parts=2, owner=np.array([0, 0, 1, 1, 0], np.int16)))
+    assert make(config, tiny_graph, 2, num_hops=1) != make(config, tiny_graph, 2, num_hops=2)
+    assert make(Hash(), tiny_graph, 2, num_hops=1) == make(Hash(), tiny_graph, 2, num_hops=2)
+
+
+def test_code_of_the_user_that_has_changed_makes_another(
+    tmp_path: Path, random_graph: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "own.py"
+    shutil.copy(own_parts.__file__, code)
+    dealt = load_named(f"{code}:Dealt", option="partitioner")
+    graph = random_graph()
+    first = make(dealt(), graph)
+    assert first.name.rpartition("-")[0].endswith("-dealt")
+    assert make(dealt(), graph) == first
+    assert make(dealt(at_once=2), graph) != first
+    code.write_text(code.read_text() + "# changed\n")
+    assert make(dealt(), graph) != first
+
+
+def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
+    graph, store = random_graph(), str(tmp_path / "mine")
+    path = make(Random(store=store), graph)
+    assert path == tmp_path / "mine"
+    assert make(Random(store=store), graph) == path
+    for config, other, num_parts, said in (
+        (Random(store=store, seed=1), graph, 3, "made with seed=0, now seed=1"),
+        (Hash(store=store), graph, 3, "made with partitioner=random, now partitioner=hash"),
+        (Random(store=store), graph, 2, "made with num_parts=3, now num_parts=2"),
+        (Random(store=store), random_graph(seed=1), 3, "is a partition of graph"),
+    ):
+        with pytest.raises(GraphError, match=f"^{path}: {said}.*name another partitioner.store"):
+            make(config, other, num_parts)
+    assert make(Random(store=store, seed=1), graph, force=True) == path
+    assert json.loads((path / "partition.json").read_text())["options"] == {"seed": 1}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    said = "holds thesis.tex, which is no file" if force else "not a partition, it has no"
+    with pytest.raises(GraphError, match=said):
+        make(Hash(store=str(tmp_path / "mine")), tiny_graph, 2, force=force)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) -> None:
+    parts = Parts(num_parts=2, owner=None)
+    with pytest.raises(KeyboardInterrupt):
+        make(given(parts, interrupted=True), tiny_graph, 2)
+    with pytest.raises(ConfigError, match="has 5 training vertices"):
+        make(Hash(), tiny_graph, 6)
+    assert list((home / "partitions").iterdir()) == []
+
+
+def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
+    owner, hops = np.array([0, 1, 1, 1, 1], np.int16), np.array([[0] + [9] * 4, [9] + [0] * 4])
+    far = Parts(num_parts=2, owner=owner, hops=hops.astype(np.uint8), num_hops=9)
+    for parts, said in (
+        (Parts(num_parts=3, owner=None), "partitioner=given: 3 parts, not 2"),
+        (far, "counts 9 hops, not 2"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            make(given(parts), tiny_graph, 2)
+
+
+@pytest.mark.parametrize("num_parts", [0, 1025])
+def test_numbers_of_parts_that_nobody_has(tiny_graph: Graph, num_parts: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^partitioner\.num_parts={num_parts}: must be"):
+        make(Hash(), tiny_graph, num_parts)
+
+
+def test_what_it_takes_is_said_before_and_measured(tiny_graph, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    config = given(Parts(num_parts=2, owner=None), child_bytes=1 << 50, needs=1 << 30)
+    figures = read_partition(make(config, tiny_graph, 2), tiny_graph).figures
+    (line,) = [each.message for each in caplog.records if "needs" in each.message]
+    assert "partitioning tiny into 2 parts by given in " in line
+    assert "needs about 1.0 GiB of memory and 10 min; " in line
+    assert figures.predicted.seconds == 600.0
+    assert figures.predicted.peak_rss_bytes > 1 << 30
+    assert figures.peak_rss_bytes > 1 << 50
+
+
+@pytest.mark.parametrize("needs", [7 << 30, 17 << 30])
+def test_memory_that_there_is_not(tiny_graph, needs, caplog, monkeypatch) -> None:
+    machine = dataclasses.replace(
+        module.hardware.find_machine(),
+        memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30),
+    )
+    monkeypatch.setattr(module.hardware, "find_machine", lambda: machine)
+    config = given(Parts(num_parts=2, owner=None), needs=needs)
+    if needs > 2 * machine.memory.total:
+        with pytest.raises(GraphError, match=r"needs about 17.0 GiB of memory, this machine has 8"):
+            make(config, tiny_graph, 2)
+        return
+    make(config, tiny_graph, 2)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.message.endswith("but 6.0 GiB are available: it may fail")
+
+
+def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph: Graph) -> None:
+    path = make(Hash(), tiny_graph, 2)
+    (path / "partition.json").write_text("{")
+    with pytest.raises(GraphError, match="cannot be read as JSON"):
+        make(Hash(), tiny_graph, 2)
+    make(Hash(), tiny_graph, 2, force=True)
+    read_partition(path, tiny_graph)
+
+
+def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
+    graph = stored
+    config = PaGraph(store=str(tmp_path / "made"))
+    made = make(config, graph, 2)
+    partition = read_partition(made, graph)
+    folder = write_parts(partition, graph)
+    assert folder == made / "parts"
+    own = partition.parts.train_vertices(graph.train_idx)
+    for index in range(2):
+        assert Graph.open(folder / str(index)).train_idx.tolist() == own[index].tolist()
+    before = (folder / "0" / "meta.json").stat().st_mtime_ns
+    write_parts(partition, graph)
+    assert (folder / "0" / "meta.json").stat().st_mtime_ns == before
+
+    # They go with the partition that is made anew; anything else beside them is kept.
+    make(config, graph, 2, force=True)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "mine.txt").touch()
+    with pytest.raises(GraphError, match="holds parts, which is no file of a partition"):
+        make(config, graph, 2, force=True)
+
+
+def test_parts_that_sampling_leaves_are_no_stores(stored: Graph) -> None:
+    partition = read_partition(make(Hash(), stored, 2), stored)
+    with pytest.raises(ConfigError, match=r"^part_stores=true: parts of hash are no graphs"):
+        write_parts(partition, stored)

@@ -1,0 +1,53 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.partition.simple import Given
+
+
+def assign(file: Path, graph: Graph, num_parts: int) -> Any:
+    config = Given(owners=str(file))
+    assert config.forecast(graph, num_parts=num_parts, num_hops=2, num_threads=1).memory_bytes > 0
+    return config.assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8"])
+def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: str) -> None:
+    file = tmp_path / "owners.npy"
+    np.save(file, np.array([1, 0, 2, 2, 0], dtype))
+    parts = assign(file, tiny_graph, 3)
+    assert parts.owner.tolist() == [1, 0, 2, 2, 0]
+    assert parts.owner.dtype == np.int16
+    assert (parts.num_parts, parts.hops, parts.columns) == (3, None, None)
+
+
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        ([0, 1, 0], r"int64 of shape \[3\], must be an integer for each of 5 vertices"),
+        ([0.0, 1, 0, 1, 1], r"float64 of shape \[5\], must be an integer"),
+        ([0, 1, 2, 1, 1], "owners from 0 to 2, allowed are 0 to 1, a part for each device"),
+        ([0, 1, -1, 1, 1], "owners from -1 to 1, allowed are 0 to 1"),
+    ],
+)
+def test_what_are_no_owners(tmp_path: Path, tiny_graph: Graph, owners: Any, message: str) -> None:
+    file = tmp_path / "owners.npy"
+    np.save(file, np.array(owners))
+    with pytest.raises(ConfigError, match=message) as caught:
+        assign(file, tiny_graph, 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_file_of_owners(tmp_path: Path, tiny_graph: Graph) -> None:
+    file = tmp_path / "owners.npy"
+    with pytest.raises(ConfigError, match=r"owners\.npy: missing"):
+        assign(file, tiny_graph, 2)
+    np.save(file, np.array([print] * 5), allow_pickle=True)
+    with pytest.raises(ConfigError, match=r"partitioner\.owners="):
+        assign(file, tiny_graph, 2)
+    with pytest.raises(ConfigError, match=r"num_parts=6: tiny has 5 training vertices"):
+        assign(file, tiny_graph, 6)

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from gnnscale.planner.cost_model.hitgnn import (
+    Card,
+    Design,
+    LayerSize,
+    Phase,
+    gnn_seconds,
+    limits,
+    phases,
+    seconds_of,
+)
+
+#: A word a cycle from memory, a quarter of one from the host, 1 Hz.
+CARD = Card(clock_hz=1, bandwidth=64, link_bandwidth=16)
+N, M = 2, 512
+DESIGN = Design(n=N, m=M)
+
+
+def layer(**sizes: int) -> LayerSize:
+    return LayerSize(
+        **{"sources": 1, "rows": 1, "edges": 1, "width_in": 16, "width_out": 16, **sizes}
+    )
+
+
+def forward(card: Card, **sizes: int) -> Phase:
+    return phases(card, [layer(**sizes)])[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "limit"),
+    [
+        ({"sources": 100}, 100, "memory"),  # eq. 7
+        ({"edges": 100}, 50, "aggregate"),  # eq. 8
+        ({"rows": 100}, 50, "update"),  # eq. 9: 100 * 16 * 16 / 512
+        ({"rows": 100, "slots": 2}, 100, "update"),
+        ({"sources": 100, "edges": 210, "rows": 100}, 105, "aggregate"),  # the slowest of the three
+    ],
+)
+def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(sizes, seconds, limit) -> None:
+    phase = forward(CARD, **sizes)
+    assert phase.seconds(N, M) == pytest.approx(seconds)
+    assert phase.limit(DESIGN) == limit
+
+
+def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
+    card = Card(clock_hz=1, bandwidth=64, link_bandwidth=16, local_share=0.25)
+    # Equation 7: 100 rows of a word, 25 of them a cycle each, 75 of them four cycles each.
+    assert forward(card, sources=100).seconds(N, M) == pytest.approx(25 + 300)
+    assert forward(card, sources=100).limit(DESIGN) == "link"
+    # Hidden rows are never missing.
+    wide = layer(sources=100)
+    second = phases(card, [wide, wide])[1]
+    assert second.seconds(N, M) == pytest.approx(100)
+
+
+def test_backward_multiplies_twice_but_in_the_first_layer() -> None:
+    wide = layer(rows=100, edges=10)
+    first, *rest = phases(CARD, [wide, wide])
+    assert first.seconds(N, M) == pytest.approx(50)
+    # The other way 100 rows are aggregated, one a cycle.
+    assert [each.seconds(N, M) for each in rest] == pytest.approx([50, 50, 50, 100])
+    assert gnn_seconds((first, *rest), DESIGN) == pytest.approx(50 + 50 + 50 + 150)
+    assert limits((first, *rest), DESIGN) == pytest.approx({"update": 200, "memory": 100})
+
+
+def test_designs_are_tried_at_once() -> None:
+    passes = phases(CARD, [layer(sources=10, rows=100, edges=200)])
+    n, m = np.array([1, 2, 4]), np.array([256, 512, 1024])
+    found = seconds_of(passes, n, m)
+    each = (Design(n=int(a), m=int(b)) for a, b in zip(n, m, strict=True))
+    assert found == pytest.approx([gnn_seconds(passes, design) for design in each])
+
+
+def test_rows_of_our_kernels_are_whole_words() -> None:
+    found = layer(width_in=100, width_out=47).in_words()
+    assert (found.width_in, found.width_out) == (112, 48)

@@ -1,0 +1,116 @@
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from copying_device import Copying
+from one_line import one_line
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.planner import Accelerator, Cpu, Cuda, Emulated, Fpga
+from gnnscale.planner.device_spec import Efficiency, process_group_backend, shared_collective
+from gnnscale.planner.registry import parse_devices
+
+RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1000}
+ACCELERATOR = {"kind": "emulated", "link_bandwidth": 1e8, **RATES}
+
+
+def without(*keys: str) -> dict[str, Any]:
+    return {key: value for key, value in ACCELERATOR.items() if key not in keys}
+
+
+def test_kinds_and_names() -> None:
+    entries = ["cpu", {"kind": "cpu", "name": "left"}, ACCELERATOR, ACCELERATOR]
+    devices = parse_devices(entries, option="devices")
+    assert [device.name for device in devices] == ["cpu:0", "left", "emulated:2", "emulated:3"]
+    assert [device.kind for device in devices] == ["cpu", "cpu", "emulated", "emulated"]
+    assert isinstance(devices[0], Cpu)
+    accelerator = devices[2]
+    assert isinstance(accelerator, Emulated)
+    assert (accelerator.macs_per_s, accelerator.memory_bytes) == (1e9, 1000)
+    assert (accelerator.link_latency_s, accelerator.pipelined) == (0.0, False)
+
+
+def test_what_computes_where_the_features_lie() -> None:
+    devices = parse_devices(["cpu", ACCELERATOR, without("link_bandwidth")], option="devices")
+    assert [device.on_host for device in devices] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "x=[]: at least one device is needed"),
+        (["gpu"], "x.0.kind=gpu: allowed are"),
+        ([7], "x.0=7: a kind of device, or options with a kind"),
+        ([{"name": "a"}], "a kind of device, or options with a kind"),
+        ([{"kind": "cpu", "macs_per_s": 1.0}], "x.0.macs_per_s: unknown option"),
+        ([without("memory_bytes")], "x.0.memory_bytes: required, and not given"),
+        ([ACCELERATOR | {"memory_bytes": "much"}], "x.0.memory_bytes: Value 'much'"),
+        ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: must be above 0"),
+        ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
+        ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),
+        ([ACCELERATOR | {"link_overhead_bytes": -1}], "x.0.link_overhead_bytes=-1: must be at"),
+        (
+            [without("link_bandwidth") | {"reads_host_memory": True}],
+            "link_bandwidth=null: required, it reads host memory over its link",
+        ),
+        ([ACCELERATOR | {"link_request_bytes": 0}], "x.0.link_request_bytes=0: must be at least 1"),
+        ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: must be at least 0"),
+    ],
+)
+def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
+    with one_line(message):
+        parse_devices(entries, option="x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board(Accelerator):
+    """A device with a collective library."""
+
+    collective: ClassVar[str | None] = "cuda:nccl"
+
+
+CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
+
+
+@pytest.mark.parametrize(
+    ("devices", "collective", "backend"),
+    [
+        ([CPU], None, "cpu:gloo"),
+        ([CPU, CPU], None, "cpu:gloo"),
+        ([BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
+        ([BOARD, BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
+        ([COPYING, COPYING], "cpu:gloo", "cpu:gloo"),
+        ([CPU, BOARD], None, "cpu:gloo"),
+        ([BOARD, COPYING], None, "cpu:gloo"),
+        ([Cuda(), Cuda(index=1)], "cuda:nccl", "cpu:gloo,cuda:nccl"),
+        # NCCL refuses two workers on one card.
+        ([Cuda(), Cuda()], None, "cpu:gloo"),
+        ([Cuda(host_driven=True), Cuda(host_driven=True)], None, "cpu:gloo"),
+        ([CPU, Cuda()], None, "cpu:gloo"),
+    ],
+)
+def test_gradients_are_summed_on_devices_that_all_can(devices, collective, backend) -> None:
+    assert shared_collective(devices) == collective
+    assert process_group_backend(devices) == backend
+
+
+@pytest.mark.parametrize(
+    ("options", "takes"),
+    [({}, True), ({"host_aggregates": False}, False), ({"reads_host_memory": True}, False)],
+)
+def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows(options, takes) -> None:
+    (device,) = parse_devices([ACCELERATOR | options], option="x")
+    assert device.takes_aggregated == takes
+
+
+@pytest.mark.parametrize("value", [0.0, 1.01])
+def test_a_part_of_a_peak_is_above_0_and_up_to_1(value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"efficiency\.memory={value}: must be above 0 and up"):
+        Efficiency(processor=1.0, memory=value, accelerator=1.0, link=1.0)
+
+
+def test_simulated_cards_are_not_numbered() -> None:
+    Fpga(name="a").check()
+    Fpga(name="a", index=7, bitstream="file.xclbin").check()
+    with pytest.raises(ConfigError, match="a: index=7: simulated cards are not numbered"):
+        Fpga(name="a", index=7).check()

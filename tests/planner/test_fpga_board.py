@@ -1,0 +1,140 @@
+import json
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from gnnscale.core.config.typed import typed
+from gnnscale.core.errors import ConfigError
+from gnnscale.planner.fpga_board import SOURCED, Board, board, board_values, boards
+
+DIE: dict[str, Any] = {
+    "name": "SLR0",
+    "has": {"luts": 100, "registers": 200, "dsps": 10, "brams": 10, "urams": 10},
+    "shell": {"luts": 10},
+    "bank": "DDR[0]",
+    "bandwidth": 1e9,
+}
+BOARD: dict[str, Any] = {
+    "name": "small",
+    "part": "xc",
+    "platform": "p",
+    "dies": [DIE],
+    "memory_bytes": 1024,
+    "clock_hz": 100_000_000,
+    "link_bandwidth": 1e9,
+    "power_w": 10,
+    "sources": dict.fromkeys(SOURCED, "made up"),
+}
+
+
+def of(**changes: Any) -> Board:
+    return typed(OmegaConf.create(BOARD | changes), Board, group="board")
+
+
+@pytest.mark.parametrize("name", boards())
+def test_boards_that_ship_name_their_sources(name: str) -> None:
+    found = board(name)
+    assert all(len(found.sources[each]) > 10 for each in SOURCED)
+    assert found.bandwidth == sum(die.bandwidth for die in found.dies)
+    for die in found.dies:
+        assert die.left + die.shell == die.has
+
+
+def test_dies_of_the_u250_are_a_quarter_of_it() -> None:
+    found = board("u250")
+    assert [die.name for die in found.dies] == ["SLR0", "SLR1", "SLR2", "SLR3"]
+    assert sum(die.has.luts for die in found.dies) == 1_728_000
+    assert sum(die.has.dsps for die in found.dies) == 12_288
+    assert found.bandwidth == 77e9
+
+
+def test_a_board_of_plain_values() -> None:
+    found = of()
+    assert found.dies[0].left.luts == 90
+    assert found.dies[0].shell.dsps == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dies": []}, "board.dies: 0 dies, allowed are 1 to 16"),
+        ({"dies": [DIE, DIE]}, "board.dies: SLR0, SLR0: each needs its own name"),
+        ({"dies": [DIE | {"bandwidth": 0}]}, "die SLR0: bandwidth=0: must be above 0"),
+        (
+            {"dies": [DIE | {"shell": {"luts": 100}}]},
+            "die SLR0: shell.luts=100: must be from 0 to has.luts=100",
+        ),
+        ({"dies": [DIE | {"has": {"luts": 20}}]}, "die SLR0: has.registers=0: must be above 0"),
+        ({"dies": [{"name": "SLR0"}]}, "board.dies.0.has: required, and not given"),
+        ({"dies": 3}, "board.dies=3: a list of groups of options"),
+        ({"clock_hz": 10}, "board.clock_hz=10: must be at least"),
+        (
+            {"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]},
+            "die SLR0: has.luts=1e+15: must be at least 0.001 and at most 1e+07",
+        ),
+        ({"link_bandwidth": 0}, "board.link_bandwidth=0: must be above 0"),
+        ({"power_w": -1}, "board.power_w=-1: must be above 0"),
+        *(
+            ({name: value}, f"board.{name}={value:g}: must be at least 0.001 and at most 1e+18")
+            for name in ("link_bandwidth", "power_w")
+            for value in (1e-300, 1e300)
+        ),
+        *(
+            ({"dies": [DIE | {"bandwidth": value}]}, f"die SLR0: bandwidth={value:g}: must be at")
+            for value in (1e-300, 1e300)
+        ),
+        ({"memory_bytes": 0}, "board.memory_bytes=0"),
+        ({"sources": {}}, "board.sources.dies: required; name the source of dies"),
+    ],
+)
+def test_impossible_figures_are_named_in_one_line(changes, message) -> None:
+    with pytest.raises(ConfigError) as error:
+        of(**changes)
+    assert str(error.value).startswith(message)
+
+
+def test_a_missing_figure_is_named() -> None:
+    for name in set(BOARD) - {"sources"}:
+        left = {key: value for key, value in BOARD.items() if key != name}
+        with pytest.raises(ConfigError, match=rf"board.{name}: required, and not given"):
+            typed(OmegaConf.create(left), Board, group="board")
+
+
+def test_an_unknown_board_is_named() -> None:
+    with pytest.raises(ConfigError, match="board=u251: allowed are f1, u200, u250"):
+        board("u251")
+
+
+def test_boards_are_values() -> None:
+    assert board("u250") == board("u250") != replace(board("u250"), clock_hz=200_000_000)
+
+
+@pytest.mark.parametrize("name", boards())
+def test_a_copy_of_a_board_that_ships(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text((resources.files("gnnscale.configs") / "board" / f"{name}.yaml").read_text())
+    assert typed(OmegaConf.create(board_values(file)), Board) == board(name)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(BOARD))
+    assert typed(OmegaConf.create(board_values(file)), Board, group="board") == of()
+    for content, message in (
+        ({"watts": 3}, "watts"),
+        ({"defaults": []}, "defaults: a file gives values to options alone"),
+        ({"name": "${oc.env:HOME}"}, "not allowed in this file"),
+    ):
+        file.write_text(json.dumps(content))
+        with pytest.raises(ConfigError, match=message) as error:
+            board_values(file)
+        assert str(error.value).startswith(str(file))
+    file.write_text(json.dumps({"_target_": "gnnscale.planner.fpga_board.Die", **BOARD}))
+    with pytest.raises(ConfigError, match="_target_: unknown option"):
+        board_values(file)
+    with pytest.raises(ConfigError, match=r"board=nowhere.yaml: no such file"):
+        board_values(Path("nowhere.yaml"))

@@ -1,0 +1,197 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import ROWS, accelerator, plan_of
+from own_layers import MaxPooling
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.nn.optim import Sgd
+from gnnscale.nn.scatter_gather import Custom
+from gnnscale.run.commands import EvaluateConfig
+from gnnscale.run.config import TrainConfig
+from gnnscale.sampling import LayerSampling, without_last_hop
+
+Settings = Callable[..., TrainConfig]
+
+
+def test_options_become_records(settings: Settings) -> None:
+    config = settings("optimizer=sgd", "seed=5")
+    assert (config.seed, config.epochs, config.batch_size) == (5, 3, 64)
+    assert isinstance(config.optimizer, Sgd)
+    assert config.resume is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("batch_size=0", "batch_size=0: must be at least 1 and at most"),
+        ("batch_size=abc", "batch_size: Value 'abc' of type 'str' could not be converted"),
+        ("batch_size=null", "batch_size=null: a value is required"),
+        ("epochs=2147483648", "epochs=2147483648: must be at least 1 and at most"),
+        ("num_threads=4097", "num_threads=4097: must be at least 1 and at most 4,096"),
+        ("seed=-1", "seed=-1: must be at least 0"),
+        ("seed=9223372036854775808", "seed=9223372036854775808: must fit into 64 bits"),
+        ("sampler.fanouts=[5]", "set model.num_layers=1, or sampler.fanouts=[5,5]"),
+        (f"sampler.fanouts=[{'1,' * 16}1]", "sampler.fanouts=17: must be"),
+        ("model.hidden=65537", "model.hidden=65537: must be at least 1 and at most 65,536"),
+        ("model.num_layers=65", "model.num_layers=65: must be at least 1 and at most 64"),
+        ("model.dropout=nan", "model.dropout=nan: must be a finite number"),
+        ("optimizer.lr=-1", "optimizer.lr=-1.0: must be above 0"),
+        ("optimizer.schedule_epochs=2147483648", "optimizer.schedule_epochs=2147483648: must be"),
+        ("optimizer.warmup_epochs=3", "optimizer.warmup_epochs=3: must be below epochs=3"),
+        ("runtime.compute_dtype=float16", "allowed are float32, bfloat16"),
+        ("runtime.accumulate=0", "runtime.accumulate=0: must be at least 1"),
+        ("runtime.inference=full", "allowed are exact, sampled"),
+        ("runtime.eval_every=0", "runtime.eval_every=0"),
+        ("runtime.patience=2147483648", "runtime.patience=2147483648: must be at least 1"),
+        ("runtime.checkpoint_every_s=-1", "runtime.checkpoint_every_s=-1.0: must be at least 0"),
+        ("runtime.clip_norm=0", "runtime.clip_norm=0.0: must be above 0"),
+        ("runtime.prefetch=three_stage", "allowed are auto, none, one_stage, two_stage"),
+        ("runtime.prefetch_depth=1025", "runtime.prefetch_depth=1025: must be at least 1 and at"),
+        ("device_plan=cpu_x2 device_plan.split=[30,30]", "[30, 30]: sums to 60, not to batch_size"),
+        ("device_plan.split=[9223372036854775807]", "none may be below 0 or above"),
+        ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
+        (plan_of(*["cpu"] * 1025), "number of device_plan.devices=1025: must be at least 1 and"),
+        (plan_of("{kind:cpu,name:../x}"), "device_plan.devices.0.name=../x: must be"),
+        (plan_of("{kind:cpu,name:..}"), "device_plan.devices.0.name=..: must be"),
+        ("+optimizer.momentun=0.9", "optimizer.momentun: unknown option"),
+        (
+            "loss=cross_entropy device_plan=fpga_csim",
+            "loss: fpga:0 computes the loss by itself, and knows those of loss=auto for classes",
+        ),
+        ("loss=cross_entropy loss.class_weights=[1,a]", "loss.class_weights: a is no number"),
+        ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
+        ("metrics=[mae,mae]", "metrics=[mae, mae]: mae is given twice"),
+        (
+            "model=gcn model.input_dropout=0.5 partitioner=p3 device_plan=cpu_x2",
+            "model.input_dropout=0.5: expected 0 with partitioner=p3, whose devices aggregate",
+        ),
+        (
+            "model=gcn model.input_dropout=0.5 features=preaggregated sampler=full",
+            "model.input_dropout=0.5: expected 0 with features=preaggregated, whose rows are",
+        ),
+        ("model.input_dropout=1", "model.input_dropout=1.0: must be at least 0 and below 1"),
+        ("+logger.neptune=true", "logger=neptune: allowed are csv, tensorboard, mlflow, wandb"),
+        ("observers=[os.system]", "observers=os.system: must be MODULE:NAME"),
+        ("dataset._target_=os.system", "not a class of gnnscale"),
+    ],
+)
+def test_values_that_are_not_allowed(settings: Settings, overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(*overrides.split())
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            "sampler.fanouts=[-1,5]",
+            "the first layer must take all neighbours, and sampler.fanouts=[-1, 5] takes some of "
+            "them; sampler=full takes all, and so do sampler.fanouts that end in -1",
+        ),
+        (
+            "model=gat model.num_heads=2",
+            "the first layer of GAT does not aggregate features with coefficients of the graph "
+            "alone; those of model=gcn, sgc, gin, and sage with model.aggregator=mean do",
+        ),
+        (
+            plan_of(ROWS),
+            "cpu:0 takes rows as they are; devices with host_aggregates=true that the host loads",
+        ),
+        (plan_of("cpu", accelerator(reads_host_memory=True)), "emulated:1 takes rows as they are"),
+        (
+            "device_plan=cpu_x2 partitioner=p3",
+            "does not go with partitioner=p3, whose devices aggregate columns of the features",
+        ),
+        ("cache_planner=pagraph", "does not go with caches, which hold rows as they are"),
+    ],
+)
+def test_what_does_not_go_with_rows_aggregated_beforehand(settings, overrides, message) -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(*READY, *overrides.split())
+    assert str(error.value).startswith("features=preaggregated: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_cache_plan_needs_a_device_that_it_can_be_for(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match=r"^cache_plan=there: no device of device_plan has mem"):
+        settings("cache_plan=there", "device_plan=cpu_x2")
+    settings("cache_plan=there", plan_of("cpu", accelerator()))
+    # A planner has nothing to plan, which a sweep over devices may well come to.
+    settings("cache_planner=pagraph", "device_plan=cpu_x2")
+
+
+def test_what_is_no_option_is_refused_as_well(settings: Settings) -> None:
+    config = settings(*READY)
+    with pytest.raises(ConfigError, match="the first layer of MaxPooling does not aggregate"):
+        replace(config, model=Custom(functions=MaxPooling, hidden=8))
+    with pytest.raises(ConfigError, match="and this sampler takes some of them; sampler=full"):
+        replace(config, sampler=LayerSampling(layer_sizes=[50, 50]))
+
+
+def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
+    for config in (settings(*READY), settings(READY[0], "sampler=full")):
+        assert config.needs_more_than_graph
+        assert config.trained_sampler == without_last_hop(config.sampler)
+        assert config.trained_sampler.num_layers == 2
+    host = settings("sampler.fanouts=[5,-1]")
+    assert host.trained_sampler == host.sampler
+    assert not host.needs_more_than_graph
+
+
+def test_a_device_that_samples_refuses_a_sampler_that_it_does_not_know(settings: Settings) -> None:
+    assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
+    refused = "^sampler: cuda:0 samples by itself, and not as LaborSampling does; it knows Neighbor"
+    with pytest.raises(ConfigError, match=refused):
+        settings("device_plan=cuda", "sampler=labor")
+
+
+def test_sizes_of_layers() -> None:
+    for sizes, message in (([2**31, 5], "layer_sizes=2147483648"), ([1] * 17, "layer_sizes=17")):
+        with pytest.raises(ConfigError, match=message):
+            LayerSampling(layer_sizes=sizes)
+
+
+def test_evaluation_options() -> None:
+    with pytest.raises(ConfigError, match="inference=all: allowed are exact, sampled"):
+        EvaluateConfig(run=Path(), num_threads=1, inference="all")
+    with pytest.raises(ConfigError, match="num_threads=0"):
+        EvaluateConfig(run=Path(), num_threads=0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["features.window=0"], "features.window=0: must be at least 1"),
+        (["features.memory_bytes=0"], "features.memory_bytes=0: must be at least 1"),
+        (
+            ["partitioner=p3", "device_plan=cpu_x2"],
+            "features=shared: does not go with partitioner=p3",
+        ),
+        (
+            ["device_plan.devices=[{kind: cuda}]"],
+            "features=shared: cuda:0 reads rows in host memory",
+        ),
+    ],
+)
+def test_what_does_not_go_with_divided_rows(
+    overrides: list[str], message: str, settings: Settings
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        settings("features=shared", *overrides)
+
+
+def test_an_exchange_does_not_go_with_divided_rows(settings: Settings) -> None:
+    exchange: Any = object()
+    message = "^features=shared: does not go with an exchange"
+    with pytest.raises(ConfigError, match=message):
+        replace(settings("features=shared"), exchange=exchange)

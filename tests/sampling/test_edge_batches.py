@@ -1,0 +1,137 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.data import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.sampling import MiniBatch, NeighborSampler, NeighborSampling, ShuffledOrder
+from gnnscale.sampling.edge_batches import LinkSampler, LinkSampling, StepEdges, without_edges
+
+NUM_VERTICES, NUM_EDGES = 200, 600
+
+
+def pairs() -> np.ndarray[Any, Any]:
+    generator = np.random.default_rng(0)
+    found = generator.integers(0, NUM_VERTICES, (2 * NUM_EDGES, 2))
+    found = np.unique(np.sort(found[found[:, 0] != found[:, 1]], axis=1), axis=0)
+    return generator.permutation(found)[:NUM_EDGES].astype(np.int32)
+
+
+@pytest.fixture
+def graph() -> Graph:
+    """An undirected graph whose edges are those that are trained."""
+    edges = pairs()
+    both = np.concatenate([edges, edges[:, ::-1]])
+    return from_arrays((both[:, 0], both[:, 1]), np.zeros((NUM_VERTICES, 1), np.float32))
+
+
+VERTICES = NeighborSampling(fanouts=[5, 4])
+ORDER = ShuffledOrder(np.arange(NUM_EDGES), batch_size=50, seed=1)
+
+
+@pytest.fixture
+def sampler(graph: Graph) -> LinkSampler:
+    options: dict[str, Any] = {"num_negatives": 3, "leave_out_reverses": True, "order": ORDER}
+    sampling = LinkSampling(vertices=VERTICES, edges=pairs(), **options)
+    assert sampling.num_layers == 2
+    return sampling.sampler(graph, seed=1, num_threads=1)
+
+
+def edges_of(batch: MiniBatch, layer: int) -> list[tuple[int, int]]:
+    """Return the edges of a layer as global ids, in their order."""
+    block = batch.blocks[layer]
+    dst = batch.input_vertices[np.repeat(np.arange(block.num_dst), np.diff(block.indptr))]
+    return list(zip(batch.input_vertices[block.indices].tolist(), dst.tolist(), strict=True))
+
+
+def messages(batch: MiniBatch, layer: int) -> set[tuple[int, int]]:
+    return set(edges_of(batch, layer))
+
+
+def test_seeds_are_ends_and_negatives(sampler: LinkSampler) -> None:
+    seeds = np.array([10, 3, 77])
+    batch = sampler.sample(seeds, 0)
+    links = batch.links
+    assert links.destinations.shape == (3, 4)
+    edges = pairs()[seeds]
+    assert batch.seeds[links.sources].tolist() == edges[:, 0].tolist()
+    assert batch.seeds[links.destinations[:, 0]].tolist() == edges[:, 1].tolist()
+    assert len(set(batch.seeds.tolist())) == batch.num_seeds
+    named = {*links.sources.tolist(), *links.destinations.ravel().tolist()}
+    assert named == set(range(batch.num_seeds))
+
+
+def test_no_message_along_what_any_device_predicts_in_the_step(graph, sampler) -> None:
+    seeds = list(ORDER.epoch(0))[2].seeds
+    whole = {tuple(edge) for edge in pairs()[seeds].tolist()}
+    mine = sampler.sample(seeds[:10], 2)
+    sampled = messages(mine, 0) | messages(mine, 1)
+    assert sampled
+    assert not sampled & whole
+    assert not {(dst, src) for src, dst in sampled} & whole
+    # Without leaving out, some of them would be there.
+    plain = VERTICES.sampler(graph, seed=1, num_threads=1).sample(mine.seeds, 2)
+    assert (messages(plain, 0) | messages(plain, 1)) & whole
+
+
+def test_a_slice_gets_what_the_whole_batch_gets(sampler: LinkSampler) -> None:
+    seeds = next(iter(ORDER.epoch(1))).seeds
+    whole, part = (sampler.sample(each, ORDER.steps_per_epoch) for each in (seeds, seeds[20:35]))
+    for name in ("sources", "destinations"):
+        ours = part.seeds[getattr(part.links, name)]
+        assert np.array_equal(ours, whole.seeds[getattr(whole.links, name)][20:35])
+    assert messages(part, 1) <= messages(whole, 1)
+    own = set(part.seeds.tolist())
+    assert messages(part, 1) == {edge for edge in messages(whole, 1) if edge[1] in own}
+
+
+def test_other_steps_have_other_negatives(sampler: LinkSampler) -> None:
+    drawn = []
+    for step in (0, 1):
+        batch = sampler.sample(np.arange(40), step)
+        drawn.append(batch.seeds[batch.links.destinations[:, 1:]])
+    assert not np.array_equal(*drawn)
+
+
+def test_edges_of_a_step_follow_the_order() -> None:
+    order = ShuffledOrder(np.arange(10), batch_size=4, seed=5)
+    edges = StepEdges(order)
+    for epoch in (0, 3, 1):
+        for place, step in enumerate(order.epoch(epoch)):
+            assert np.array_equal(edges(epoch * 3 + place), step.seeds)
+
+
+def test_only_the_named_edges_go() -> None:
+    graph = from_arrays(
+        (np.array([1, 2, 2, 0, 3]), np.array([0, 0, 1, 1, 2])), np.zeros((4, 1), np.float32)
+    )
+    batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
+    assert edges_of(batch, 1) == [(1, 0), (2, 0)]
+    left = without_edges(batch, np.array([2, 3]), np.array([0, 1]))
+    assert edges_of(left, 1) == [(1, 0)]
+    assert edges_of(left, 0) == [edge for edge in edges_of(batch, 0) if edge != (2, 0)]
+    # Others are as they were: no vertex moves.
+    assert np.array_equal(left.input_vertices, batch.input_vertices)
+
+
+@given(
+    seed=st.integers(0, 50),
+    removed=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=40),
+)
+def test_against_lists(seed: int, removed: list[tuple[int, int]]) -> None:
+    src, dst = np.random.default_rng(seed).integers(0, 30, (2, 150))
+    graph = from_arrays((src, dst), np.zeros((30, 1), np.float32))
+    batch = NeighborSampler(graph, fanouts=[4, 3]).sample(np.array([3, 17, 8]), seed)
+    ends = np.array(removed, np.int64).reshape(-1, 2)
+    left = without_edges(batch, ends[:, 0], ends[:, 1])
+    for layer, block in enumerate(left.blocks):
+        expected = [edge for edge in edges_of(batch, layer) if edge not in removed]
+        assert edges_of(left, layer) == expected
+        assert block.indptr[0] == 0
+        assert block.indptr[-1] == len(block.indices)
+    first = left.blocks[0]
+    if first.edge_vertices is not None:
+        assert np.array_equal(first.edge_vertices, left.input_vertices[first.indices])

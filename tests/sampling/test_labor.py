@@ -1,0 +1,361 @@
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fixture_types import Make
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from gnnscale import ConfigError, Graph
+from gnnscale.data import from_arrays
+from gnnscale.graph import EdgeData
+from gnnscale.sampling import (
+    Block,
+    LaborSampler,
+    LaborSampling,
+    MiniBatch,
+    NeighborSampler,
+    without_last_hop,
+)
+
+GOLDEN = 0x9E3779B97F4A7C15
+LABOR = 0xBE4BA423396CFEB9
+WORD = 2**64
+
+
+def mix(z: int) -> int:
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+    return z ^ (z >> 31)
+
+
+def draw(key: int, index: int) -> int:
+    return mix((key + (index + 1) * GOLDEN) % WORD)
+
+
+def number(seed: int, step: int, hop: int, vertex: int, copy: int) -> int:
+    """Return the random number of copy ``copy`` of a vertex, in Python's own integers."""
+    found = draw(draw(draw(mix(seed ^ LABOR), step), hop), vertex)
+    return draw(found, copy) if copy else found
+
+
+def smallest(neighbours: list[int], k: int, of: Callable[[int, int], int]) -> list[int]:
+    """Return the ``k`` neighbours of the smallest numbers, in the order of their list."""
+    numbers, copy = [], 0
+    for place, vertex in enumerate(neighbours):
+        copy = copy + 1 if place and neighbours[place - 1] == vertex else 0
+        numbers.append((of(vertex, copy), place))
+    return [neighbours[place] for place in sorted(place for _, place in sorted(numbers)[:k])]
+
+
+def picked(batch: MiniBatch, block: Block) -> dict[int, list[int]]:
+    """Return, for each destination's global id, the global ids of its sampled neighbours."""
+    ids = batch.input_vertices
+    return {
+        int(ids[dst]): ids[block.indices[block.indptr[dst] : block.indptr[dst + 1]]].tolist()
+        for dst in range(block.num_dst)
+    }
+
+
+def neighbours(graph: Graph, v: int) -> list[int]:
+    return graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+
+
+def stars(lists: list[list[int]]) -> Graph:
+    """Return a graph whose first vertices have these lists, of vertices numbered after them."""
+    hubs = len(lists)
+    count = hubs + 1 + max(max(each) for each in lists)
+    indptr = np.zeros(count + 1, np.int64)
+    indptr[1:] = np.cumsum([len(each) for each in lists] + [0] * (count - hubs))
+    return Graph(
+        name="stars",
+        features=np.zeros((count, 1), np.float32),
+        feature_dtype="float32",
+        indptr=indptr,
+        indices=np.concatenate(lists).astype(np.int32) + np.int32(hubs),
+        labels=np.zeros(count, np.int64),
+        num_classes=2,
+    )
+
+
+def kept(graph: Graph, hub: int, fanout: int, num_steps: int, size: int) -> np.ndarray:
+    """Return ``[num_steps, size]``, how often each neighbour of ``hub`` is kept in each step."""
+    sampler = LaborSampler(graph, fanouts=[fanout], seed=3)
+    counts = np.zeros((num_steps, size))
+    hubs = np.array([hub])
+    for step in range(num_steps):
+        batch = sampler.sample(hubs, step)
+        first = graph.num_vertices - size
+        np.add.at(counts[step], batch.input_vertices[batch.blocks[0].indices] - first, 1)
+    return counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([-1, 1, 2, 5, 17, 40]), min_size=1, max_size=3),
+    st.booleans(),
+    st.data(),
+)
+def test_the_smallest_numbers_are_kept(random_graph, fanouts, layer_dependency, data) -> None:
+    """What is sampled is what a slow reference finds, with copies of a neighbour in many lists."""
+    num_vertices = data.draw(st.integers(1, 40))
+    graph = random_graph(num_vertices, data.draw(st.integers(0, 1500)), num_features=1)
+    graph = replace(
+        graph, indices=graph.indices.astype(data.draw(st.sampled_from([np.int32, np.int64])))
+    )
+    vertex = st.integers(0, num_vertices - 1)
+    seeds = np.array(data.draw(st.lists(vertex, min_size=1, max_size=20, unique=True)))
+    seed, step = data.draw(st.integers(0, 2**63 - 1)), data.draw(st.integers(0, 2**40))
+    threads = data.draw(st.sampled_from([1, 2, 8]))
+    options = {"layer_dependency": layer_dependency, "seed": seed, "num_threads": threads}
+    sampler = LaborSampler(graph, fanouts=fanouts, **options)
+    batch = sampler.sample(seeds, step)
+    assert batch.seeds.tolist() == seeds.tolist()
+    for hop, (fanout, block) in enumerate(zip(fanouts, reversed(batch.blocks), strict=True)):
+        key = 0 if layer_dependency else hop
+        for v, found in picked(batch, block).items():
+            known = neighbours(graph, v)
+            k = len(known) if fanout < 0 else min(fanout, len(known))
+            assert found == smallest(known, k, lambda t, c, h=key: number(seed, step, h, t, c))
+    reach = sampler.reach(seeds, step)
+    assert reach.input_vertices.tolist() == batch.input_vertices.tolist()
+    for indptr, block in zip(reach.indptrs, reversed(batch.blocks), strict=True):
+        assert indptr.tolist() == block.indptr.tolist()
+
+
+@pytest.mark.parametrize("degree", [33, 600, 70_000])
+@pytest.mark.parametrize("fanout", [1, 10, 64, 500])
+def test_long_lists(degree: int, fanout: int) -> None:
+    """Lists and fan-outs that are searched in several parts, and with copies among them."""
+    rng = np.random.default_rng(degree)
+    lists = [np.sort(rng.integers(0, 3 * degree, degree)).tolist() for _ in range(2)]
+    lists.append([0] * 40 + list(range(degree)))
+    graph = stars(lists)
+    batch = LaborSampler(graph, fanouts=[fanout], seed=9).sample(np.arange(3), 5)
+    for v, found in picked(batch, batch.blocks[0]).items():
+        known = neighbours(graph, v)
+        expected = smallest(known, fanout, lambda t, c: number(9, 5, 0, t, c))
+        assert found == expected
+
+
+def test_by_hand() -> None:
+    """Lists that have a neighbour of the smallest number keep it, and agree on all others."""
+    graph = stars([[0, 1, 2, 3], [0, 1, 2, 3], [1, 3]])
+    order = sorted(range(3, 7), key=lambda t: number(0, 1, 0, t, 0))
+    batch = LaborSampler(graph, fanouts=[2]).sample(np.arange(3), 1)
+    found = picked(batch, batch.blocks[0])
+    assert found[0] == found[1] == sorted(order[:2])
+    assert found[2] == [4, 6]
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(10, 3), (100, 25), (5000, 10), (5000, 300)])
+def test_every_neighbour_is_kept_as_often(degree: int, fanout: int) -> None:
+    num_steps = max(1500, 12 * degree // fanout)
+    counts = kept(stars([list(range(degree))]), 0, fanout, num_steps, degree).sum(0)
+    p = fanout / degree
+    variance = p * (1 - p) * degree / (degree - 1)
+    statistic = ((counts - num_steps * p) ** 2).sum() / (num_steps * variance)
+    p_value = float(stats.chi2.sf(statistic, degree - 1))
+    assert 1e-4 < p_value < 1 - 1e-4
+
+
+def test_means_are_unbiased_with_copies_of_neighbours() -> None:
+    """A mean over kept edges has the mean over all as its expectation."""
+    values = np.array([1.0, 5.0, -3.0, 8.0])
+    neighbours = [0, 0, 0, 1, 2, 2, 3]
+    graph = stars([neighbours])
+    means = kept(graph, 0, 3, 20_000, 4) @ values / 3
+    error = means.std() / np.sqrt(len(means))
+    assert abs(means.mean() - values[neighbours].mean()) < 4 * error
+
+
+@pytest.mark.parametrize(("layer_dependency", "expected"), [(False, 1 / 4), (True, 1 / 3)])
+def test_means_over_two_hops(layer_dependency: bool, expected: float) -> None:
+    """Hops with separate numbers are unbiased; hops with the same numbers are not.
+
+    Vertex 0 keeps 1 or 2; vertex 1 keeps 1 or 3, vertex 2 keeps 4 or 5. The mean of what is kept is
+    that of vertices 1, 3, 4 and 5, each as often. With the same numbers, vertex 1 is kept twice if
+    its number is the smallest of three.
+    """
+    lists = [[1, 2], [1, 3], [4, 5], [], [], []]
+    edges = [(src, dst) for dst, sources in enumerate(lists) for src in sources]
+    src, dst = np.array(edges).T
+    graph = from_arrays((src, dst), np.zeros((6, 1), np.float32))
+    sampler = LaborSampler(graph, fanouts=[1, 1], layer_dependency=layer_dependency, seed=2)
+    steps, kept = 6000, 0
+    for step in range(steps):
+        batch = sampler.sample(np.array([0], np.int32), step)
+        ((first,),) = picked(batch, batch.blocks[-1]).values()
+        kept += picked(batch, batch.blocks[0])[first] == [1]
+    error = np.sqrt(expected * (1 - expected) / steps)
+    assert abs(kept / steps - expected) < 4 * error
+
+
+def variances(
+    sampler: LaborSampler | NeighborSampler, values: np.ndarray, seeds: np.ndarray, num_steps: int
+) -> tuple[float, float]:
+    """Return the variance of the seeds' mean over all hops, and the mean one of a single seed's."""
+    found = []
+    for step in range(num_steps):
+        batch = sampler.sample(seeds, step)
+        rows = values[batch.input_vertices]
+        for block in batch.blocks:
+            rows = np.add.reduceat(rows[block.indices], block.indptr[:-1]) / np.diff(block.indptr)
+        found.append(rows)
+    return np.mean(found, axis=1).var(), np.var(found, axis=0).mean()
+
+
+@pytest.mark.parametrize(
+    ("num_vertices", "degree", "batch_size", "expected", "of_one"),
+    [
+        (2_000, 25, 1_024, 17, 1),  # the three of docs/choices.md
+        (10_000, 25, 1_024, 6.7, 1),
+        (10_000, 10, 1_024, 2.6, 1),
+        (100, 50, 100, 23, 1.7),
+    ],
+)
+def test_the_variance_of_a_mean_over_a_mini_batch(
+    num_vertices: int, degree: int, batch_size: int, expected: float, of_one: float
+) -> None:
+    """Vertices that share neighbours keep the same ones, and so do the neighbours of a vertex."""
+    rng = np.random.default_rng(0)
+    dst = np.repeat(np.arange(num_vertices), degree)
+    edges = (rng.integers(0, num_vertices, len(dst)), dst)
+    values = rng.standard_normal(num_vertices)
+    graph = from_arrays(edges, np.zeros((num_vertices, 1), np.float32))
+    seeds = rng.choice(num_vertices, batch_size, replace=False)
+    steps = 150
+    labor, uniform = (
+        variances(kind(graph, fanouts=[5, 5], seed=1), values, seeds, steps)
+        for kind in (LaborSampler, NeighborSampler)
+    )
+    # The logarithm of a ratio of two such variances has the standard error 2 / sqrt(steps).
+    assert abs(np.log(labor[0] / uniform[0] / expected)) < 3 * 2 / np.sqrt(steps)
+    assert labor[1] / uniform[1] == pytest.approx(of_one, rel=0.1)
+
+
+def test_lists_that_share_neighbours_keep_the_same_ones() -> None:
+    """What two lists have in common is kept by both as often as by the order of all numbers.
+
+    Lists A and B have 20 neighbours each, of which 10 are common; each keeps 5. By the reference
+    in NumPy, as many are kept by both; by uniform sampling, 5 / 20 of 5 / 20 of 10 are.
+    """
+    graph = stars([list(range(20)), list(range(10, 30))])
+    num_steps, seeds = 4000, np.arange(2)
+    shared = {}
+    for kind in (LaborSampler, NeighborSampler):
+        sampler, counts = kind(graph, fanouts=[5], seed=1), []
+        for step in range(num_steps):
+            batch = sampler.sample(seeds, step)
+            first, second = picked(batch, batch.blocks[0]).values()
+            counts.append(len(set(first) & set(second)))
+        shared[kind] = np.array(counts)
+    numbers = np.random.default_rng(0).random((num_steps, 30))
+    ranks = (
+        np.argsort(numbers[:, :20], 1)[:, :5],
+        np.argsort(numbers[:, 10:], 1)[:, :5] + 10,
+    )
+    expected = np.array([len(np.intersect1d(a, b)) for a, b in zip(*ranks, strict=True)])
+    assert stats.ks_2samp(shared[LaborSampler], expected).pvalue > 1e-3
+    assert abs(shared[NeighborSampler].mean() - 10 / 16) < 0.06
+    assert shared[LaborSampler].mean() > 2 * shared[NeighborSampler].mean()
+
+
+def test_batches_have_fewer_input_vertices(random_graph: Make) -> None:
+    graph = random_graph(5000, 200_000, num_features=1)
+    seeds = np.arange(300)
+    sizes = []
+    for sampler in (
+        NeighborSampler(graph, fanouts=[10, 10]),
+        LaborSampler(graph, fanouts=[10, 10]),
+        LaborSampler(graph, fanouts=[10, 10], layer_dependency=True),
+    ):
+        batches = [sampler.sample(seeds, step) for step in range(5)]
+        sizes.append(np.mean([len(batch.input_vertices) for batch in batches]))
+        assert {batch.blocks[-1].num_edges for batch in batches} == {3000}
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_hops_have_numbers_of_their_own_or_the_same() -> None:
+    """Hop 2 expands the seeds again: with other neighbours, unless numbers are shared."""
+    graph = stars([list(range(50))] * 2)
+    seeds = np.arange(2)
+    same = {}
+    for dependency in (False, True):
+        sampler = LaborSampler(graph, fanouts=[5, 5], layer_dependency=dependency, seed=4)
+        batches = [sampler.sample(seeds, step) for step in range(20)]
+        same[dependency] = [
+            picked(batch, batch.blocks[0])[0] == picked(batch, batch.blocks[1])[0]
+            for batch in batches
+        ]
+    assert all(same[True])
+    assert not any(same[False])
+
+
+@pytest.mark.parametrize("num_parts", [2, 5, 37])
+@pytest.mark.parametrize("layer_dependency", [False, True])
+def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, layer_dependency) -> None:
+    graph = random_graph(2000, 40_000, num_features=1)
+    seeds = np.random.default_rng(0).permutation(2000)[:200]
+    options = {"fanouts": [7, 3, 20], "layer_dependency": layer_dependency, "seed": 1}
+    whole = LaborSampler(graph, **options).sample(seeds, 2)
+    sampler = LaborSampler(graph, **options, num_threads=3)
+    parts = [sampler.sample(part, 2) for part in np.array_split(seeds, num_parts)]
+    for part in parts:
+        for whole_block, part_block in zip(whole.blocks, part.blocks, strict=True):
+            expected = picked(whole, whole_block)
+            assert all(each == expected[v] for v, each in picked(part, part_block).items())
+    reached = np.concatenate([part.input_vertices for part in parts])
+    assert set(reached.tolist()) == set(whole.input_vertices.tolist())
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_weights_of_kept_edges(random_graph: Make, threads: int) -> None:
+    graph = random_graph(300, 6000, num_features=1)
+    weights = np.random.default_rng(1).random(graph.num_edges).astype(np.float32)
+    graph = replace(graph, edges=EdgeData(weights=weights))
+    batch = LaborSampler(graph, fanouts=[4, -1], num_threads=threads).sample(np.arange(40), 0)
+    ids = batch.input_vertices
+    for block in batch.blocks:
+        dst = np.repeat(ids[: block.num_dst], np.diff(block.indptr))
+        assert block.importance is None
+        assert block.edge_weights is not None
+        assert block.weight_sums is not None
+        for v, u, weight in zip(dst, ids[block.indices], block.edge_weights, strict=True):
+            first, last = graph.indptr[v], graph.indptr[v + 1]
+            known = Counter(
+                zip(graph.indices[first:last].tolist(), weights[first:last].tolist(), strict=True)
+            )
+            assert known[(int(u), float(weight))] > 0
+
+
+@pytest.mark.parametrize("fanouts", [[0], [5, -2], [], [2**63 - 1]])
+def test_fanouts_that_are_refused(fanouts: list[int]) -> None:
+    with pytest.raises(ConfigError, match=r"^sampler\.fanouts="):
+        LaborSampling(fanouts=fanouts)
+
+
+def test_configuration_builds_the_sampler(tiny_graph: Graph) -> None:
+    sampling = LaborSampling(fanouts=[3, -1], layer_dependency=True)
+    assert sampling.num_layers == 2
+    sampler = sampling.sampler(tiny_graph, seed=8, num_threads=2)
+    assert (sampler.fanouts, sampler.layer_dependency, sampler.seed) == ([3, -1], True, 8)
+    batch = sampler.sample(np.array([0]), 1)
+    assert (batch.seed, batch.step) == (8, 1)
+
+
+def test_the_last_hop_may_be_left_out(random_graph: Make) -> None:
+    graph = random_graph(200, 3000, num_features=1)
+    sampling, seeds = LaborSampling(fanouts=[4, 3, -1]), np.arange(9)
+    shorter = without_last_hop(sampling)
+    assert shorter is not None
+    assert shorter.num_layers == 3
+    outer = shorter.sampler(graph, seed=5, num_threads=1).sample(seeds, 2)
+    whole = sampling.sampler(graph, seed=5, num_threads=1).sample(seeds, 2)
+    assert outer.blocks[0].num_edges == 0
+    for mine, its in zip(outer.blocks[1:], whole.blocks[1:], strict=True):
+        assert mine.indices.tolist() == its.indices.tolist()
+    assert without_last_hop(LaborSampling(fanouts=[-1, 3])) is None

@@ -1,0 +1,519 @@
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from fixture_types import Make
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from gnnscale import ConfigError, Graph, ops
+from gnnscale.data import from_arrays
+from gnnscale.sampling import (
+    Block,
+    LayerSampling,
+    MiniBatch,
+    NeighborSampler,
+    NeighborSampling,
+    WeightedSampler,
+    WeightedSampling,
+    without_last_hop,
+)
+
+
+def same(a: MiniBatch, b: MiniBatch) -> bool:
+    return np.array_equal(a.input_vertices, b.input_vertices) and all(
+        np.array_equal(x.indptr, y.indptr)
+        and np.array_equal(x.indices, y.indices)
+        and x.num_src == y.num_src
+        for x, y in zip(a.blocks, b.blocks, strict=True)
+    )
+
+
+def neighbours(graph: Graph, v: int) -> list[int]:
+    return graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+
+
+def picked(batch: MiniBatch, block: Block) -> dict[int, list[int]]:
+    """Return, for each destination's global id, the global ids of its sampled neighbours."""
+    ids = batch.input_vertices
+    return {
+        int(ids[dst]): ids[block.indices[block.indptr[dst] : block.indptr[dst + 1]]].tolist()
+        for dst in range(block.num_dst)
+    }
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_full_neighbourhoods_by_hand(tiny_graph: Graph, num_threads: int) -> None:
+    sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1], num_threads=num_threads)
+    batch = sampler.sample(np.array([4, 0]), 0)
+    assert batch.input_vertices.tolist() == [4, 0, 1, 2, 3]
+    assert batch.seeds.tolist() == [4, 0]
+    inner, outer = batch.blocks
+    assert (outer.num_dst, outer.num_src, outer.num_edges) == (2, 4, 3)
+    assert (outer.indptr.tolist(), outer.indices.tolist()) == ([0, 1, 3], [0, 2, 3])
+    assert (inner.num_dst, inner.num_src, inner.num_edges) == (4, 5, 6)
+    assert inner.indptr.tolist() == [0, 1, 3, 4, 6]
+    assert inner.indices.tolist() == [0, 2, 3, 4, 1, 4]
+    assert (batch.num_edges, batch.num_vertices) == (9, 2 + 4 + 5)
+
+
+def test_no_seeds(tiny_graph: Graph) -> None:
+    batch = NeighborSampler(tiny_graph, fanouts=[2, 2]).sample(np.array([], np.int64), 0)
+    assert batch.num_seeds == len(batch.input_vertices) == batch.num_edges == 0
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [([5], "5 is not a vertex"), ([-1], "-1 is not a vertex"), ([0, 3, 0], "0 appears twice")],
+)
+def test_seeds_that_are_refused(tiny_graph: Graph, seeds: list[int], message: str) -> None:
+    sampler = NeighborSampler(tiny_graph, fanouts=[2])
+    with pytest.raises(ValueError, match=f"seeds: {message}"):
+        sampler.sample(np.array(seeds), 0)
+    assert sampler.sample(np.array([3]), 0).input_vertices.tolist() == [3]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([-1, 1, 2, 5, 17, 40]), min_size=1, max_size=3),
+    st.booleans(),
+    st.data(),
+)
+def test_what_every_sample_keeps_to(random_graph, fanouts, with_replacement, data) -> None:
+    num_vertices = data.draw(st.integers(1, 40))
+    graph = random_graph(num_vertices, data.draw(st.integers(0, 400)), num_features=1)
+    graph = replace(
+        graph, indices=graph.indices.astype(data.draw(st.sampled_from([np.int32, np.int64])))
+    )
+    vertex = st.integers(0, num_vertices - 1)
+    seeds = data.draw(st.lists(vertex, min_size=1, max_size=20, unique=True))
+    options = {"seed": 5, "num_threads": data.draw(st.sampled_from([1, 2, 4, 8, 16]))}
+    sampler = NeighborSampler(graph, fanouts=fanouts, replace=with_replacement, **options)
+    batch = sampler.sample(np.array(seeds), 3)
+
+    reach = sampler.reach(np.array(seeds), 3)
+    assert reach.input_vertices.tolist() == batch.input_vertices.tolist()
+    assert reach.input_vertices.dtype == batch.input_vertices.dtype
+    for indptr, block in zip(reach.indptrs, reversed(batch.blocks), strict=True):
+        assert indptr.tolist() == block.indptr.tolist()
+
+    ids = batch.input_vertices
+    assert ids.dtype == graph.indices.dtype
+    assert batch.seeds.tolist() == seeds
+    assert len(set(ids.tolist())) == len(ids) == batch.blocks[0].num_src
+    for lower, upper in zip(batch.blocks[:-1], batch.blocks[1:], strict=True):
+        assert lower.num_dst == upper.num_src
+    assert batch.blocks[-1].num_dst == len(seeds)
+
+    for fanout, block in zip(fanouts, reversed(batch.blocks), strict=True):
+        # Local ids are given in order of first appearance, after the destinations.
+        new = [int(local) for local in block.indices if local >= block.num_dst]
+        assert list(dict.fromkeys(new)) == list(range(block.num_dst, block.num_src))
+        for v, sampled in picked(batch, block).items():
+            available = Counter(neighbours(graph, v))
+            degree = available.total()
+            if with_replacement and fanout >= 0:
+                assert len(sampled) == (fanout if degree else 0)
+                assert set(sampled) <= set(available)
+            else:
+                # No position of the neighbour list is taken twice; a neighbour may be in it twice.
+                assert len(sampled) == (degree if fanout < 0 else min(degree, fanout))
+                assert Counter(sampled) <= available
+
+
+def star(degree: int, num_hubs: int = 1, **fields: Any) -> Graph:
+    """The hubs, vertices 0 to num_hubs - 1, all have the same ``degree`` neighbours."""
+    src = np.tile(np.arange(num_hubs, num_hubs + degree), num_hubs)
+    dst = np.repeat(np.arange(num_hubs), degree)
+    return from_arrays((src, dst), np.zeros((num_hubs + degree, 1), np.float32), **fields)
+
+
+def inclusion_p_value(counts: Any, num_draws: int, fanout: int, *, replace: bool) -> float:
+    """Chi-square p-value of how often each of n neighbours was picked in ``num_draws`` draws.
+
+    Without replacement, the counts' covariance is p (1 - p) n / (n - 1) (I - J / n) a draw, with
+    p = fanout / n, so their scaled squares are chi-square with n - 1 degrees of freedom again.
+    """
+    n = len(counts)
+    p = fanout / n
+    variance = p if replace else p * (1 - p) * n / (n - 1)
+    statistic = ((counts - num_draws * p) ** 2).sum() / (num_draws * variance)
+    return float(stats.chi2.sf(statistic, n - 1))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize(
+    ("degree", "fanout"),
+    [
+        *[(10, 3), (10, 9), (100, 10), (100, 25), (100, 64), (1000, 16), (1000, 32), (1000, 33)],
+        *[(50_000, 10), (50_000, 25), (50_000, 100)],
+    ],
+)
+def test_neighbours_are_uniform(degree: int, fanout: int, replace: bool) -> None:
+    num_hubs = 500
+    sampler = NeighborSampler(star(degree, num_hubs), fanouts=[fanout], replace=replace, seed=1)
+    num_steps = -(-10 * degree // (fanout * num_hubs)) + 1
+    counts = np.zeros(degree, np.int64)
+    for step in range(num_steps):
+        batch = sampler.sample(np.arange(num_hubs), step)
+        chosen = batch.input_vertices[batch.blocks[0].indices] - num_hubs
+        counts += np.bincount(chosen, minlength=degree)
+    p_value = inclusion_p_value(counts, num_steps * num_hubs, fanout, replace=replace)
+    assert 1e-4 < p_value < 1 - 1e-4
+
+
+def test_sets_of_neighbours_are_uniform() -> None:
+    sampler = NeighborSampler(star(7, 2000), fanouts=[3], seed=2)
+    counts: Counter[frozenset[int]] = Counter()
+    for step in range(10):
+        batch = sampler.sample(np.arange(2000), step)
+        counts.update(frozenset(chosen) for chosen in picked(batch, batch.blocks[0]).values())
+    assert len(counts) == 35
+    assert 1e-4 < stats.chisquare(list(counts.values())).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize("vary", ["seed", "step", "hop", "vertex"])
+def test_draws_are_independent(vary: str) -> None:
+    """Pairs of picks that differ in one input alone fill the table of pairs evenly."""
+    table = np.zeros((10, 10), np.int64)
+    graph, hubs = star(10, 3000), np.arange(3000)
+    # Every vertex of the star's first layer leads to one hub, which hop 2 expands again.
+    for step in range(2):
+        first = NeighborSampler(graph, fanouts=[1, 1], seed=4).sample(hubs, step)
+        left = first.input_vertices[first.blocks[1].indices]
+        if vary == "vertex":
+            left, right = left[::2], left[1::2]
+        elif vary == "hop":
+            right = first.input_vertices[first.blocks[0].indices][:3000]
+        else:
+            sampler = NeighborSampler(graph, fanouts=[1], seed=4 + (vary == "seed"))
+            other = sampler.sample(hubs, step + 100 * (vary == "step"))
+            right = other.input_vertices[other.blocks[0].indices]
+        np.add.at(table, (left - 3000, right - 3000), 1)
+    assert 1e-4 < stats.chisquare(table.ravel()).pvalue < 1 - 1e-4
+
+
+def test_threads_and_callers_make_no_difference(random_graph: Make) -> None:
+    graph = random_graph(3000, 60_000, num_features=1)
+    seeds = np.arange(0, 3000, 7)
+    expected = NeighborSampler(graph, fanouts=[12, 40], seed=9).sample(seeds, 5)
+    for num_threads in (1, 2, 4, 8, 16):
+        sampler = NeighborSampler(graph, fanouts=[12, 40], seed=9, num_threads=num_threads)
+        assert same(sampler.sample(seeds, 5), expected)
+        with ThreadPoolExecutor(4) as callers:
+            for batch in callers.map(lambda _, s=sampler: s.sample(seeds, 5), range(12)):
+                assert same(batch, expected)
+    assert not same(sampler.sample(seeds, 6), expected)
+    other = NeighborSampler(graph, fanouts=[12, 40], seed=10)
+    assert not same(other.sample(seeds, 5), expected)
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+@pytest.mark.parametrize("num_parts", [2, 5, 37])
+def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_replacement) -> None:
+    graph = random_graph(2000, 40_000, num_features=1)
+    seeds = np.random.default_rng(0).permutation(2000)[:200]
+    sampler = NeighborSampler(graph, fanouts=[7, 3, 20], replace=with_replacement, seed=1)
+    whole = sampler.sample(seeds, 2)
+    parts = [sampler.sample(part, 2) for part in np.array_split(seeds, num_parts)]
+    for part in parts:
+        for whole_block, part_block in zip(whole.blocks, part.blocks, strict=True):
+            expected = picked(whole, whole_block)
+            assert all(each == expected[v] for v, each in picked(part, part_block).items())
+    reached = np.concatenate([part.input_vertices for part in parts])
+    assert set(reached.tolist()) == set(whole.input_vertices.tolist())
+
+
+@pytest.mark.long
+def test_real_graph(test_data: Any) -> None:
+    (file,) = (test_data / "webgraph").glob("*.npz")
+    raw = np.load(file)
+    indptr, indices = raw["indptr"], raw["indices"]
+    owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    graph = from_arrays((indices, owners), np.zeros((len(indptr) - 1, 1), np.float32))
+    seeds = np.random.default_rng(1).permutation(graph.num_vertices)[:1000]
+    batch, other = (
+        NeighborSampler(graph, fanouts=[25, 10], num_threads=n).sample(seeds, 0) for n in (1, 2)
+    )
+    assert same(batch, other)
+    known = owners * graph.num_vertices + indices
+    for fanout, block in zip([10, 25], batch.blocks, strict=True):
+        vertices, degrees = batch.input_vertices[: block.num_dst], np.diff(block.indptr)
+        assert np.array_equal(degrees, np.minimum(np.diff(graph.indptr)[vertices], fanout))
+        dst = np.repeat(vertices.astype(np.int64), degrees)
+        edges = dst * graph.num_vertices + batch.input_vertices[block.indices]
+        assert len(np.unique(edges)) == len(edges)
+        assert np.isin(edges, known).all()
+
+
+@pytest.mark.parametrize("config", [NeighborSampling, WeightedSampling])
+@pytest.mark.parametrize("fanouts", [[0], [5, -2], []])
+def test_fanouts_that_are_refused(config: Any, fanouts: list[int]) -> None:
+    with pytest.raises(ConfigError, match=r"^sampler\.fanouts="):
+        config(fanouts=fanouts)
+
+
+def test_fanouts_that_no_memory_holds() -> None:
+    NeighborSampling(fanouts=[2**20 + 1])
+    for fanout, replaced in ((2**20 + 1, True), (2**63 - 1, False)):
+        with pytest.raises(ConfigError, match=f"{fanout} is not a fan-out"):
+            NeighborSampling(fanouts=[fanout], replace=replaced)
+
+
+@pytest.mark.parametrize("fanouts", [5, "ab", {2: 3}, np.array([2])])
+def test_fanouts_are_a_list(fanouts: Any, tiny_graph: Graph) -> None:
+    with pytest.raises(TypeError, match=r"^fanouts: "):
+        NeighborSampler(tiny_graph, fanouts=fanouts)
+    with pytest.raises(TypeError, match=r"^fanouts: "):
+        ops.NativeSampler(tiny_graph).sample_neighbors(
+            np.array([0]), fanouts, replace=False, seed=0, step=0, num_threads=1
+        )
+
+
+def test_a_graph_is_needed() -> None:
+    with pytest.raises(TypeError, match=r"^graph: str, allowed is a Graph"):
+        NeighborSampler("graph", fanouts=[1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("config", [NeighborSampling, WeightedSampling])
+def test_configuration_builds_the_sampler(config: Any) -> None:
+    sampling = config(fanouts=[3, -1], replace=True)
+    assert sampling.num_layers == 2
+    sampler = sampling.sampler(star_weighted([1, 2]), seed=8, num_threads=2)
+    assert (sampler.fanouts, sampler.replace, sampler.seed) == ([3, -1], True, 8)
+    batch = sampler.sample(np.array([0]), 1)
+    assert (batch.seed, batch.step) == (8, 1)
+
+
+def star_weighted(weights: Any, num_hubs: int = 1) -> Graph:
+    """The hubs all have an edge of each weight, from a different neighbour."""
+    return star(len(weights), num_hubs, edge_weights=np.tile(np.float32(weights), num_hubs))
+
+
+def drawn(sampler: WeightedSampler, num_hubs: int, step: int) -> np.ndarray:
+    """Return the neighbours of each hub, ``[num_hubs, fanout]``, numbered from 0."""
+    batch = sampler.sample(np.arange(num_hubs), step)
+    block = batch.blocks[0]
+    found = batch.input_vertices[block.indices].reshape(num_hubs, -1)
+    return np.asarray(found, np.int64) - num_hubs
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("degree", [7, 700])
+def test_one_neighbour_is_drawn_by_weight(degree: int, replace: bool) -> None:
+    weights, num_hubs = np.resize([0.5, 3.0, 0.0, 1.0, 7.25, 1e-3, 2.0], degree), 2000
+    graph = star_weighted(weights, num_hubs)
+    sampler = WeightedSampler(graph, fanouts=[1], replace=replace, seed=3)
+    counts = sum(
+        np.bincount(drawn(sampler, num_hubs, step).ravel(), minlength=degree) for step in range(20)
+    )
+    possible = weights > 0
+    assert counts[~possible].sum() == 0
+    expected = weights[possible] / weights.sum() * counts.sum()
+    enough = expected > 5
+    observed, wanted = (
+        np.append(each[enough], each[~enough].sum()) for each in (counts[possible], expected)
+    )
+    assert 1e-4 < stats.chisquare(observed, wanted).pvalue < 1 - 1e-4
+
+
+def pairs_in_turn(weights: list[float]) -> Counter[frozenset[int]]:
+    """Probability of each pair where two are drawn one after the other."""
+    found: Any = Counter()
+    total = sum(weights)
+    for one, other in permutations(range(len(weights)), 2):
+        second = weights[other] / (total - weights[one])
+        found[frozenset((one, other))] += weights[one] / total * second
+    return found
+
+
+def test_two_neighbours_are_drawn_one_after_the_other() -> None:
+    weights, num_hubs = [0.5, 3.0, 1.0, 7.25, 2.0], 2000
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[2], seed=1)
+    counts: Counter[frozenset[int]] = Counter()
+    for step in range(20):
+        counts.update(frozenset(pair) for pair in drawn(sampler, num_hubs, step).tolist())
+    expected = pairs_in_turn(weights)
+    assert sum(expected.values()) == pytest.approx(1)
+    observed = [counts[pair] for pair in expected]
+    assert sum(observed) == counts.total()
+    wanted = [p * counts.total() for p in expected.values()]
+    assert 1e-4 < stats.chisquare(observed, wanted).pvalue < 1 - 1e-4
+
+
+def sets_in_turn(weights: Any, size: int) -> dict[frozenset[int], float]:
+    """Probability of each set of ``size`` that are drawn one after the other."""
+    found: Any = Counter()
+    for order in permutations(np.flatnonzero(weights).tolist(), size):
+        left, p = float(np.sum(weights)), 1.0
+        for each in order:
+            p *= weights[each] / left
+            left -= weights[each]
+        found[frozenset(order)] += p
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("weights", "fanout"),
+    [
+        # Few neighbours have exponential times.
+        ([1, 2, 4, 8], 2),
+        ([5, 1, 0, 3, 2, 0.5], 3),
+        # More than four times as many as are picked are drawn from sums.
+        ([1, 0, 2, 0, 0, 30, 0, 4, 0, 0.5, 0, 0, 7], 3),
+        ([0] * 14 + [1, 2, 3] + [0] * 20 + [9, 4], 2),
+        # The draws of the others are nearly all rejected, and exponential times are used.
+        ([1, 0, 0, 2, 0, 1e6, 0, 4, 0, 0.5, 0, 0, 7], 3),
+        ([1, 2, 0, 3, 1e9, 0, 1, 2, 3, 0, 0, 4], 2),
+    ],
+)
+def test_sets_of_neighbours_are_drawn_one_after_the_other(weights: Any, fanout: int) -> None:
+    num_hubs = 2000
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[fanout], seed=6)
+    counts: Counter[frozenset[int]] = Counter()
+    for step in range(20):
+        counts.update(frozenset(each) for each in drawn(sampler, num_hubs, step).tolist())
+    expected = sets_in_turn(weights, fanout)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert set(counts) <= set(expected)
+    wanted = np.array(list(expected.values())) * counts.total()
+    observed = np.array([counts[each] for each in expected])
+    rare = wanted < 5
+    if rare.any():
+        observed, wanted = (np.append(each[~rare], each[rare].sum()) for each in (observed, wanted))
+    assert 1e-4 < stats.chisquare(observed, wanted).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_many_neighbours_are_drawn_as_by_exponential_times(skewed: bool) -> None:
+    """Of 5,000 neighbours, in classes of weight, as many are drawn as by a slow reference."""
+    rng = np.random.default_rng(2)
+    degree, fanout, num_hubs = 5000, 40, 300
+    classes = rng.integers(0, 6, degree)
+    weights = np.float32([0, 1, 2, 5, 20, 3000 if skewed else 50])[classes]
+    if skewed:
+        weights[classes == 5] = 0
+        weights[:3] = 1e6, 3e5, 1e5
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[fanout], seed=9)
+    found = np.concatenate([drawn(sampler, num_hubs, step) for step in range(4)])
+    assert all(len(set(each)) == fanout for each in found.tolist())
+    times = rng.exponential(size=(1200, degree)) / np.maximum(weights, 1e-30)
+    times[:, weights == 0] = np.inf
+    reference = np.argpartition(times, fanout, axis=1)[:, :fanout]
+    for place in range(3 if skewed else 0):
+        assert (found == place).sum() == pytest.approx((reference == place).sum(), abs=100)
+    table = [np.bincount(classes[each].ravel(), minlength=6) for each in (found, reference)]
+    assert skewed or (table[0][0], table[1][0]) == (0, 0)
+    seen = np.array(table)[:, np.sum(table, axis=0) > 20]
+    assert stats.chi2_contingency(seen).pvalue > 1e-4
+
+
+def test_draws_with_replacement_are_independent() -> None:
+    weights, num_hubs = np.array([1.0, 2.0, 5.0]), 2000
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[4], replace=True, seed=1)
+    table = np.zeros((3, 3))
+    for step in range(10):
+        found = drawn(sampler, num_hubs, step)
+        np.add.at(table, (found[:, 0], found[:, 3]), 1)
+    p = weights / weights.sum()
+    expected = np.outer(p, p) * table.sum()
+    assert 1e-4 < stats.chisquare(table.ravel(), expected.ravel()).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize(("fanout", "count"), [(2, 2), (3, 3), (5, 3), (-1, 3)])
+def test_weights_of_zero_are_never_drawn(fanout: int, count: int) -> None:
+    graph = star_weighted([0, 1, 0, 2, 0, 1e-30, 0])
+    for step in range(50):
+        found = drawn(WeightedSampler(graph, fanouts=[fanout]), 1, step)[0].tolist()
+        assert len(set(found)) == len(found) == count
+        assert set(found) <= {1, 3, 5}
+    replaced = drawn(WeightedSampler(graph, fanouts=[5], replace=True), 1, 0)[0].tolist()
+    assert len(replaced) == 5
+    assert set(replaced) <= {1, 3, 5}
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_vertex_whose_edges_all_weigh_nothing_has_no_neighbours(replace: bool) -> None:
+    sampler = WeightedSampler(star_weighted([0, 0]), fanouts=[2], replace=replace)
+    assert sampler.sample(np.arange(3), 0).num_edges == 0
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_threads_and_splits_make_no_difference(random_graph: Make, replace: bool) -> None:
+    weights = np.random.default_rng(0).random(30000)
+    graph = random_graph(2000, 30000, edge_weights=weights)
+    sampler = WeightedSampler(graph, fanouts=[20, 5], replace=replace, seed=4)
+    seeds = np.arange(0, 2000, 3)
+    expected = sampler.sample(seeds, 5)
+    for num_threads in (2, 8):
+        sampler.num_threads = num_threads
+        assert same(sampler.sample(seeds, 5), expected)
+    block, whole = sampler.sample(seeds[:7], 5).blocks[-1], expected.blocks[-1]
+    assert np.array_equal(block.indptr, whole.indptr[:8])
+    assert not np.array_equal(sampler.sample(seeds, 6).input_vertices, expected.input_vertices)
+
+
+def test_what_is_drawn_differs_from_uniform_neighbours_even_of_equal_weights() -> None:
+    graph = star_weighted(np.ones(100), 10)
+    weighted = drawn(WeightedSampler(graph, fanouts=[5]), 10, 0)
+    uniform = NeighborSampler(graph, fanouts=[5]).sample(np.arange(10), 0)
+    assert weighted.tolist() != (uniform.input_vertices[uniform.blocks[0].indices] - 10).tolist()
+
+
+def test_blocks_tell_sums_of_weights_and_no_weights() -> None:
+    batch = WeightedSampler(star_weighted([1, 2, 4], 2), fanouts=[2]).sample(np.arange(2), 0)
+    block = batch.blocks[0]
+    assert block.edge_weights is None
+    assert block.weight_sums[:2].tolist() == [7, 7]
+    assert block.weight_sums[2:].tolist() == [0] * (block.num_src - 2)
+
+
+def test_a_graph_without_weights_is_refused(tiny_graph: Graph) -> None:
+    with pytest.raises(ConfigError, match=r"^sampler=weighted: edges of tiny have no weights"):
+        WeightedSampler(tiny_graph, fanouts=[2])
+
+
+@pytest.mark.parametrize("fanouts", [[-1], [3, -1], [-1, -1], [4, 2, -1]])
+@pytest.mark.parametrize("replace", [False, True])
+def test_what_is_left_is_what_the_whole_sampling_has(random_graph, fanouts, replace) -> None:
+    graph, seeds = random_graph(), np.arange(0, 60, 3)
+    config = NeighborSampling(fanouts=fanouts, replace=replace)
+    shorter = without_last_hop(config)
+    assert shorter.num_layers == len(fanouts)
+    whole = config.sampler(graph, seed=5, num_threads=1).sample(seeds, 7)
+    left = shorter.sampler(graph, seed=5, num_threads=2).sample(seeds, 7)
+    assert (left.seed, left.step, left.num_seeds) == (5, 7, len(seeds))
+    # V^1: the destinations of the first layer.
+    num_first = whole.blocks[0].num_dst
+    assert left.input_vertices.tolist() == whole.input_vertices[:num_first].tolist()
+    assert left.input_vertices.dtype == whole.input_vertices.dtype
+    first, *others = left.blocks
+    assert (first.num_src, first.num_dst, first.num_edges) == (num_first, num_first, 0)
+    assert len(others) == len(fanouts) - 1
+    for mine, its in zip(others, whole.blocks[1:], strict=True):
+        assert mine.indptr.tolist() == its.indptr.tolist()
+        assert mine.indices.tolist() == its.indices.tolist()
+        assert mine.num_src == its.num_src
+
+
+def test_only_a_hop_of_all_neighbours_can_be_left_out() -> None:
+    assert without_last_hop(NeighborSampling(fanouts=[-1, 5])) is None
+    assert without_last_hop(LayerSampling(layer_sizes=[10, 10])) is None
+
+
+@pytest.mark.parametrize("fanouts", [[-1], [2, -1]])
+def test_seeds_are_looked_at_and_threads_can_change(tiny_graph: Graph, fanouts: list[int]) -> None:
+    shorter = without_last_hop(NeighborSampling(fanouts=fanouts))
+    sampler = shorter.sampler(tiny_graph, seed=0, num_threads=1)
+    for seeds, message in (([5], "seeds: 5 is not a vertex"), ([0, 0], "seeds: 0 appears twice")):
+        with pytest.raises(ValueError, match=message):
+            sampler.sample(np.array(seeds), 0)
+    assert sampler.num_threads == 1
+    sampler.num_threads = 2
+    assert sampler.num_threads == 2
+    assert sampler.sample(np.array([], np.int64), 0).num_vertices == 0

@@ -1,0 +1,228 @@
+import dataclasses
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
+
+from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
+from gnnscale.cache.belady import Belady
+from gnnscale.core.errors import ConfigError
+from gnnscale.distributed.process_group import ALONE, trade_values
+from gnnscale.features import HostFeatures
+from gnnscale.features.cached import CachedFeatures, LookAheadFeatures
+from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.store import TieredFeatures, WorkerPool
+from gnnscale.graph import Graph
+from gnnscale.planner import Cpu, Device, Emulated
+from gnnscale.planner.cost_model.workload import CacheEffect
+from gnnscale.sampling import NeighborSampler
+from gnnscale.training.build.cache import (
+    cache_effects,
+    devices_with_caches,
+    find_uncached,
+    open_caches,
+    refill,
+    traded_rows,
+)
+
+DEVICE = Emulated(macs_per_s=1e10, memory_bandwidth=5e9, memory_bytes=1 << 30, link_bandwidth=1e9)
+
+SAMPLES = dataclasses.replace(DEVICE, sampled_edges_per_s=1e8, link_request_bytes=32)
+
+
+def ids(*vertices: int) -> Any:
+    return np.array(vertices, np.int32)
+
+
+def cache(device: int = 0, **fields: Any) -> DeviceCache:
+    return DeviceCache(
+        **{
+            **{"device": device, "name": f"emulated:{device}", "budget_bytes": 100},
+            **{"features": ids(4, 1), "topology": ids(2), "feature_bytes": 16},
+            **{"topology_bytes": 16, **fields},
+        }
+    )
+
+
+def plan(*caches: DeviceCache, **fields: Any) -> CachePlan:
+    cliques = tuple((each.device,) for each in caches)
+    wanted = {"cliques": cliques, "alphas": (None,) * len(cliques), "predicted": None, **fields}
+    return CachePlan(planner="any", devices=caches, **wanted)
+
+
+def test_a_static_cache_is_filled_with_copies(tiny_graph: Graph) -> None:
+    features = tiny_graph.features.copy()
+    graph = dataclasses.replace(tiny_graph, features=features)
+    found = open_caches(plan(cache()), graph, DEVICE, ALONE)
+    assert isinstance(found.store, CachedFeatures)
+    assert (found.look_ahead, found.lists, found.num_bytes) == (None, None, 32)
+    features[:] = -1
+    rows, traffic = found.store.gather(ids(1, 0, 4), dtype=torch.float32, num_threads=1)
+    assert rows.tolist() == [[1, 10], [-1, -1], [4, 40]]
+    assert (traffic.rows.hits, traffic.rows.misses) == (2, 1)
+
+
+def test_a_device_that_samples_has_lists(tiny_graph: Graph) -> None:
+    found = open_caches(plan(cache()), tiny_graph, SAMPLES, ALONE)
+    batch = NeighborSampler(tiny_graph, fanouts=[9]).sample(np.array([0, 2]), 0)
+    read = found.lists.read(batch)
+    # The list of 2 has two neighbours and offsets; so has that of 0, at the host.
+    assert (read.hits, read.misses, read.link_requests, read.link_bytes) == (3, 3, 3, 96)
+    assert read.host_bytes == 3 * tiny_graph.indices.itemsize
+
+
+def test_a_cache_that_looks_ahead_is_empty_at_first(tiny_graph: Graph) -> None:
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    ahead = cache(look_ahead=policy, features=ids(), topology=ids())
+    for device in (DEVICE, SAMPLES):
+        found = open_caches(plan(ahead), tiny_graph, device, ALONE)
+        assert isinstance(found.look_ahead, LookAheadFeatures)
+        assert found.look_ahead.window == 2
+        assert found.lists is None
+
+
+def test_devices_without_a_cache(tiny_graph: Graph) -> None:
+    assert open_caches(plan(), tiny_graph, DEVICE, ALONE) is None
+    assert open_caches(plan(cache(device=1)), tiny_graph, DEVICE, ALONE) is None
+    aggregated = cache(features=ids(), topology=ids(), host_aggregates=True)
+    assert open_caches(plan(aggregated), tiny_graph, DEVICE, ALONE) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
+def test_rows_are_kept_as_they_are_stored(random_graph: Any, dtype: torch.dtype) -> None:
+    graph = random_graph(dtype=dtype)
+    found = open_caches(plan(cache(features=np.arange(0, 300, 2))), graph, DEVICE, ALONE)
+    stores = (HostFeatures.of(graph), found.store)
+    (expected, _), (rows, traffic) = (
+        each.gather(np.arange(300), dtype=torch.float32, num_threads=1) for each in stores
+    )
+    assert torch.equal(rows, expected)
+    assert traffic.rows.hits == 150
+
+
+def traffic_of(rows: tuple[int, ...], lists: tuple[int, ...] = (0, 0, 0)) -> CacheTraffic:
+    return CacheTraffic(rows=rows, lists=lists, transactions=1, link_bytes=1)
+
+
+def test_effects_are_what_the_plan_predicts() -> None:
+    predicted = (traffic_of((5, 3, 2), (1, 0, 3)), traffic_of((0, 0, 0)))
+    shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,), predicted=predicted)
+    first, second = cache_effects(2, shared)
+    assert (first.num_bytes, first.row_misses, first.list_misses) == (32, 0.2, 0.75)
+    assert first.peer_rows == pytest.approx(0.3)
+    # A device that reads nothing is spared nothing.
+    assert (second.row_misses, second.peer_rows, second.list_misses) == (1.0, 0.0, 1.0)
+
+
+def test_effects_of_nothing() -> None:
+    nothing = CacheEffect()
+    assert cache_effects(2, None) == [nothing, nothing]
+    aggregated = plan(cache(1, host_aggregates=True), predicted=(traffic_of((0, 0, 0)),))
+    assert cache_effects(2, aggregated) == [nothing, nothing]
+    (unknown,) = cache_effects(1, plan(cache()))
+    assert (unknown.num_bytes, unknown.row_misses) == (32, nothing.row_misses)
+
+
+def test_devices_with_a_cache_take_rows_as_they_are() -> None:
+    devices: list[Device] = [Cpu(), DEVICE, DEVICE]
+    found = devices_with_caches(devices, plan(cache(1), cache(2, host_aggregates=True)))
+    assert [each.host_aggregates for each in found] == [True, False, True]
+    assert devices_with_caches(devices, None) == tuple(devices)
+
+
+def test_a_run_says_why_nothing_is_cached(settings: Callable[..., Any]) -> None:
+    processor = settings("device_plan=cpu", "cache_planner=legion")
+    found = find_uncached(processor, None)
+    assert found is not None
+    assert found.line == (
+        "nothing is cached: no device of device_plan has memory that a link connects"
+    )
+    assert find_uncached(settings("device_plan=cpu"), None) is None
+    aggregated = find_uncached(processor, plan(cache(host_aggregates=True)))
+    assert aggregated is not None
+    assert "the host aggregates the first layer" in aggregated.line
+
+
+#: The second of two workers, each on a machine of its own.
+FAR: Any = SimpleNamespace(
+    rank=1,
+    size=2,
+    local_size=1,
+    is_rank0=False,
+    barrier=lambda: None,
+    gather=lambda mine: [],
+    broadcast_json=lambda value: [None, None],
+)
+
+
+def test_a_clique_over_two_machines_is_refused(tiny_graph: Graph) -> None:
+    shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,))
+    message = r"^cache plan: devices \[0, 1\] read each other's mem.* workers are on 2 machines$"
+    with pytest.raises(ConfigError, match=message):
+        open_caches(shared, tiny_graph, DEVICE, FAR)
+
+
+@pytest.mark.timeout(120)
+def test_several_processes_map_each_others_rows(together: Callable[..., None]) -> None:
+    together("check_trade", 3)
+
+
+def test_one_process_has_its_own_rows() -> None:
+    assert trade_values([1], ALONE) == [[1]]
+    with traded_rows(2, 3, np.dtype(np.int32), ALONE) as mapped:
+        mapped(0)[:] = [[1, 2, 3], [4, 5, 6]]
+    assert mapped(0).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> None:
+    graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
+    source = LateSource()
+    policy = Belady(NUM_ROWS, 2, window=0, priority=PRIORITY, num_threads=1)
+    planner = TierPlanner(policy, num_kept=2, num_staged=4, window=0)
+    tier = TieredFeatures(WorkerPool(source, planner, window=0, ahead=1))
+    found = open_caches(plan(cache()), graph, DEVICE, ALONE, tier=tier)
+    assert found.stacked is found.store
+    assert source.asked == [[1, 4]]
+    assert tier.rows.lead == found.stacked.lead
+    step = ids(4, 0)
+    found.stacked.expect(step)
+    rows, traffic = found.store.gather(step, dtype=torch.float32, num_threads=1)
+    assert np.array_equal(rows.numpy(), ROWS[step])
+    assert (traffic.rows.hits, traffic.rows.misses, traffic.tier.misses) == (1, 1, 1)
+    assert traffic.tier.link_requests == 1  # what filled the cache is not counted
+    assert found.counters() == {"rows from emulated:0": 1, "rows from the host": 1}
+    # Another row, as after another plan.
+    refill(found, plan(cache(features=ids(2, 0))), graph, ALONE)
+    assert source.asked == [[1, 4], [0], [0, 2]]
+    again = ids(4, 0)
+    found.stacked.expect(again)
+    rows, traffic = found.store.gather(again, dtype=torch.float32, num_threads=1)
+    assert np.array_equal(rows.numpy(), ROWS[again])
+    assert (traffic.rows.hits, traffic.rows.misses) == (1, 1)
+
+
+def test_a_cache_above_a_tier_looks_ahead_of_it(random_graph: Any) -> None:
+    graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
+    policy = Belady(NUM_ROWS, 0, window=1, priority=PRIORITY, num_threads=1)
+    planner = TierPlanner(policy, num_kept=0, num_staged=4, window=1)
+    tier = TieredFeatures(WorkerPool(LateSource(), planner, window=1, ahead=2))
+    look_ahead = LookAhead(window=3, num_rows=2, match=True)
+    ahead = cache(look_ahead=look_ahead, features=ids(), topology=ids())
+    found = open_caches(plan(ahead), graph, DEVICE, ALONE, tier=tier)
+    assert found.stacked is not None
+    assert found.look_ahead is None
+    assert found.stacked.lead == 3 + 1 + 2
+    steps = [ids(1, 2), ids(2, 3)]
+    for each in steps:
+        found.stacked.expect(each)
+    refill(found, plan(ahead), graph, ALONE)  # rows that follow are left alone
+    hits = []
+    for each in steps:
+        rows, traffic = found.store.gather(each, dtype=torch.float32, num_threads=1)
+        assert np.array_equal(rows.numpy(), ROWS[each])
+        hits.append(traffic.rows.hits)
+    assert hits == [0, 1]

@@ -1,0 +1,311 @@
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import accelerator, plan_of
+from held_rows import HoldEvenVertices
+from row_exchange import TradeRows
+
+from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.cache import CachePlan, LookAheadCache, read_plan
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
+from gnnscale.planner import Emulated
+from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
+from gnnscale.planner.cost_model.stage_work import batch_bytes
+from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
+from gnnscale.run.artifacts import CACHE_PLAN
+from gnnscale.run.config import TrainConfig
+from gnnscale.training.build.cache_problem import cache_budget, cache_task
+from gnnscale.training.make_artifacts import make_artefacts
+
+Settings = Callable[..., TrainConfig]
+
+STATIC = ("cache_planner=pagraph", "cache_planner.ratio=0.1")
+
+#: Joins GPUs 0 and 1 of three.
+LINKS = "0 1 0\n1 0 0\n0 0 0\n"
+
+EMULATED = accelerator(memory_bytes=100_000_000)
+PEER = accelerator(memory_bytes=100_000_000, peer_bandwidth=1e10)
+ONE, BOTH = plan_of(EMULATED), plan_of(EMULATED, EMULATED)
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> str:
+    (tmp_path / "links.txt").write_text(LINKS)
+    return f"cache_planner.nvlink={tmp_path / 'links.txt'}"
+
+
+def task_of(config: TrainConfig) -> Any:
+    return cache_task(config, config.dataset.open(), None)
+
+
+def planned(config: TrainConfig) -> tuple[Path, CachePlan]:
+    (found,) = (each for each in make_artefacts(config) if each.name == CACHE_PLAN)
+    return found.path, read_plan(found.path, config.dataset.open()).plan
+
+
+def test_devices_behind_a_link_may_have_a_cache(settings: Settings) -> None:
+    able = accelerator(sampled_edges_per_s=1e8, link_request_bytes=32, reads_host_memory=True)
+    task = task_of(settings(*STATIC, plan_of("cpu", EMULATED, able), "epochs=7"))
+    assert [
+        (each.position, each.samples, each.loads, each.may_aggregate) for each in task.devices
+    ] == [(1, False, False, True), (2, True, True, False)]
+    assert (task.devices[1].request_bytes, task.devices[1].budget_bytes) == (32, 60 * 32)
+    assert (task.num_devices, task.num_epochs, task.batch_size) == (3, 7, 64)
+    assert (task.fanouts, task.cliques) == ((5, 3), ((1,), (2,)))
+    assert [draw.device for draw in task.draws.first_step()] == [0, 1, 2]
+
+
+def test_links_make_cliques_of_policies_that_share(settings: Settings, links: str) -> None:
+    # The processor is no GPU of the matrix.
+    plan = plan_of("cpu", PEER, PEER, PEER)
+    for planner, cliques in (
+        ("quiver", ((1, 2), (3,))),
+        ("legion", ((1, 2), (3,))),
+        ("pagraph", ((1,), (2,), (3,))),
+    ):
+        config = settings(f"cache_planner={planner}", "cache_planner.ratio=0.1", links, plan)
+        assert task_of(config).cliques == cliques
+    config = settings("cache_planner=quiver", "cache_planner.ratio=0.1", plan)
+    assert task_of(config).cliques == ((1,), (2,), (3,))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (
+            BOTH,
+            "emulated:0, emulated:1 read each other's caches, but emulated:0 has "
+            "peer_bandwidth=null; give it one, or leave the links out",
+        ),
+        (plan_of(*[PEER] * 4), "has 3 GPUs, device_plan has 4 devices with memory of their own"),
+    ],
+)
+def test_links_that_fit_no_devices(settings: Settings, links: str, plan: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_artefacts(settings(plan, "cache_planner=quiver", links, "cache_planner.ratio=0.1"))
+    assert str(error.value) == f"{links}: {message}"
+
+
+def test_a_plan_that_is_given_is_used_as_it_is(settings: Settings, tmp_path: Path) -> None:
+    path, plan = planned(settings(*STATIC, ONE, f"cache_planner.store={tmp_path / 'p'}"))
+    for given in (path, path / "cache_plan.json"):
+        # Another seed has other batches; that is the user's affair.
+        found, again = planned(settings(f"cache_plan={given}", ONE, "seed=5"))
+        assert found == given
+        assert [each.name for each in again.devices] == [each.name for each in plan.devices]
+        assert (again.devices[0].features == plan.devices[0].features).all()
+    files = {"cache_plan.json", "features_0.npy", "topology_0.npy"}
+    assert {each.name for each in path.iterdir()} == files
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "missing": (shutil.rmtree, "not a cache plan, it has no cache_plan.json"),
+    "empty": (lambda path: (path / "cache_plan.json").write_text(""), "cannot be read as JSON"),
+    "foreign": (lambda path: (path / "cache_plan.json").write_text("{}"), "format version None"),
+    "array": (lambda path: (path / "features_0.npy").write_bytes(b"PK"), "features_0.npy"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_plan_that_cannot_be_used(settings: Settings, tmp_path: Path, damage: str) -> None:
+    path, _ = planned(settings(*STATIC, ONE, f"cache_planner.store={tmp_path / 'p'}"))
+    spoil, message = DAMAGE[damage]
+    spoil(path)
+    with pytest.raises(GraphError) as error:
+        make_artefacts(settings(f"cache_plan={path}", ONE))
+    assert str(error.value).startswith(str(path))
+    assert message in str(error.value)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("dataset.seed=1", r"p: is a cache plan of planted-partition \(600 .*, not of planted"),
+        ("dataset.feature_dtype=bfloat16", "p: is for rows of 32 bytes in float32, not of 16 byt"),
+        (f"partitioner=hash {BOTH}", "p: is for a graph without parts, not for the partition "),
+        (
+            plan_of("cpu", EMULATED),
+            "p: caches for emulated:0 at position 0, where device_plan has no device with memory",
+        ),
+        (ONE, "p: caches for emulated:1 at position 1, where device_plan has no device"),
+        (BOTH, "p: emulated:0, emulated:1 read each other's caches, but emulated:0 has peer_band"),
+    ],
+)
+def test_a_plan_of_something_else(settings, tmp_path, links, overrides, message) -> None:
+    peers, store = plan_of(PEER, PEER), f"cache_planner.store={tmp_path / 'p'}"
+    quiver = ("cache_planner=quiver", "cache_planner.ratio=0.1", links)
+    path, _ = planned(settings(*quiver, peers, store))
+    with pytest.raises((GraphError, ConfigError), match=message) as error:
+        make_artefacts(settings(f"cache_plan={path}", peers, *overrides.split()))
+    assert str(error.value).isprintable()
+
+
+def test_a_plan_over_other_parts(settings: Settings, tmp_path: Path) -> None:
+    store = f"cache_planner.store={tmp_path / 'p'}"
+    path, _ = planned(settings(*STATIC, BOTH, "partitioner=hash", store))
+    given = (f"cache_plan={path}", BOTH)
+    for partitioner, message in (("random", "the partition "), ("none", "a graph without parts")):
+        with pytest.raises(GraphError, match=f"p: is for the partition .*, not for {message}"):
+            make_artefacts(settings(*given, f"partitioner={partitioner}"))
+    assert planned(settings(*given, "partitioner=hash"))[0] == path
+
+
+@pytest.mark.parametrize(
+    ("option", "other", "message"),
+    [
+        ("cache_plan=/p", "cache_planner=belady", "cannot be given with cache_planner=belady"),
+        ("cache_planner=legion", "partitioner=p3", "does not go with partitioner=p3"),
+        ("cache_plan=/p", "partitioner=p3", "does not go with partitioner=p3"),
+    ],
+)
+def test_what_does_not_go_together(settings: Any, option: str, other: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{option}: {message}"):
+        settings(BOTH, option, other)
+
+
+@pytest.mark.parametrize(
+    ("seam", "message"),
+    [
+        ({"features": HoldEvenVertices()}, "^features: HoldEvenVertices cannot be given with cac"),
+        ({"exchange": TradeRows()}, "^exchange: cannot be given with caches"),
+    ],
+)
+def test_stores_and_exchanges_of_ones_own(settings: Settings, seam: Any, message: str) -> None:
+    config = settings(*STATIC, ONE)
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig(**{**vars(config), **seam})
+    TrainConfig(**{**vars(settings(*STATIC, "device_plan=cpu_x2")), **seam})
+
+
+def test_processors_have_no_caches(settings: Settings) -> None:
+    assert len(make_artefacts(settings(*STATIC, "device_plan=cpu_x2"))) == 1
+
+
+def test_a_cache_larger_than_its_device(run: Any, tmp_path: Path, observer: Any) -> None:
+    large = ("cache_planner=pagraph", "cache_planner.ratio=0.9", "runtime.prefetch=none")
+    with pytest.raises(DeviceMemoryError) as error:
+        run(tmp_path / "run", *large, plan_of(accelerator(memory_bytes=15_000)))
+    assert str(error.value).startswith("emulated:0: out of device memory: the cache needs 0.0 MB")
+    assert "\n" not in str(error.value)
+    assert observer.events == []
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_tasks_of_one_run_are_equal(settings: Settings) -> None:
+    config = settings(*STATIC, ONE, "device_plan.split=[64]")
+    found = [list(task_of(config).draws.epoch(0)) for _ in range(2)]
+    assert len(found[0]) == 6
+    for one, other in zip(*found, strict=True):
+        assert one.seeds.tolist() == other.seeds.tolist()
+        assert one.batch.input_vertices.tolist() == other.batch.input_vertices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "exact"),
+    [
+        (ONE, True),
+        (BOTH, False),
+        (plan_of("cpu", EMULATED), False),
+        # The seeds of a step are moved from one device to the other while training.
+        (f"{BOTH} device_plan.split=[40,24]", False),
+        (f"{BOTH} device_plan.split=[40,24] runtime.drm=false", True),
+        (f"{BOTH} runtime.drm=false", False),
+    ],
+)
+def test_hits_are_exact_for_a_fixed_split(settings: Settings, overrides: str, exact: bool) -> None:
+    assert task_of(settings(*STATIC, *overrides.split())).draws_are_exact == exact
+
+
+DEVICE = Emulated(macs_per_s=1e10, memory_bandwidth=5e9, memory_bytes=1_000_000, link_bandwidth=1e9)
+
+FIRST = BatchSize(vertices=(100, 40, 10), edges=(150, 30))
+
+
+@pytest.fixture
+def graph(random_graph: Any) -> Graph:
+    """300 rows of 80 bytes."""
+    return random_graph()
+
+
+@pytest.fixture
+def workload(graph: Graph, settings: Any) -> Workload:
+    model = settings().model.build(num_features=20, num_classes=5)
+    return replace(unmeasured_workload(graph, model), host_aggregates=False)
+
+
+@pytest.fixture
+def budget(graph: Graph, workload: Workload) -> Callable[..., int]:
+    def found(
+        device: Emulated = DEVICE, *, first: Any = FIRST, in_flight: int = 2, **fields: Any
+    ) -> int:
+        how = {"workload": workload, "first": first, "in_flight": in_flight}
+        return cache_budget(LookAheadCache(**{"name": "belady", **fields}), graph, device, **how)
+
+    return found
+
+
+def memory_of(workload: Workload) -> tuple[int, float]:
+    """What the model takes, and the first mini-batch."""
+    return BYTES_PER_PARAMETER * workload.num_weights, batch_bytes(workload, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"budget_bytes": 0}, 0),
+        # More than the device has: whoever opens the cache finds that out.
+        ({"budget_bytes": 1 << 40}, 1 << 40),
+        ({"ratio": 0.01}, 3 * 80),
+        ({"ratio": 7.5}, 300 * 80),
+    ],
+)
+def test_a_given_budget_stays(budget: Any, asked: Any, expected: int) -> None:
+    assert budget(**asked) == expected
+
+
+def test_a_batch_takes_rows_lists_and_activations(workload: Workload) -> None:
+    # The rows alone: 100 of 80 bytes.
+    assert batch_bytes(workload, FIRST) > 100 * 80 + 4 * 180
+
+
+def test_otherwise_it_is_what_the_device_has_left(budget: Any, workload: Workload) -> None:
+    model, batch = memory_of(workload)
+    assert budget() == int(900_000 - model - 2 * batch)
+    assert budget(in_flight=5) == int(900_000 - model - 5 * batch)
+    assert budget(reserve=0.5) == int(500_000 - model - 2 * batch)
+    assert budget(first=None) == int(900_000 - model)
+    larger = replace(DEVICE, memory_bytes=2_000_000)
+    assert budget(larger) == budget() + 900_000
+
+
+def test_a_device_that_has_nothing_left(budget: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        budget(replace(DEVICE, name="small", memory_bytes=20_000), in_flight=3)
+    line = str(error.value)
+    assert line.startswith("cache_planner=belady: small has no memory left for a cache: of 0.0 MB")
+    assert "the model and a mini-batch take " in line
+    assert line.endswith("cache_planner.budget_bytes allow one")
+    # Named, it is the user's affair.
+    tiny = replace(DEVICE, memory_bytes=20_000)
+    assert budget(tiny, budget_bytes=10_000) == 10_000
+
+
+def test_fewer_are_in_flight_if_so_many_leave_nothing(budget: Any, workload: Workload) -> None:
+    model, batch = memory_of(workload)
+    device = replace(DEVICE, memory_bytes=model + int(2.5 * batch))
+    left = int(device.memory_bytes - model - 2 * batch)
+    assert budget(device, reserve=0.0, in_flight=9) == left
+
+
+def test_rows_that_match_need_memory_too(budget: Any) -> None:
+    """100 rows of a mini-batch stay until the next one is loaded, whatever the budget says."""
+    matching = {"name": "belady_match", "match": True}
+    assert budget() - budget(**matching) == 100 * 80
+    assert budget(**matching, budget_bytes=1234) == 1234

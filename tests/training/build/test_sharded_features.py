@@ -1,0 +1,143 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.distributed.process_group import ALONE
+from gnnscale.features.tiered.sizing import Horizon, Misses, SampledBatches, TierSizes
+from gnnscale.graph import Graph
+from gnnscale.run.config import TrainConfig
+from gnnscale.training.build import sharded_features as shared
+
+Settings = Callable[..., TrainConfig]
+#: Of 40 rows, over ten steps.
+HORIZON = Horizon(window=2, priority=np.zeros(40, np.int32), num_steps=10, num_threads=1)
+
+
+def machines(parts: Sequence[int], **options: Any) -> list[Any]:
+    """One process a machine; the machines are called a, b, and so on."""
+    common = {"local_rank": 0, "num_parts": len(parts), "partition": "p", "content": "c"}
+    return [
+        shared._Machine(machine="abc"[rank], path=f"/rows-{rank}", part=part, **common | options)
+        for rank, part in enumerate(parts)
+    ]
+
+
+def test_each_machine_has_another_part() -> None:
+    shared.check_parts(machines([0, 1]))
+    shared.check_parts(machines([2, 0, 1]))
+    # Two processes of each of two machines.
+    two = machines([1, 0], num_parts=2)
+    shared.check_parts([each for one in two for each in (one, replace(one, local_rank=1))])
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (
+            machines([0, 0]),
+            "part 0 is that of process 0 on a and of process 1 on b; each machine needs another "
+            r"part \(dataset\.store\)",
+        ),
+        (
+            machines([0, 2], num_parts=3),
+            r"no machine has part 1 of 3; each needs one \(dataset\.store\), and a partition as "
+            "many parts as there are machines",
+        ),
+        (
+            [machines([0, 1])[0], replace(machines([0, 1])[1], partition="q")],
+            "partition of /rows-1, of process 1 on b, is q, and p of /rows-0, of process 0 on a; "
+            "the stores of all machines have to be parts of one partition",
+        ),
+        (
+            [machines([0, 1])[0], replace(machines([0, 1])[1], num_parts=3)],
+            "number of parts of /rows-1, of process 1 on b, is 3, and 2 of /rows-0, .*",
+        ),
+        (
+            [machines([0, 1])[0], replace(machines([0, 1])[1], content="d")],
+            "topology, labels and owners of /rows-1, of process 1 on b, is d, and c of .*",
+        ),
+    ],
+)
+def test_other_parts_are_refused(found: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^features=shared: {line}$"):
+        shared.check_parts(found)
+
+
+def test_one_machine_divides_nothing(settings: Settings, tiny_graph: Graph) -> None:
+    assert shared.open_rows(settings(), tiny_graph, ALONE) is None
+    with pytest.raises(ConfigError, match=r"^features=shared: machines divide the rows, and this "):
+        shared.open_rows(settings("features=shared"), tiny_graph, ALONE)
+
+
+class Rows:
+    """Rows that all machines have between them, in place of a network."""
+
+    dtype_name = "uint8"
+    num_rows, width, num_features, row_bytes = 4, 3, 3, 3
+
+    def read(self, vertices: Any) -> Any:
+        return np.arange(12, dtype=np.uint8).reshape(4, 3)[vertices]
+
+
+def test_what_the_network_costs_follows_from_the_rows_that_memory_lacks() -> None:
+    """Of mini-batches of 4 and 6 rows, the usual one misses 2."""
+    misses = Misses(num_rows=4, mean=2.0, when_full=2, vertices=np.array([1, 3]))
+    sizes = TierSizes(num_kept=0, num_staged=8, window=2, misses=misses)
+    sample = SampledBatches(vertices=[np.arange(4), np.arange(6)], num_bytes=0)
+    assert shared._miss_rate(sizes, sample) == pytest.approx(0.4)
+    nothing = replace(
+        sizes, misses=Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.array([]))
+    )
+    assert shared._miss_rate(nothing, replace(sample, vertices=[])) == 0
+    rows: Any = SimpleNamespace(seconds_a_row=lambda: 0.5)
+    values = {"row_misses": 0.4, "own_share": 0.25, "own_s": 0.1}
+    effect = shared._effect(rows, values, replace(sample, asked=0.5))
+    assert (effect.row_misses, effect.row_s) == pytest.approx((0.2, 0.475))
+
+
+def test_own_rows_are_not_expected_to_be_missed() -> None:
+    """Half of the rows are another machine's: every batch reads all of these, and one own row."""
+    rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=4)
+    rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
+    sample = SampledBatches(vertices=[np.arange(19, 40, dtype=np.int32)] * 2, num_bytes=0)
+    sizes = shared._sizes(rows, sample, 1 << 20, HORIZON)
+    assert sizes.misses.num_rows == 20
+    assert sizes.misses.mean == pytest.approx(2)  # all 20 in the first of ten steps
+
+
+@pytest.mark.parametrize(("memory_bytes", "fits"), [(30 << 20, True), (21 << 20, False)])
+def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
+    memory_bytes: int, fits: bool, tmp_path: Path
+) -> None:
+    """Rows of 1 MiB, 20 of them own: others need a place, and two in which they arrive."""
+    rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=1 << 20, part=0)
+    rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
+    sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
+    sample = replace(sample, num_workers=2)
+    rows.own = np.lib.format.open_memmap(tmp_path / "own.npy", "w+", np.uint8, (20, 1 << 20))
+    planned = shared._plan_beside_own(rows, sample, memory_bytes, HORIZON)
+    assert (planned is not None) == fits
+
+
+def test_without_own_rows_a_step_has_to_fit() -> None:
+    rows: Any = SimpleNamespace(num_rows=40, num_own=0, row_bytes=1 << 20, part=0)
+    rows.own_places = lambda vertices: np.full(len(vertices), -1)
+    sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
+    with pytest.raises(ConfigError, match="the rows of a step do not fit"):
+        shared._plan_beside_own(rows, sample, 1 << 20, HORIZON)
+
+
+def test_evaluation_reads_all_rows() -> None:
+    rows: Any = Rows()
+    store = shared.SharedFeatures(rows)
+    assert (store.num_rows, store.width, store.row_bytes) == (4, 3, 3)
+    found, traffic = store.gather(np.array([3, 0], np.int32), dtype=torch.float32, num_threads=1)
+    assert found.tolist() == [[9, 10, 11], [0, 1, 2]]
+    assert traffic.rows.host_bytes == 6

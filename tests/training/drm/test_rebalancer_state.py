@@ -1,0 +1,170 @@
+"""Resource management that was interrupted goes on as if it had not been."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from changed import Change, put
+from one_line import one_line
+from small_plans import CPU, accelerator, plan_of, share
+
+from gnnscale.core.stages import StageTimes
+from gnnscale.planner import DevicePlan
+from gnnscale.run.checkpoint.file import pack, unpack
+from gnnscale.sampling import ShuffledOrder
+from gnnscale.training.drm.rebalancer import Rebalancer, RebalancerState
+from gnnscale.training.pipeline.slices import Schedule
+
+STEPS, LEAD = 60, 5
+PLAN = plan_of(
+    share(CPU, 60, 2, "two_stage"), share(accelerator(), 60, (1, 1, 0), "two_stage", max_seeds=100)
+)
+
+
+def times_of(plan: DevicePlan, step: int) -> list[StageTimes]:
+    """Times that depend on plan and step alone, and differ from step to step by a tenth."""
+    noise = random.Random(step)
+    found = []
+    for each, speed in zip(plan.shares, (3e-3, 1e-3), strict=True):
+        seconds = speed * each.num_seeds * noise.uniform(0.95, 1.05)
+        found.append(
+            StageTimes(
+                sample=seconds / each.threads.sample,
+                load=2 * seconds / each.threads.load,
+                transfer=seconds,
+                propagate=4 * seconds / max(each.threads.propagate, 1),
+            )
+        )
+    return found
+
+
+def managed(
+    plan: DevicePlan, first: int, state: RebalancerState | None = None, *, counted: bool = True
+) -> tuple[Schedule, Rebalancer]:
+    order = ShuffledOrder(np.arange(STEPS * 120), batch_size=120, seed=0)
+    state = RebalancerState() if state is None else state
+    from_here: dict[str, Any] = {"first_step": first, "lead_steps": LEAD}
+    schedule = Schedule(order, plan, rank=0, epochs=2, pending=state.pending, **from_here)
+    return schedule, Rebalancer(schedule, counted=counted, state=state, **from_here)
+
+
+def observe(schedule: Schedule, rebalancer: Rebalancer, steps: Sequence[int]) -> list[DevicePlan]:
+    """Observe steps, and return the plan of each."""
+    plans = []
+    for step in steps:
+        plans.append(schedule.plan_of(step))
+        rebalancer.observe(step, times_of(plans[-1], step), full=True)
+    return plans
+
+
+def test_an_interruption_after_any_step_changes_no_plan() -> None:
+    whole = observe(*managed(PLAN, 0), range(STEPS))
+    assert len(set(whole)) > 2
+    pending = windows = trials = 0
+    for stop in range(1, STEPS):
+        schedule, rebalancer = managed(PLAN, 0)
+        before = observe(schedule, rebalancer, range(stop))
+        state = rebalancer.state(stop)
+        pending += bool(state.pending)
+        windows += bool(state.window)
+        trials += state.damping.trial is not None
+        plan = schedule.plan_of(stop)
+        values = unpack(pack(state.to_values()))
+        kept = RebalancerState.from_values(plan, values, step=stop)
+        assert kept == state
+        after = observe(*managed(plan, stop, kept), range(stop, STEPS))
+        assert before + after == whole, stop
+    # Interruptions came while plans were decided, while times were collected, and while a trade of
+    # threads was on trial.
+    assert min(pending, windows, trials) > 0
+
+
+def test_the_first_steps_after_an_interruption_tell_nothing() -> None:
+    # Memory is touched for the first time, whatever was known before.
+    schedule, rebalancer = managed(PLAN, 0, counted=False)
+    observe(schedule, rebalancer, range(4))
+    state = rebalancer.state(4)
+    assert (state.applies_from, len(state.window)) == (2, 2)
+    _, rebalancer = managed(PLAN, 4, state, counted=False)
+    rebalancer.observe(4, times_of(PLAN, 4), full=True)
+    rebalancer.observe(5, times_of(PLAN, 5), full=True)
+    assert len(rebalancer.state(6).window) == 2
+
+
+def test_plans_to_come_go_no_further_than_devices_hold() -> None:
+    state = RebalancerState(pending=((9, PLAN.with_split([30, 90])),))
+    smaller = plan_of(PLAN.shares[0], replace(PLAN.shares[1], max_seeds=70))
+    found = RebalancerState.from_values(smaller, state.to_values(), step=5)
+    ((first, later),) = found.pending
+    assert first == 9
+    assert later == smaller.with_split([50, 70])
+
+
+#: A step, as it is kept.
+SEEN: dict[str, Any] = {"step": 0, "stages": [{}, {}]}
+
+
+@cache
+def kept_values() -> dict[str, Any]:
+    """What is kept while a plan is pending, and its trade of threads is on trial."""
+    for stop in range(4, STEPS):
+        schedule, rebalancer = managed(PLAN, 0)
+        observe(schedule, rebalancer, range(stop))
+        state = rebalancer.state(stop)
+        if state.pending and state.damping.trial is not None:
+            return {**state.to_values(), "window": [SEEN] * 2}
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("applies_from", "x"), "drm.applies_from: Expected `int`, got `str`"),
+        (put("window", 5), "drm.window: Expected `array`, got `int`"),
+        (put("window", [SEEN] * 8), "drm.window: not fewer than 8 steps of all devices"),
+        (put("window", 0, "stages", [{}]), "drm.window: not fewer than 8 steps of all devices"),
+        (put("window", 0, "step", -1), "drm.window[0].step: Expected `int` >= 0"),
+        (put("window", 0, "stages", 0, {"load": -1.0}), "drm.window: -1.0 seconds"),
+        (put("window", 0, "stages", 0, {"load": float("nan")}), "load: Expected a finite"),
+        (put("pending", [[1]]), "drm.pending[0]: Expected `array` of length 2"),
+        (put("pending", 0, 0, 1), "plans from steps [1] on"),
+        (put("pending", 0, 1, 5), "plan: Expected `array`, got `int`"),
+        (put("pending", 0, 1, []), "a plan for 0 devices"),
+        (put("pending", 0, 1, 0, "num_seeds", 5), "a plan shares out"),
+        (put("pending", 0, 1, 0, "prefetch", "none"), "prefetches in another way"),
+        (put("pending", 0, 1, 0, "threads", "load", 10**6), "threads.load=1000000"),
+        (put("damping", None), "drm.damping: Expected `object`, got `null`"),
+        (put("damping", "fixed", [1.0, -1.0]), "drm.damping.fixed[1]: Expected `float` >= 0.0"),
+        (put("damping", "seconds", [1.0]), "drm.damping.seconds: not of 2 devices"),
+        (put("damping", "shift", [1]), "drm.damping.shift: not of 2 devices"),
+        (put("damping", "sampled", [{}]), "drm.damping.sampled: not of 2 devices"),
+        (put("damping", "sampled", [{}, {"on_host": -1.0}]), "sampled[1].on_host: Expected"),
+        (put("damping", "gain", 0.0), "drm.damping.gain: Expected `float` > 0.0"),
+        (put("damping", "excluded_devices", [2]), "excluded_devices: there are 2 devices"),
+        (put("damping", "tabu_trades", [[{}, 5]]), "tabu_trades[0][0]: Object missing"),
+        (put("damping", "trial", "trade", "giver", "device", 7), "of device 7"),
+        (put("damping", "trial", "trade", "receiver", "task", "x"), "no x of device"),
+        (put("damping", "trial", "trade", "receiver", {"device": 1, "task": "T_SC"}), "threads"),
+    ],
+)
+def test_values_of_something_else_are_one_line(change: Change, message: str) -> None:
+    values = dict(kept_values())
+    step = values["pending"][0][0] - 1
+    RebalancerState.from_values(PLAN, values, step=step)
+    change(values)
+    with one_line(message, error=ValueError, shorter_than=300):
+        RebalancerState.from_values(PLAN, values, step=step)
+
+
+def test_steps_as_version_0_2_kept_them_are_left_out() -> None:
+    values = dict(kept_values())
+    step = values["pending"][0][0] - 1
+    known = RebalancerState.from_values(PLAN, values, step=step)
+    damping = {name: each for name, each in values["damping"].items() if name != "sampled"}
+    former = {**values, "window": [[{}, {}]] * 2, "damping": damping}
+    found = RebalancerState.from_values(PLAN, former, step=step)
+    assert found == replace(known, window=(), damping=replace(known.damping, sampled=()))

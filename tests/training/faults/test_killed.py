@@ -1,0 +1,176 @@
+"""Workers of ``gnnscale train`` are killed, and the run is resumed."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import copying_device  # noqa: F401
+import pytest
+import torch
+from learnt import lines, same, weights
+
+from gnnscale.run.checkpoint import LAST
+from gnnscale.run.checkpoint.file import load_checkpoint
+
+pytestmark = pytest.mark.integration
+
+ENDLESS = "epochs=1000000"
+
+
+def check_failed(runs: Any, run: Any, directory: Path) -> str:
+    """See that a run ends, and that its summary has the line that it ends with; return this."""
+    line = runs.ended(run, 1)
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", line)
+    return str(line)
+
+
+def kill_a_worker(
+    runs: Any, directory: Path, *options: str, plan: str, rank: int, stage: str
+) -> None:
+    """Let a worker die in a stage of a run that has a checkpoint, and see what it leaves."""
+    run = runs.until_trained(directory, *options, plan=plan)
+    worker = run.workers()[rank]
+    runs.watched.kill_in(worker.pid, stage)
+    run.wait_for(lambda: not worker.alive)
+    line = check_failed(runs, run, directory)
+    name = runs.devices(plan)[rank]
+    assert line.startswith(f"worker {name}: process {worker.pid} killed by SIGKILL")
+
+
+@pytest.fixture(scope="module")
+def done() -> list[Path]:
+    """Directories of runs that nobody disturbed."""
+    return []
+
+
+@pytest.fixture
+def whole(runs: Any, launched: Any, tmp_path: Path, done: list[Path]) -> Callable[[], Path]:
+    """Return the directory of a run with nothing killed; it is done once."""
+
+    def run_once() -> Path:
+        if not done:
+            launched(tmp_path / "whole", *runs.options("hybrid"))
+            done.append(tmp_path / "whole")
+        return done[0]
+
+    return run_once
+
+
+@pytest.mark.long
+def test_a_stopped_worker_and_resumption(runs: Any, whole: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    run = runs.until_trained(directory, "runtime.stall_limit_s=15")
+    worker = run.workers()[1]
+    os.kill(worker.pid, signal.SIGSTOP)
+    message = f"worker emulated:1 (process {worker.pid}, stopped) has given no sign of life for 1"
+    assert check_failed(runs, run, directory).startswith(message)
+    runs.finish(directory, "resume")
+    assert same(weights(directory), weights(whole()))
+
+
+@pytest.mark.parametrize(
+    ("plan", "rank", "stage", "resume"),
+    [
+        ("hybrid", 0, "checkpoint", None),
+        pytest.param(
+            *("hybrid", 1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
+            marks=pytest.mark.long,
+        ),
+        pytest.param("own", 1, "propagate", (), marks=pytest.mark.long),
+    ],
+)
+def test_a_killed_worker_and_resumption(
+    runs: Any,
+    launched: Any,
+    whole: Any,
+    tmp_path: Path,
+    plan: str,
+    rank: int,
+    stage: str,
+    resume: tuple[str, ...] | None,
+) -> None:
+    part = tmp_path / "run"
+    kill_a_worker(runs, part, plan=plan, rank=rank, stage=stage)
+    assert 1 <= len(lines(part / "metrics.jsonl")) < 20
+
+    known = whole()
+    if resume is None:  # by the command
+        runs.finish(part, "resume")
+        assert same(weights(known), weights(part))
+    else:  # on other devices, to rounding
+        launched(part, *runs.options(plan), *resume, f"resume={part}")
+        torch.testing.assert_close(weights(part), weights(known), rtol=1e-3, atol=1e-4)
+    left, right = (lines(path / "metrics.jsonl") for path in (known, part))
+    assert [each["epoch"] for each in right] == list(range(1, 21))
+    losses = [[each["train_loss"] for each in epochs] for epochs in (left, right)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    summaries = [json.loads((path / "summary.json").read_text()) for path in (known, part)]
+    assert [each["status"] for each in summaries] == ["completed"] * 2
+    assert summaries[0]["epochs"] == summaries[1]["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "rank", "stage"),
+    [
+        ("cuda", 0, "propagate"),
+        ("cuda_x2", 1, "propagate"),
+        pytest.param("hybrid_cuda", 1, "sample", marks=pytest.mark.long),
+    ],
+)
+def test_a_killed_worker_of_a_gpu_and_resumption(
+    runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str
+) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    options = ("model.dropout=0.5", "runtime.checkpoint_every_s=0")
+    kill_a_worker(runs, part, *options, ENDLESS, plan=plan, rank=rank, stage=stage)
+    # It resumes for two epochs, however far it came.
+    options = (*options, f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}")
+    launched(part, *runs.options(plan), *options, f"resume={part}")
+    launched(whole, *runs.options(plan), *options)
+    assert same(weights(whole), weights(part))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("algorithm", "stage"), [("p3", "exchange"), ("legion", "sample")])
+def test_a_killed_worker_and_resumption_over_parts(
+    runs: Any, launched: Any, tmp_path: Path, algorithm: str, stage: str
+) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    kill_a_worker(runs, part, ENDLESS, plan=algorithm, rank=1, stage=stage)
+    # It goes on for two epochs, however far it came.
+    epochs = load_checkpoint(part / LAST)["epoch"] + 2
+    options = (*runs.options(algorithm), f"epochs={epochs}")
+    launched(part, *options, f"resume={part}")
+    launched(whole, *options)
+    assert same(weights(whole), weights(part))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("plan", "rank", "stage"),
+    [("hybrid", 0, "checkpoint"), ("hybrid", 1, "propagate"), ("p3", 1, "exchange")],
+)
+def test_a_killed_worker_and_resumption_inside_an_epoch(
+    runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str
+) -> None:
+    """Checkpoints follow each other as fast as the disk allows, and one may be half written."""
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    options = (
+        *("batch_size=8", "device_plan.split=[5,3]", "epochs=4", "model.norm=batch"),
+        *("model.dropout=0.5", "runtime.checkpoint_every_s=0"),
+    )
+    kill_a_worker(runs, part, *options, plan=plan, rank=rank, stage=stage)
+    assert load_checkpoint(part / LAST)["step"] < 4 * 45
+    runs.finish(part, "resume")
+    launched(whole, *runs.options(plan), *options)
+    assert same(weights(whole), weights(part))
+    left, right = (lines(path / "metrics.jsonl") for path in (whole, part))
+    for name in ("epoch", "train_loss", "valid_metric", "num_edges", "num_vertices"):
+        assert [each[name] for each in left] == [each[name] for each in right]
+    numbers = [each["global_step"] for each in lines(part / "steps.jsonl")]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 4 * 45 - 1

@@ -1,0 +1,162 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from owning_device import Owning
+from small_plans import plan_of, share
+
+from gnnscale.backend import BatchOutcome
+from gnnscale.core.stages import Traffic
+from gnnscale.distributed.process_group import ALONE, Group
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.training.pipeline.device_step import MAX_LATE, OwnedStep, max_late
+from gnnscale.training.pipeline.slices import BatchSlice
+
+STEPS = 10
+
+
+class Pending:
+    """The outcome of a step: it is there once the device is so far."""
+
+    def __init__(self, device: "Slow", step: int) -> None:
+        self._device, self._step = device, step
+
+    @property
+    def ready(self) -> bool:
+        return self._step < self._device.done
+
+    def read(self) -> BatchOutcome:
+        self._device.done = max(self._device.done, self._step + 1)
+        return BatchOutcome(
+            loss=float(self._step),
+            size=BatchSize(vertices=(9, 3, 2), edges=(5, 4)),
+            traffic=Traffic(),
+            seconds={"sample": 0.25, "propagate": 0.5},
+        )
+
+
+class Slow:
+    """A device that has done the steps below ``done``."""
+
+    def __init__(self) -> None:
+        self.done = self.states = 0
+        self.started: list[tuple[int, float, bool]] = []
+
+    def train(
+        self, seeds: Any, step: int, *, num_seeds: int, rate: float, updates: bool
+    ) -> Pending:
+        assert num_seeds == 2
+        self.started.append((step, rate, updates))
+        return Pending(self, step)
+
+    def state_out(self) -> None:
+        self.states += 1
+
+
+@pytest.fixture
+def device() -> Any:
+    return Slow()
+
+
+@pytest.fixture
+def step(device: Any) -> OwnedStep:
+    return a_step(device, ALONE)
+
+
+def a_step(device: Any, group: Group) -> OwnedStep:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    return OwnedStep(
+        torch.nn.Linear(1, 1),  # type: ignore[arg-type]
+        device,
+        optimizer,
+        group,
+        accumulate=2,
+        steps_per_epoch=STEPS,
+    )
+
+
+def a_slice(number: int) -> BatchSlice:
+    return BatchSlice(step=number, plan=plan_of(share()), counts=(2,), seeds=np.arange(2))
+
+
+def trained(step: OwnedStep, number: int, *, checkpoint: bool = False) -> list[tuple[int, bool]]:
+    """The steps that are done after one more was started, and which asks for a checkpoint."""
+    batch = a_slice(number)
+    step.propagate(batch)
+    finished = step.synchronize(batch, checkpoint=checkpoint)
+    step.update_weights(batch)
+    return [(each.step, totals.checkpoint) for each, totals in finished]
+
+
+def test_outcomes_of_a_device_that_is_behind_come_late(step: OwnedStep, device: Any) -> None:
+    found = [trained(step, number) for number in range(7)]
+    assert found == [[]] * MAX_LATE + [[(0, False)], [(1, False)], [(2, False)]]
+    device.done = 6
+    assert trained(step, 7) == [(3, False), (4, False), (5, False)]
+
+
+def test_outcomes_that_are_there_are_read_at_once(step: OwnedStep, device: Any) -> None:
+    device.done = STEPS
+    assert [trained(step, number) for number in range(3)] == [[(i, False)] for i in range(3)]
+
+
+def test_a_checkpoint_waits_for_all_steps(step: OwnedStep) -> None:
+    trained(step, 0)
+    trained(step, 1)
+    assert trained(step, 2, checkpoint=True) == [(0, False), (1, False), (2, True)]
+
+
+def test_several_devices_read_the_same_outcome_at_the_same_step(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "sum", lambda self, values: None)
+    step = a_step(device, replace(ALONE, size=2, local_size=2))
+    device.done = STEPS  # that one device is ahead changes nothing
+    found = [trained(step, number) for number in range(5)]
+    assert found == [[]] * MAX_LATE + [[(0, False)]]
+    # The others learn of a checkpoint with the next outcome, and all read what is late then.
+    assert trained(step, 5, checkpoint=True) == [
+        *((number, False) for number in range(1, 5)),
+        (5, True),
+    ]
+    assert trained(step, 6) == []
+
+
+def test_no_step_of_an_epoch_is_left_at_its_end(step: OwnedStep) -> None:
+    done = [each for number in range(STEPS) for each, _ in trained(step, number)]
+    assert done == list(range(STEPS))
+    assert trained(step, STEPS) == []
+
+
+def test_a_step_is_given_its_rate_and_whether_it_updates(step: OwnedStep, device: Any) -> None:
+    for number in range(4):
+        trained(step, number)
+    assert device.started == [(0, 0.5, False), (1, 0.5, True), (2, 0.5, False), (3, 0.5, True)]
+    assert step.updates_after(STEPS - 1)
+
+
+def test_the_device_says_how_long_its_stages_took(step: OwnedStep) -> None:
+    batch = a_slice(STEPS - 1)
+    step.propagate(batch)
+    ((done, totals),) = step.synchronize(batch)
+    assert done is batch
+    (stages,) = totals.stages
+    assert (stages.sample, stages.load, stages.propagate) == (0.25, 0.0, 0.5)
+    assert (totals.loss, totals.num_edges, totals.num_vertices) == (STEPS - 1, 9, 14)
+    assert dict(step.rows) == {0: 3, 1: 2}
+
+
+def test_the_host_is_brought_up_to_date(step: OwnedStep, device: Any) -> None:
+    trained(step, STEPS - 1)
+    step.combine_statistics()
+    assert (device.states, dict(step.rows)) == (1, {})
+    step.state_out()
+    assert device.states == 2
+
+
+def test_only_a_device_that_overlaps_by_itself_is_late() -> None:
+    figures = {"macs_per_s": 1, "memory_bandwidth": 1, "memory_bytes": 1, "link_bandwidth": 1}
+    assert max_late(plan_of(share(Owning(**figures), prefetch="device"))) == MAX_LATE
+    assert max_late(plan_of(share(prefetch="two_stage"))) == 0

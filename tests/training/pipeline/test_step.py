@@ -1,0 +1,178 @@
+"""A training step of a device that is not there, by a clock that the test winds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_plans import plan_of, share
+from torch import nn
+
+from gnnscale.backend import BatchOutcome, DeviceBatch
+from gnnscale.core.stages import Traffic
+from gnnscale.distributed.process_group import ALONE
+from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.training.gradient_sync import StepTotals, Synchronizer
+from gnnscale.training.pipeline.slices import BatchSlice
+from gnnscale.training.pipeline.step import TrainStep
+
+NOTHING: Any = None
+
+
+class Slow:
+    """A device whose gradient is all ones; each call takes as many seconds as it says."""
+
+    def __init__(self, model: nn.Module, clock: Any, own_clock: dict[str, float]) -> None:
+        self.calls: list[Any] = []
+        self._model = model
+        self._clock = clock
+        self._own_clock = own_clock
+        self.size = BatchSize(vertices=(1, 1), edges=(3,))
+
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+        self.calls.append(("propagate", weight))
+        self._clock.advance(1.0)
+
+    def gradients_out(self, into: list[torch.Tensor]) -> None:
+        self._clock.advance(4.0)
+        for target in into:
+            target.fill_(1.0 if self.calls else 0.0)
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        self.calls.append("finish")
+        self._clock.advance(2.0)
+        return BatchOutcome(loss=0.5, size=self.size, traffic=Traffic(), seconds=self._own_clock)
+
+    def update_weights(self) -> None:
+        self.calls.append(["update_weights", *(p.tolist() for p in self._model.parameters())])
+        self._clock.advance(8.0)
+
+
+def a_slice(num_seeds: int) -> BatchSlice:
+    counts = (num_seeds, 8 - num_seeds)
+    batch = BatchSlice(step=0, plan=plan_of(share()), counts=counts, seeds=np.arange(num_seeds))
+    if num_seeds:
+        batch.inputs = NOTHING
+        batch.device_batch = DeviceBatch(batch=NOTHING, inputs=NOTHING, traffic=Traffic())
+    return batch
+
+
+class Model(nn.Linear):
+    """Four weights, all of them shared; propagation waits for nobody unless a test says so."""
+
+    waited_s = 0.0
+    vertex_rows = None
+
+    def __init__(self) -> None:
+        super().__init__(4, 1, bias=False)
+        nn.init.zeros_(self.weight)
+
+    @property
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return list(self.parameters())
+
+    def take_waited_s(self) -> float:
+        return self.waited_s
+
+
+@pytest.fixture
+def model() -> Any:
+    return Model()
+
+
+@pytest.fixture
+def training(model: Any, clock: Any) -> Callable[..., tuple[TrainStep, Slow]]:
+    def begin(clip_norm: float | None = None, **own_clock: float) -> tuple[TrainStep, Slow]:
+        device: Any = Slow(model, clock, own_clock)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        synchronizer = Synchronizer(model, device, ALONE)
+        return TrainStep(model, device, synchronizer, optimizer, clip_norm=clip_norm), device
+
+    return begin
+
+
+def synchronized(step: TrainStep, batch: BatchSlice) -> StepTotals:
+    step.propagate(batch)
+    ((done, totals),) = step.synchronize(batch)
+    assert done is batch
+    return totals
+
+
+def test_one_step_after_the_other(training: Any, model: Any) -> None:
+    step, device = training()
+    batch = a_slice(6)
+    totals = synchronized(step, batch)
+    # The host waits for the device, which is propagation; nobody knows of this synchronisation.
+    assert batch.stages.propagate == 3.0
+    assert totals.stages[0].propagate == 3.0
+    assert totals.stages[0].sync == 0.0
+    assert (totals.loss, totals.num_edges, totals.num_vertices) == (0.5, 3, 2)
+    assert batch.outcome is not None
+    assert batch.device_batch is None
+
+    step.update_weights(batch)
+    assert batch.stages.sync == 12.0
+    # The device is given the weights that the optimizer has updated.
+    assert device.calls == [("propagate", 0.75), "finish", ["update_weights", [[-1.0] * 4]]]
+    assert all(each.grad is None for each in model.parameters())
+
+    assert synchronized(step, a_slice(8)).stages[0].sync == 12.0
+
+
+def test_waiting_for_other_devices_is_no_propagation(training: Any, model: Any) -> None:
+    step, _ = training()
+    model.waited_s = 0.25
+    (found,) = synchronized(step, a_slice(8)).stages
+    assert (found.propagate, found.exchange) == (2.75, 0.25)
+
+
+def test_what_the_devices_own_clock_says_is_recorded(training: Any) -> None:
+    step, _ = training(propagate=0.25, transfer=0.125)
+    batch = a_slice(8)
+    batch.stages.transfer = 7.0
+    batch.stages.sample = 5.0
+    (found,) = synchronized(step, batch).stages
+    assert (found.propagate, found.transfer, found.sample) == (0.25, 0.125, 5.0)
+
+
+def test_a_stage_that_is_none_is_no_figure(training: Any) -> None:
+    step, _ = training(propagating=0.25)
+    batch = a_slice(8)
+    step.propagate(batch)
+    with pytest.raises(AssertionError):
+        step.synchronize(batch)
+
+
+def test_a_device_without_seeds_takes_part_in_the_update(training: Any) -> None:
+    step, device = training()
+    batch = a_slice(0)
+    totals = synchronized(step, batch)
+    step.update_weights(batch)
+    assert (totals.loss, totals.num_edges) == (0.0, 0)
+    assert batch.stages.propagate == 0
+    assert batch.stages.sync == 12.0
+    assert device.calls == [["update_weights", [[0.0] * 4]]]
+
+
+def test_gradients_are_clipped_before_the_update(training: Any, model: Any) -> None:
+    step, _ = training(clip_norm=0.5)
+    batch = a_slice(8)
+    synchronized(step, batch)
+    step.update_weights(batch)
+    # Four gradients of 1 have the norm 2.
+    for parameter in model.parameters():
+        assert parameter.tolist() == [pytest.approx([-0.25] * 4, rel=1e-5)]
+
+
+def test_statistics_are_combined_by_the_rows_since_the_last_time(training: Any) -> None:
+    step, device = training()
+    found: list[dict[int, int]] = []
+    synchronizer: Any = step._synchronizer
+    synchronizer.combine_statistics = lambda rows: found.append(dict(rows))
+    for num_dst in ((30, 6), (20, 4), None):  # a slice without seeds writes no rows
+        device.size = BatchSize(vertices=(90, *(num_dst or ())), edges=(3, 2))
+        synchronized(step, a_slice(6 if num_dst else 0))
+    step.combine_statistics()
+    step.combine_statistics()
+    assert found == [{0: 50, 1: 10}, {}]

@@ -1,0 +1,182 @@
+"""Runs on FPGA cards in C simulation: they learn what a processor does, and are resumed."""
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learnt import same, weights
+from losses import At, Losses
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.nn.scatter_gather import Custom, ScatterGatherUpdate
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fpga"
+
+COMMON = ["dataset.num_features=20", "num_threads=2", "runtime.eval_every=3"]
+MODELS = {
+    name: [*COMMON, f"model={name}", "model.hidden=24", "model.dropout=0.5"]
+    for name in ("sage", "gcn", "gin")
+}
+ALONE = {
+    "fpga_csim": ["device_plan=fpga_csim", "runtime.prefetch=two_stage"],
+    "fused": ["device_plan.devices=[{kind:fpga,host_aggregates:true}]", "runtime.prefetch=none"],
+}
+TWO = {
+    "fpga_csim_x2": ["device_plan=fpga_csim_x2", "runtime.prefetch=two_stage"],
+    "hybrid_fpga_csim": [
+        *("device_plan=hybrid_fpga_csim", "device_plan.split=[4,60]"),
+        *("runtime.prefetch=two_stage", "runtime.drm=true"),
+    ],
+    "one_idle": [
+        *("device_plan=hybrid_fpga_csim", "device_plan.split=[64,0]"),
+        *("runtime.prefetch=one_stage", "runtime.drm=false"),
+    ],
+}
+#: Of the plans above, that of architectures other than GraphSAGE.
+FEW = {"hybrid_fpga_csim": TWO["hybrid_fpga_csim"]}
+
+
+@pytest.fixture
+def losses(run: Any) -> Callable[..., list[float]]:
+    """Train in this process; return the losses of all steps."""
+
+    def trained(directory: Path, *overrides: str, **seams: Any) -> list[float]:
+        seen = Losses()
+        run(directory, *overrides, watched=seen, **seams)
+        return seen.steps
+
+    return trained
+
+
+@pytest.mark.parametrize(
+    "model", ["sage", *(pytest.param(each, marks=pytest.mark.long) for each in ("gcn", "gin"))]
+)
+def test_a_card_learns_what_a_processor_does(losses: Any, tmp_path: Path, model: str) -> None:
+    known = losses(tmp_path / "cpu", *MODELS[model], "device_plan=cpu")
+    assert len(known) == 3 * 6
+    for name, plan in ALONE.items():
+        found = losses(tmp_path / name, *MODELS[model], *plan)
+        assert found == pytest.approx(known, rel=1e-4), name
+
+
+@pytest.mark.long
+def test_cards_and_processors_together(losses: Any, trained_together: Any, tmp_path: Path) -> None:
+    plans = {model: TWO if model == "sage" else FEW for model in MODELS}
+    runs = {
+        f"{model}.{name}": [*MODELS[model], *plan]
+        for model, some in plans.items()
+        for name, plan in some.items()
+    }
+    found = trained_together(2, runs)
+    for model in plans:
+        known = losses(tmp_path / model, *MODELS[model], "device_plan=cpu")
+        for name in (each for each in runs if each.startswith(f"{model}.")):
+            assert found[name]["losses"] == pytest.approx(known, rel=1e-4), name
+            other = torch.load(tmp_path / f"{name}.1.pt", weights_only=True)
+            assert same(weights(tmp_path / name), other), name
+
+
+@pytest.mark.long
+def test_a_card_learns_cora_like_a_processor(losses: Any, tmp_path: Path, test_data: Path) -> None:
+    """With 1,433 features and 7 classes, which are no multiples of sixteen."""
+    cora = [
+        *("dataset=planetoid", "dataset.name=cora", f"dataset.raw={test_data / 'planetoid'}"),
+        *("model=gcn", "model.hidden=16", "model.dropout=0.5", "sampler=full"),
+        *("num_threads=2", "runtime.eval_every=3"),
+    ]
+    known = losses(tmp_path / "cpu", *cora, "device_plan=cpu")
+    assert losses(tmp_path / "fpga", *cora, "device_plan=fpga_csim") == pytest.approx(
+        known, rel=1e-4
+    )
+
+
+def test_reports_say_what_was_simulated(launched: Any, tmp_path: Path) -> None:
+    run = launched(tmp_path / "run", *MODELS["sage"], "device_plan=fpga_csim")
+    device = run.summary["devices"][0]
+    assert (device["name"], device["kind"]) == ("fpga:0", "fpga")
+    assert device["figures"] == run.summary["figures"] == "csim"
+    assert '<span class="badge">csim</span>' in run.page
+    steps = run.of_device(0)
+    assert all(step["seeds"] for step in steps)
+    # By the clock of the kernels, which is not that of this machine.
+    propagated = [step["stage_s"]["propagate"] for step in steps]
+    assert device["counters"]["csim_cycles"] / 300e6 == pytest.approx(sum(propagated), rel=0.05)
+    assert device["counters"]["csim_simulating_s"] > 0
+    moved = [step["traffic"][part]["link_bytes"] for step in steps for part in ("rows", "lists")]
+    assert min(moved) > 0
+
+
+@pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.long)])
+def test_a_resumed_run_ends_the_same(run: Any, losses: Any, tmp_path: Path, step: int) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_every_s=0"]
+    known = losses(whole, *common)
+    with pytest.raises(KeyboardInterrupt):
+        run(part, *common, watched=At(step))
+    rest = losses(part, *common, f"resume={part}")
+    # From whichever step the disk had last, in an epoch or between two.
+    assert len(rest) >= len(known) - step
+    assert rest == known[-len(rest) :]
+    assert same(weights(whole), weights(part))
+
+
+@pytest.fixture
+def max_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The example of a layer with a header; workers import it by name."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield import_module("max_pool")
+    del sys.modules["max_pool"]
+
+
+def own(functions: type[ScatterGatherUpdate]) -> Custom:
+    return Custom(functions=functions, hidden=24, dropout=0.5)
+
+
+@pytest.mark.long
+def test_a_layer_of_ones_own(losses: Any, tmp_path: Path, max_pool: Any) -> None:
+    model, common = own(max_pool.MaxPool), [*COMMON, "epochs=5"]
+    known = losses(tmp_path / "cpu", *common, model=model)
+    found = losses(tmp_path / "fpga", *common, "device_plan=fpga_csim", model=model)
+    assert found == pytest.approx(known, rel=1e-4)
+    assert sum(found[-6:]) < 0.9 * sum(found[:6])
+
+
+@pytest.mark.long
+def test_the_example_reaches_the_accuracy_it_shows(stores, max_pool, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(stores))
+    assert max_pool.main() > 0.75
+    printed = capsys.readouterr().out.splitlines()
+    assert "test accuracy" in printed[-1]
+    # epoch 1: loss 1.5 on the card, 1.5 on the processor
+    words = [line.split() for line in printed if line.startswith("epoch")]
+    card, processor = ([float(each[place]) for each in words] for place in (3, 7))
+    assert len(card) == 5
+    assert card == pytest.approx(processor, rel=1e-4)
+
+
+def test_a_header_that_does_not_compile(run: Any, tmp_path: Path, max_pool: Any) -> None:
+    header = tmp_path / "broken.hpp"
+    header.write_text(
+        '#include "gnnscale_fpga/functions.hpp"\n'
+        "struct LayerFunctions : gnnscale::fpga::WeightedSum {\n"
+        "  static float scatter(float source, float weight) { return source * wieght; }\n"
+        "};\n"
+    )
+    broken = type("Broken", (max_pool.MaxPool,), {"kernel_header": header})
+    with pytest.raises(ConfigError) as caught:
+        run(tmp_path / "run", *COMMON, "device_plan=fpga_csim", model=own(broken))
+    assert str(caught.value).startswith(f"{header}:3:")
+    assert "wieght" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_layer_without_a_header(run: Any, tmp_path: Path, max_pool: Any) -> None:
+    bare = type("Bare", (max_pool.MaxPool,), {"kernel_header": None})
+    with pytest.raises(ConfigError, match=r"^Bare\.kernel_header=None: an fpga needs a C\+\+ hea"):
+        run(tmp_path, *COMMON, "device_plan=fpga_csim", model=own(bare))

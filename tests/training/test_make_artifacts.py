@@ -1,0 +1,174 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from one_line import one_line
+
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.shared_memory import shared_memory_of
+from gnnscale.features import HostFeatures
+from gnnscale.inference.load_run import open_run_task
+from gnnscale.run.artifacts import (
+    GRAPH_STORE,
+    PREAGGREGATED,
+    Artefact,
+    open_graph,
+    open_store,
+    open_task,
+    with_shared_arrays,
+)
+from gnnscale.run.checkpoint.file import check_same_graph
+from gnnscale.run.checkpoint.writer import graph_identity
+from gnnscale.run.config import TrainConfig
+from gnnscale.training.launcher import launch as launching
+from gnnscale.training.make_artifacts import make_artefacts, share_graph
+from gnnscale.training.preaggregation import open_aggregated
+
+
+@pytest.fixture
+def config(settings: Any, tmp_path: Path) -> TrainConfig:
+    return settings(f"dataset.store={tmp_path / 'store'}", "runtime.prefetch=none", "epochs=1")
+
+
+def test_a_missing_store_is_made_and_opened(config: TrainConfig, tmp_path: Path) -> None:
+    (artefact,) = made = make_artefacts(config)
+    assert (artefact.name, artefact.path) == (GRAPH_STORE, tmp_path / "store")
+    assert sorted(file.name for file in artefact.path.glob("*.json")) == ["meta.json"]
+    other = Artefact(name="partition", path=Path("nowhere"), content="")
+    graph = open_store([other, artefact, other])
+    assert graph.num_vertices == 600
+    assert graph.content == artefact.content
+    # It is there now, and is what it was.
+    assert make_artefacts(config) == made
+
+
+def test_a_store_that_holds_another_graph_is_refused(config: TrainConfig) -> None:
+    (artefact,) = make_artefacts(config)
+    wanted = replace(artefact, content="0" * len(artefact.content))
+    with pytest.raises(GraphError) as error:
+        open_store([wanted])
+    changed = "the graph store in it changed since the run was launched"
+    assert str(error.value) == f"{artefact.path}: {changed}"
+
+
+def test_a_store_replaced_between_launch_and_opening(
+    config: TrainConfig,
+    settings: Any,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = settings(f"dataset.store={tmp_path / 'other'}", "seed=1", "dataset.split_seed=1")
+
+    def make_and_replace(config: TrainConfig) -> tuple[Artefact, ...]:
+        made = make_artefacts(config)
+        (replacement,) = make_artefacts(other)
+        made[0].path.rename(tmp_path / "before")
+        replacement.path.rename(made[0].path)
+        return made
+
+    monkeypatch.setattr(launching, "make_artefacts", make_and_replace)
+    begins = f"{tmp_path / 'store'}: the graph store in it changed since"
+    with one_line(error=Exception, begins=begins):
+        launching.launch(config, tmp_path, observer, options={})
+    assert observer.events == []
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) -> None:
+    options = ("features=preaggregated", "model=gin", "sampler.fanouts=[5,-1]")
+    config = settings(f"dataset.store={tmp_path / 'store'}", *options)
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    made = make_artefacts(config)
+    assert [each.name for each in made] == [GRAPH_STORE, PREAGGREGATED]
+    assert make_artefacts(config) == made
+    graph = open_graph(config, made, open_store(made))
+    host = HostFeatures.of(graph)
+    assert open_aggregated(made[:1], graph, host) is None
+    found = open_aggregated(made, graph, host)
+    assert found is not None
+    assert (found.num_rows, found.width, found.row_bytes) == (600, 8, 32)
+    other = replace(made[1], content="0" * 32)
+    with pytest.raises(GraphError) as error:
+        open_aggregated([made[0], other], graph, host)
+    changed = "the preaggregated features in it changed since the run was launched"
+    assert str(error.value) == f"{other.path}: {changed}"
+    (other.path / "rows.npy").write_bytes(b"")
+    with pytest.raises(GraphError, match=r"rows\.npy: 0 bytes, .* it is made again$"):
+        make_artefacts(config)
+
+
+@pytest.mark.parametrize(
+    ("places", "shared"),
+    [
+        ("features:host,topology:host", ["features", "indices", "indptr"]),
+        ("features:host,topology:device", ["features"]),
+        ("features:auto,topology:auto,memory_bytes:1073741824", []),
+        ("features:auto,topology:auto,memory_bytes:1000", ["features", "indices", "indptr"]),
+    ],
+)
+def test_what_gpus_read_in_host_memory_is_opened_by_workers(
+    settings: Any, tmp_path: Path, places: str, shared: list[str]
+) -> None:
+    gpu = f"{{kind:cuda,host_driven:true,{places}}}"
+    plan = f"device_plan.devices=[cpu,{gpu}]"
+    config = settings(f"dataset.store={tmp_path / 'store'}", plan)
+    made = make_artefacts(config)
+    memory, found = share_graph(config, made)
+    assert len(memory) == len(found) == len(shared)
+    known = open_graph(config, made, open_store(made))
+    graph = with_shared_arrays(known, (*made, *found))
+    for name in ("features", "indices", "indptr"):
+        array = getattr(graph, name)
+        assert np.array_equal(array, getattr(known, name))
+        assert (shared_memory_of(array) is not None) == (name in shared)
+
+
+def test_without_a_gpu_nothing_is_shared(config: TrainConfig) -> None:
+    assert share_graph(config, make_artefacts(config)) == ([], [])
+
+
+@pytest.mark.parametrize("features", ["degrees", "projections"])
+@pytest.mark.parametrize("launched_first", [True, False])
+def test_rows_that_are_made_know_no_edge_that_is_held_out(
+    settings: Any,
+    tmp_path: Path,
+    features: str,
+    launched_first: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "gnnscale.run.inputs")
+    options = ("task=links", "task.test_fraction=0.4", f"features={features}")
+    config = settings(f"dataset.store={tmp_path / 'store'}", *options)
+    if launched_first:
+        made = make_artefacts(config)
+        assert not caplog.records  # only who reads the rows makes them
+        task = open_task(config, made, open_store(made))
+    else:
+        task = open_run_task(config)
+    expected = config.features.make(task.graph, num_threads=1)
+    assert np.array_equal(task.graph.features, expected)
+    whole = config.features.make(config.dataset.open(), num_threads=1)
+    assert not np.array_equal(task.graph.features, whole)
+    if features == "degrees":
+        in_degrees = np.diff(task.graph.indptr)
+        assert np.allclose(np.expm1(task.graph.features[:, 0]), in_degrees, rtol=1e-5)
+
+
+@pytest.mark.parametrize("features", ["degrees", "projections"])
+def test_weights_of_rows_made_of_all_edges_are_refused(
+    settings: Any, tmp_path: Path, features: str
+) -> None:
+    """An earlier release wrote the hash of the divided graph, whatever its rows were made of."""
+    options = (f"dataset.store={tmp_path / 'store'}", "task=links")
+    task = open_run_task(settings(*options, f"features={features}"))
+    divided = open_run_task(settings(*options)).graph
+    earlier = graph_identity(task.graph) | {"content": divided.content}
+    with pytest.raises(ConfigError, match="train such a run again"):
+        check_same_graph(
+            tmp_path, earlier, graph=graph_identity(task.graph), option="run", divided=True
+        )
+    learned = open_run_task(settings(*options, "features=learned")).graph
+    assert learned.content == divided.content

@@ -1,0 +1,162 @@
+"""Feature stores, exchanges and seed orders from outside the package, in runs by worker processes.
+
+They are in ``tests/seams``.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import learnt
+import pytest
+from copying_device import PROPAGATE_S
+from devices import ROWS, accelerator, plan_of
+from held_rows import HoldEvenVertices, OtherRows
+from part_order import Forgetful, Merged, Parts, Tiring
+from row_exchange import NoRows, TradeRows
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.report.formatting import percent
+from gnnscale.sampling.seed_order import labelled_vertices
+
+pytestmark = pytest.mark.integration
+
+STATIC = ("num_threads=2", "device_plan.split=[40,24]", "runtime.drm=false")
+HYBRID = plan_of("cpu", accelerator("copying"))
+
+
+def same(left: Any, right: Any, folder: Path) -> bool:
+    """Whether two runs, of those names in ``folder``, learnt the same, bit for bit."""
+    losses = [[epoch.train_loss for epoch in run.result.history] for run in (left, right)]
+    assert losses[0] == losses[1]
+    assert left.losses == right.losses
+    return learnt.same(learnt.weights(folder / "own"), learnt.weights(folder / "known"))
+
+
+def test_a_store_that_holds_rows_tells_what_it_found(launched: Any, tmp_path: Path) -> None:
+    options = (*STATIC, "device_plan=cpu_x2", "runtime.prefetch=one_stage")
+    run = launched(tmp_path / "own", *options, features=HoldEvenVertices())
+    known = launched(tmp_path / "known", *options)
+    assert same(run, known, tmp_path)
+    assert run.summary["test_metric"] == known.summary["test_metric"]
+
+    for rank in range(2):
+        found = [step["traffic"]["rows"] for step in run.of_device(rank)]
+        hits, misses = (sum(each[name] for each in found) for name in ("hits", "misses"))
+        assert all(each.keys() == {"hits", "misses", "host_bytes"} for each in found)
+        assert sum(each["host_bytes"] for each in found) == misses * 8 * 4
+        assert min(hits, misses) > 0
+        device = run.summary["devices"][rank]
+        assert device["feature_hit_rate"] == hits / (hits + misses)
+        assert device["topology_hit_rate"] is None
+        assert device["traffic"]["rows"]["hits"] == round(hits / 3)
+        assert percent(hits / (hits + misses)) in run.page
+        assert known.summary["devices"][rank]["feature_hit_rate"] is None
+        read = [step["traffic"] for step in known.of_device(rank)]
+        assert all(each.keys() == {"rows"} for each in read)
+        assert all(each["rows"].keys() == {"host_bytes"} for each in read)
+    assert "feature hits" in run.page
+    assert "feature hits" not in known.page
+
+
+def test_devices_that_trade_rows(launched: Any, tmp_path: Path) -> None:
+    options = ("num_threads=2", plan_of(ROWS, ROWS), "device_plan.split=[64,0]")
+    options = (*options, "runtime.drm=false", "runtime.prefetch=two_stage")
+    run = launched(tmp_path / "own", *options, features=NoRows(), exchange=TradeRows())
+    known = launched(tmp_path / "known", *options)
+    assert same(run, known, tmp_path)
+    # What a device validates with does not pass the exchange.
+    metrics = [[epoch.valid_metric for epoch in each.result.history] for each in (run, known)]
+    assert metrics[0] == metrics[1]
+
+    asks, answers = run.of_device(0), run.of_device(1)
+    assert {step["seeds"] for step in answers} == {0}
+    assert all(step["traffic"]["rows"].keys() == {"peer_bytes"} for step in asks)
+    assert all("traffic" not in step for step in answers)
+    assert all(step["stage_s"]["exchange"] > 0 for step in (*asks, *answers))
+    # One without seeds has an empty mini-batch.
+    assert all(step["stage_s"]["sample"] > 0 for step in answers)
+    for each in run.summary["devices"]:
+        assert each["stage_times_s"]["exchange"] > 0
+    for each in known.summary["devices"]:
+        assert each["stage_times_s"]["exchange"] is None
+    assert "<th>exchange s</th>" in run.page
+    assert "<th>exchange s</th>" not in known.page
+
+
+#: Nothing is learnt, and so the second epoch is no better than the first. By then the second device
+#: has begun with the third, and waits for the rows of the first, which never runs ahead.
+STOPS = (
+    *("num_threads=2", "optimizer.lr=1e-12", "runtime.patience=1", "epochs=1000"),
+    *(plan_of(ROWS, accelerator("copying", host_aggregates=False)), "device_plan.split=[40,24]"),
+)
+
+
+def test_devices_that_trade_rows_stop_together(launched: Any, tmp_path: Path) -> None:
+    run = launched(tmp_path / "own", *STOPS, features=NoRows(), exchange=TradeRows())
+    assert [share.prefetch for share in run.result.plan.shares] == ["none", "one_stage"]
+    assert run.summary["status"] == "completed"
+    assert run.summary["stopped_early"]
+    assert run.summary["epochs"] == 2
+    assert [step["global_step"] for step in run.steps] == list(range(12))
+
+
+def test_nobody_waits_for_rows_after_the_end(trained_together: Any) -> None:
+    # Processes that go on afterwards: no connection closes, at which who waits would wake up.
+    seams = ("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows")
+    runs = {each: [*STOPS, f"runtime.drm={each}", *seams] for each in ("true", "false")}
+    losses = [found["losses"] for found in trained_together(2, runs).values()]
+    assert len(losses[0]) == 12
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_seeds_of_parts_stay_on_devices(launched: Any, settings: Any, tmp_path: Path) -> None:
+    options = ("num_threads=2", "epochs=4")
+    run = launched(tmp_path / "own", *options, HYBRID, "runtime.drm=true", seed_order=Parts())
+    config = settings(*options)
+    train_idx = labelled_vertices(config.dataset.open(), "train")
+    order = Parts().order(train_idx, batch_size=64, num_devices=2, seed=config.seed)
+    assert run.seeds == [step.counts for epoch in range(4) for step in order.epoch(epoch)]
+    assert not [s["decision"] for s in run.steps if s["decision"] and "seeds" in s["decision"]]
+
+    # The same seeds on devices between which they may move: the second is slow, and does, also on
+    # a busy machine, where it takes more steps to be sure of that.
+    longer = ("num_threads=2", "epochs=16")
+    other = launched(
+        *(tmp_path / "moved", *longer, HYBRID, "device_plan.split=[4,60]"), seed_order=Merged()
+    )
+    assert any(step["decision"] for step in other.steps)
+    (propagate_s,) = {s["stage_s"]["propagate"] for s in run.of_device(1)}
+    assert propagate_s == pytest.approx(PROPAGATE_S)  # in float32
+    alone = launched(tmp_path / "alone", *longer, "device_plan=cpu", seed_order=Merged())
+    assert run.losses == pytest.approx(alone.losses[: len(run.losses)], rel=1e-4)
+    assert other.losses == pytest.approx(alone.losses, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("seam", "message"),
+    [
+        ({"seed_order": Forgetful()}, "seed_order=PartOrder: trains vertex "),
+        (
+            {"features": OtherRows()},
+            "planted-partition: its feature store (HostFeatures) has 601 rows of 8 features, "
+            "the graph has 600 vertices with 8",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_graph_is_refused_before_any_step(
+    launched: Any, tmp_path: Path, seam: dict[str, Any], message: str
+) -> None:
+    directory = tmp_path / "own"
+    with pytest.raises(ConfigError) as error:
+        launched(directory, *STATIC, "device_plan=cpu_x2", **seam)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
+def test_an_order_that_goes_wrong_ends_a_run(launched: Any, tmp_path: Path, prefetch: str) -> None:
+    options = (*STATIC, "device_plan=cpu_x2", "epochs=3", f"runtime.prefetch={prefetch}")
+    with pytest.raises(ConfigError, match=r"trains vertex \d+ twice in epoch 2") as error:
+        launched(tmp_path / "own", *options, seed_order=Tiring())
+    assert "\n" not in str(error.value)

@@ -1,0 +1,49 @@
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import deterministic
+
+from gnnscale import ops
+from gnnscale.training.setup import fix_instruction_set, repeatable_operations
+
+
+def gradient(index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """What many rows add to few: several threads add them up."""
+    x = torch.zeros(7, 8, requires_grad=True)
+    (x[index] * weights).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    return x.grad
+
+
+def test_gradients_of_an_indexing_repeat() -> None:
+    index, weights = torch.randint(0, 7, (100_000,)), torch.randn(100_000, 8)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with repeatable_operations(True):
+            first = gradient(index, weights)
+            assert all(torch.equal(gradient(index, weights), first) for _ in range(8))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_mode_ends_with_the_block(wanted: bool) -> None:
+    fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    with repeatable_operations(wanted):
+        assert torch.are_deterministic_algorithms_enabled() is wanted
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert deterministic.fill_uninitialized_memory is fills  # type: ignore[attr-defined]
+
+
+def test_a_torch_that_computes_already_is_told(monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    fix_instruction_set()
+    if ops.supported_simd_level() == "baseline":
+        assert not caplog.messages
+    else:
+        (line,) = caplog.messages
+        assert "torch has begun to compute with AVX512 before" in line

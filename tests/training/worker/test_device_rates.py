@@ -1,0 +1,49 @@
+"""The rates of a run's GPUs, which their workers measure and all plan by."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from card_figures import RATES
+
+from gnnscale.distributed.process_group import ALONE
+from gnnscale.graph import Graph
+from gnnscale.planner import Cpu, Cuda
+from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.training.worker import device as module
+
+
+class Card:
+    """A backend of a GPU that was measured before."""
+
+    def rates(self) -> CardRates:
+        return RATES
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph(num_features=16)  # rows of 64 bytes
+
+
+def test_a_gpu_is_planned_by_what_was_measured(graph: Graph) -> None:
+    backend: Any = Card()
+    (found,) = module._measured((Cuda(),), backend, graph, ALONE)
+    assert found == RATES.of(Cuda(), row_bytes=64)
+    assert isinstance(found, Cuda)
+    assert found.link_bandwidth == 1e10
+
+
+@pytest.mark.parametrize("device", [Cpu(), Cuda(host_driven=True)])
+def test_what_is_no_gpu_is_not_measured(graph: Graph, device: Any) -> None:
+    nothing: Any = object()
+    assert module._measured((device,), nothing, graph, ALONE) == (device,)
+
+
+def test_rates_of_other_workers_are_taken(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "trade_values", lambda mine, group: [mine, mine, None])
+    backend: Any = Card()
+    devices = (Cuda(), Cuda(index=1, macs_per_s=1.0), Cpu())
+    found = module._measured(devices, backend, graph, ALONE)
+    assert found[0] == RATES.of(Cuda(), row_bytes=64)
+    assert found[1] == RATES.of(devices[1], row_bytes=64)
+    assert found[2] == Cpu()
